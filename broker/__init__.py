@@ -1,0 +1,1 @@
+"""The Kafka broker embedded in Python."""

@@ -1,0 +1,5 @@
+"""What both ends of a Kafka connection share: the wire protocol, record batches, sockets, time and configuration."""
+
+from . import _build
+
+_build.install()

@@ -1,0 +1,102 @@
+"""Time, injected: the only module that reads a clock.
+
+Two clocks are kept apart. The monotonic one (milliseconds as a float, from an arbitrary start) is for every deadline,
+backoff and age. The wall clock (whole milliseconds since 1970) is for record timestamps only, because it may jump.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a component may ask of time. Every method may be called from any thread."""
+
+    def now_ms(self) -> float:
+        """Monotonic milliseconds."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, which may jump backwards."""
+        ...
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        """Wait on a held condition for at most `timeout_ms` (None: no limit). False when the time passed."""
+        ...
+
+    def sleep(self, duration_ms: float) -> None:
+        """Pass `duration_ms` milliseconds."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> float:
+        return time.monotonic() * 1000.0
+
+    def wall_ms(self) -> int:
+        return int(time.time() * 1000.0)
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        # threading refuses waits of more than about 292 years and of less than nothing
+        if timeout_ms is None or timeout_ms > threading.TIMEOUT_MAX * 1000.0:
+            return condition.wait()
+        return condition.wait(max(timeout_ms, 0.0) / 1000.0)
+
+    def sleep(self, duration_ms: float) -> None:
+        time.sleep(duration_ms / 1000.0)
+
+
+class MockClock:
+    """A clock that moves only when told to: for stepping state machines in tests and for a broker's virtual time.
+
+    A wait on it ends when someone notifies the condition, or when `advance` has moved past its end.
+    """
+
+    def __init__(self, now_ms: float = 0.0, wall_ms: int = 1_600_000_000_000) -> None:
+        self._lock = threading.Lock()
+        self._now_ms = now_ms
+        self._wall_ms = float(wall_ms)
+        self._waiting: list[threading.Condition] = []
+
+    def now_ms(self) -> float:
+        return self._now_ms
+
+    def wall_ms(self) -> int:
+        return int(self._wall_ms)
+
+    def advance(self, duration_ms: float) -> None:
+        """Move both clocks on and wake everybody who waits on this clock, so that they look at the time again."""
+        with self._lock:
+            self._now_ms += duration_ms
+            self._wall_ms += duration_ms
+            waiting = list(self._waiting)
+        for condition in waiting:
+            with condition:
+                condition.notify_all()
+
+    def set_wall_ms(self, wall_ms: int) -> None:
+        """Make the wall clock jump (backwards too); the monotonic clock stays."""
+        self._wall_ms = float(wall_ms)
+
+    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
+        end_ms = None if timeout_ms is None else self._now_ms + timeout_ms
+        with self._lock:
+            self._waiting.append(condition)
+        try:
+            if end_ms is not None and self._now_ms >= end_ms:
+                return False
+            condition.wait()
+            return end_ms is None or self._now_ms < end_ms
+        finally:
+            with self._lock:
+                self._waiting.remove(condition)
+
+    def sleep(self, duration_ms: float) -> None:
+        self.advance(duration_ms)
+
+
+SYSTEM_CLOCK = SystemClock()

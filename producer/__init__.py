@@ -1,0 +1,1 @@
+"""The Kafka producer: what a user imports, and its engine."""

@@ -1,0 +1,1 @@
+"""Spark DataFrames written through the producer."""
