@@ -1,0 +1,1 @@
+"""The product-side fakes and helpers that several tests use."""
