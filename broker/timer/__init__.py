@@ -1,0 +1,1 @@
+"""Hierarchical timing wheels: timers that are set and cancelled in constant time, in great numbers."""

@@ -1,0 +1,303 @@
+"""Apache Kafka in KRaft combined mode: one JVM a broker, each a controller too, on loopback, in a temporary folder."""
+
+from __future__ import annotations
+
+import base64
+import os
+import random
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from .jars import jars_folder, java_command
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+TOOL_TIMEOUT_S = 60.0
+
+# A JVM that is started often, lives for seconds and has to leave room for its neighbours.
+JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+# Below every system's range of ephemeral ports, so that no outgoing connection takes one between looking and binding.
+_PORTS = range(20_000, 32_000)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now. KRaft's voters have to be named before the first of them starts."""
+    found: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"{count} free ports between {_PORTS.start} and {_PORTS.stop} were not found")
+
+
+class _Broker:
+    """One JVM and its files; the files outlive the JVM."""
+
+    def __init__(self, broker_id: int, port: int, controller_port: int, folder: Path) -> None:
+        self.broker_id = broker_id
+        self.port = port
+        self.controller_port = controller_port
+        self.log_dir = folder / f"broker-{broker_id}"
+        self.config = folder / f"broker-{broker_id}.properties"
+        self.output = folder / f"broker-{broker_id}.out"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.watcher: subprocess.Popen[bytes] | None = None
+
+    def launch(self, command: Sequence[str]) -> None:
+        with self.output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, str(self.config)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        # Ends the JVM when this process ends in any way (pytest-timeout leaves by os._exit): its stdin closes then.
+        self.watcher = subprocess.Popen(
+            ["/bin/sh", "-c", f"read _; kill -9 {self.process.pid}"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def end(self, *, cleanly: bool) -> None:
+        """Stop the JVM if it runs, with SIGTERM and some patience or with SIGKILL."""
+        if self.process is None or self.watcher is None:
+            return
+        self.watcher.kill()
+        self.watcher.wait()
+        if self.watcher.stdin is not None:
+            self.watcher.stdin.close()
+        try:
+            if cleanly:
+                self.process.terminate()
+                self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process = self.watcher = None
+
+    def tail(self) -> str:
+        lines = self.output.read_text(errors="replace").splitlines() if self.output.exists() else []
+        return "\n".join(lines[-30:])
+
+
+class ApacheKafka:
+    """An Apache Kafka cluster for tests, and its command-line tools.
+
+    A context manager: entering formats the storage, starts the brokers (ids 1, 2, ...) and returns when each of them
+    knows all of them; leaving ends them and removes their files. `properties` are broker settings over the ones that
+    make a small cluster quick. Not for use from several threads at once.
+
+    Raises ApacheKafkaUnavailable (entering) when Java, Maven or Maven Central is missing, RuntimeError with the end of
+    the broker's output when a broker doesn't start.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        properties: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
+        self._count = brokers
+        self._properties = dict(properties or {})
+        self._jvm_options = tuple(jvm_options)
+        self._java = ""
+        self._class_path = ""
+        self._folder: Path | None = None
+        self._brokers: dict[int, _Broker] = {}
+
+    def __enter__(self) -> ApacheKafka:
+        self._java = java_command()
+        self._class_path = os.path.join(jars_folder(), "*")
+        self._folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        try:
+            self._prepare(self._folder)
+            self._format()
+            for broker in self._brokers.values():
+                broker.launch(self._broker_command())
+            self._wait_until_ready(self._brokers.values(), known_brokers=self._count)
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._clean_up()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, running or not, with commas between."""
+        return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    def log_dir(self, broker_id: int = 1) -> Path:
+        """The folder with a broker's partitions, which stays over `stop` and `kill`."""
+        return self._brokers[broker_id].log_dir
+
+    def stop(self, broker_id: int) -> None:
+        """End a broker as an operator does: it gives its leaderships away and marks its logs as cleanly closed."""
+        self._brokers[broker_id].end(cleanly=True)
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker with SIGKILL."""
+        self._brokers[broker_id].end(cleanly=False)
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker again on its port and its files, stopped before if it runs; returns when it answers."""
+        broker = self._brokers[broker_id]
+        broker.end(cleanly=True)
+        broker.launch(self._broker_command())
+        self._wait_until_ready([broker], known_brokers=1)
+
+    def run_class(
+        self,
+        main_class: str,
+        *args: str | os.PathLike[str],
+        input: bytes = b"",
+        timeout_s: float = TOOL_TIMEOUT_S,
+    ) -> bytes:
+        """Run a main class of Apache Kafka's jars with `input` on its stdin and return its stdout.
+
+        Raises RuntimeError with what it wrote when it fails, subprocess.TimeoutExpired when it takes longer than that.
+        """
+        command = [self._java, *TOOL_JVM_OPTIONS, *self._logging("warn"), "-cp", self._class_path, main_class]
+        answer = subprocess.run(
+            [*command, *map(str, args)], input=input, capture_output=True, timeout=timeout_s, check=False
+        )
+        if answer.returncode != 0:
+            said = (answer.stdout[-4000:] + answer.stderr[-4000:]).decode(errors="replace")
+            raise RuntimeError(f"{main_class} ended with exit code {answer.returncode}:\n{said}")
+        return answer.stdout
+
+    def console_consumer(
+        self, topic: str, *, max_messages: int, formatter: Mapping[str, str] | None = None, bootstrap_servers: str = ""
+    ) -> list[bytes]:
+        """The first `max_messages` records of a topic, a line each, as the console consumer prints them.
+
+        `formatter` are properties of its formatter, such as `{"print.key": "true", "print.headers": "true"}`. It reads
+        from `bootstrap_servers` if given, which may be another project's broker. Fewer records come back when no
+        further one arrives within twenty seconds.
+        """
+        options: list[str] = []
+        for name, value in (formatter or {}).items():
+            options += ["--formatter-property", f"{name}={value}"]
+        output = self.run_class(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", bootstrap_servers or self.bootstrap_servers, "--topic", topic, "--from-beginning"),
+            *("--max-messages", str(max_messages), "--timeout-ms", "20000", *options),
+        )
+        return output.split(b"\n")[:-1]
+
+    def dump_log(self, *files: str | os.PathLike[str], options: Sequence[str] = ("--deep-iteration",)) -> str:
+        """What the dump-log tool prints of segment, index or snapshot files of anybody."""
+        names = ",".join(map(str, files))
+        return self.run_class("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options).decode()
+
+    # -- starting --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, folder: Path) -> None:
+        ports = _free_ports(2 * self._count)
+        for broker_id in range(1, self._count + 1):
+            self._brokers[broker_id] = _Broker(broker_id, ports.pop(), ports.pop(), folder)
+        brokers = self._brokers.values()
+        voters = ",".join(f"{broker.broker_id}@{HOST}:{broker.controller_port}" for broker in brokers)
+        copies = str(min(self._count, 3))
+        for broker in brokers:
+            settings = {
+                "process.roles": "broker,controller",
+                "node.id": str(broker.broker_id),
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{HOST}:{broker.port},CONTROLLER://{HOST}:{broker.controller_port}",
+                "advertised.listeners": f"PLAINTEXT://{HOST}:{broker.port}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": str(broker.log_dir),
+                "default.replication.factor": copies,
+                "offsets.topic.replication.factor": copies,
+                "offsets.topic.num.partitions": "1",
+                "transaction.state.log.replication.factor": copies,
+                "transaction.state.log.min.isr": "1",
+                "transaction.state.log.num.partitions": "1",
+                "share.coordinator.state.topic.replication.factor": copies,
+                "share.coordinator.state.topic.min.isr": "1",
+                "share.coordinator.state.topic.num.partitions": "1",
+                "group.initial.rebalance.delay.ms": "0",
+                # a killed broker is noticed within seconds, a busy machine's pause is not taken for death
+                "broker.heartbeat.interval.ms": "500",
+                "broker.session.timeout.ms": "6000",
+                **self._properties,
+            }
+            broker.config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    def _format(self) -> None:
+        # Kafka writes a cluster id as a UUID's 16 bytes in URL-safe base64 without padding.
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if cluster_id.startswith("-"):
+            cluster_id = "A" + cluster_id[1:]  # which its command line would take for an option
+        for broker in self._brokers.values():
+            self.run_class("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", broker.config)
+
+    def _broker_command(self) -> list[str]:
+        return [self._java, *self._jvm_options, *self._logging("info"), "-cp", self._class_path, "kafka.Kafka"]
+
+    @staticmethod
+    def _logging(level: str) -> list[str]:
+        return [f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
+
+    def _wait_until_ready(self, brokers: Iterable[_Broker], *, known_brokers: int) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        for broker in brokers:
+            while True:
+                if broker.process is None or broker.process.poll() is not None:
+                    raise RuntimeError(f"Apache Kafka's broker {broker.broker_id} ended at its start:\n{broker.tail()}")
+                try:
+                    known = _brokers_known_by(broker.port)
+                    if known >= known_brokers:
+                        break
+                    reason = f"it knows {known} of {known_brokers} brokers"
+                except OSError as not_yet:
+                    reason = str(not_yet)
+                if time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"Apache Kafka's broker {broker.broker_id} is not ready in {START_TIMEOUT_S:.0f} s: {reason}\n"
+                        + broker.tail()
+                    )
+                time.sleep(0.05)
+
+    def _clean_up(self) -> None:
+        for broker in self._brokers.values():
+            broker.end(cleanly=False)
+        self._brokers.clear()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def _brokers_known_by(port: int) -> int:
+    """How many brokers the one on `port` tells of in a Metadata answer (version 0, for no topics).
+
+    Written out by hand, because the fixture must not stand on the code that is tested with it. A broker that is still
+    starting accepts the connection and answers only when it serves.
+    """
+    with socket.create_connection((HOST, port), timeout=2.0) as connection:
+        # size; api key 3, version 0, correlation id 1, no client id; an empty array
+        body = struct.pack(">hhih", 3, 0, 1, -1) + struct.pack(">i", 0)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        with connection.makefile("rb") as answer:
+            header = answer.read(12)
+    if len(header) < 12:
+        raise ConnectionError("the broker closed the connection")
+    return struct.unpack(">iii", header)[2]

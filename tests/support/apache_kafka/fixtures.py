@@ -1,0 +1,51 @@
+"""The pytest side of the fixture, for `tests/conftest.py`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from .cluster import ApacheKafka
+from .jars import ApacheKafkaUnavailable
+
+REQUIRE = "HEADRACE_REQUIRE_APACHE_KAFKA"
+
+
+def start_or_skip(**options) -> ApacheKafka:
+    """A started cluster; where it can't be had, a skip that names the missing part, or a failure if it is required."""
+    try:
+        return ApacheKafka(**options).__enter__()
+    except ApacheKafkaUnavailable as unavailable:
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but Apache Kafka is not available: {unavailable}")
+        pytest.skip(f"Apache Kafka is not available: {unavailable}")
+
+
+@pytest.fixture(scope="session")
+def apache_kafka() -> Iterator[ApacheKafka]:
+    """One Apache Kafka broker for the whole session. Tests share it: each makes topics of its own and kills nothing."""
+    kafka = start_or_skip()
+    try:
+        yield kafka
+    finally:
+        kafka.__exit__()
+
+
+@pytest.fixture
+def apache_kafka_cluster() -> Iterator[ApacheKafka]:
+    """Three Apache Kafka brokers for one test, which may stop and kill them."""
+    kafka = start_or_skip(brokers=3)
+    try:
+        yield kafka
+    finally:
+        kafka.__exit__()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first use may download jars, and a JVM is slow to start: these tests get more time and one xdist worker."""
+    for item in items:
+        if {"apache_kafka", "apache_kafka_cluster"}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.xdist_group("apache_kafka"))
