@@ -1,0 +1,63 @@
+"""`host:port` texts: how users and brokers write an address, IPv6 in brackets."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# A scheme is what listeners carry (PLAINTEXT://host:9092); a host in brackets is an IPv6 address, perhaps with a zone.
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>[0-9A-Za-z_.-]*)://)?"
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.~-]+)?)\]|(?P<host>[0-9A-Za-z_.-]+))"
+    r":(?P<port>[0-9]+)"
+)
+
+
+class Address(NamedTuple):
+    """Where something listens: a name or IP address, not yet resolved, and a port of 1 to 65535."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address:
+    """Read `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`.
+
+    Raises ValueError, whose message says what is wrong with `text`. Safe on any thread; resolves nothing.
+    """
+    text = text.strip()
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
+        raise ValueError(_what_is_wrong(text))
+    scheme = match["scheme"]
+    if scheme is not None and scheme.upper() != "PLAINTEXT":
+        raise ValueError(f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is understood")
+    port = int(match["port"])
+    if not 1 <= port <= 65535:
+        raise ValueError(f"{text!r} has the port {match['port']}; ports go from 1 to 65535")
+    return Address(match["ipv6"] or match["host"], port)
+
+
+def _what_is_wrong(text: str) -> str:
+    authority = text.rpartition("://")[2]
+    if "/" in authority:
+        return f"{text!r} has a path; write host:port only"
+    if authority.startswith("["):
+        if "]" not in authority:
+            return f"{text!r} has no closing bracket; write an IPv6 address as [::1]:9092"
+        if authority.endswith("]"):
+            return f"{text!r} has no port; write {authority}:9092"
+        return f"{text!r} is not [IPv6 address]:port"
+    if authority.count(":") > 1:
+        return f"{text!r} has several colons; put an IPv6 address in brackets, as in [::1]:9092"
+    host, colon, port = authority.partition(":")
+    if not colon or not port:
+        return f"{text!r} has no port; write {host or 'localhost'}:9092"
+    if not host:
+        return f"{text!r} has no host; write localhost{authority}"
+    if not port.isascii() or not port.isdigit():
+        return f"{text!r} has the port {port!r}, which is not a number"
+    return f"{text!r} has characters that no host name has"

@@ -1,0 +1,561 @@
+"""Configuration as a table: the class body declares the keys, everything else is derived from it.
+
+    class ProducerConfig(Config, env_prefix="HEADRACE_"):
+        linger_ms: int = key(default=5, at_least=0, importance="medium", doc="...")
+
+`linger_ms` is the attribute, `linger.ms` Kafka's name of the key; wherever a user names a key, both spellings do.
+`ProducerConfig.resolve({"linger.ms": "10"}, acks="all")` gathers the values from every source, parses and checks them
+(texts too, as files, environment variables and Spark options give nothing else), applies the rules across keys and
+returns a frozen instance. Everything that is wrong comes in one KafkaConfigurationError.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .config_files import read_config_file
+from .protocol.errors import KafkaConfigurationError
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+MASK = "******"
+DEFAULT = "default"
+
+Importance = Literal["high", "medium", "low"]
+C = TypeVar("C", bound="Config")
+
+log = logging.getLogger(__name__)
+
+
+class Item(NamedTuple):
+    """One value as a source gives it, before anything is known about its key."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Key:
+    """One declared key. `attribute`, `name` and `type_name` are filled in from the class that declares it."""
+
+    default: Any
+    doc: str
+    importance: Importance
+    at_least: int | None
+    at_most: int | None
+    choices: tuple[str, ...]
+    parse: Callable[[Any], Any] | None
+    allowed: str
+    check: Callable[[Any], str | None] | None
+    none_means: Any
+    aliases: tuple[str, ...]
+    secret: bool
+    show: Callable[[Any], str]
+    default_text: str
+    attribute: str = ""
+    name: str = ""
+    type_name: str = ""
+    nullable: bool = False
+
+    def read(self, value: Any) -> Any:
+        """The typed, checked value. Raises ValueError whose message continues a sentence that begins with the value."""
+        if value is None:
+            if self.none_means is not _UNSET:
+                return self.none_means
+            if self.nullable:
+                return None
+            raise ValueError("leaves the key without a value")
+        if self.parse is None:
+            raise TypeError(f"{self.name} has no parser")
+        parsed: Any = self.parse(value)
+        if self.choices:
+            wanted = parsed.strip().lower()
+            parsed = next((choice for choice in self.choices if choice.lower() == wanted), None)
+            if parsed is None:
+                raise ValueError("is none of the choices")
+        if self.at_least is not None and parsed < self.at_least:
+            raise ValueError("is too small")
+        if self.at_most is not None and parsed > self.at_most:
+            raise ValueError("is too large")
+        problem = self.check(parsed) if self.check is not None else None
+        if problem is not None:
+            raise ValueError(problem)
+        return parsed
+
+    def text(self, value: Any) -> str:
+        """`value` as messages and listings show it."""
+        if self.secret:
+            return MASK if value is not None else "None"
+        return self.show(value)
+
+    @property
+    def range_text(self) -> str:
+        """What is allowed beyond the type, in words; empty when everything of the type is."""
+        if self.allowed:
+            return self.allowed
+        if self.choices:
+            return ", ".join(self.choices)
+        least = self.at_least
+        most = self.at_most if self.at_most not in (INT32_MAX, INT64_MAX) else None
+        if least is not None and most is not None:
+            return f"{least} to {most}"
+        if least is not None:
+            return f"at least {least}"
+        return f"at most {most}" if most is not None else ""
+
+    @property
+    def allowed_text(self) -> str:
+        """Type and range in words."""
+        if self.allowed:
+            return self.allowed
+        if self.choices:
+            return f"one of {self.range_text}"
+        return f"{self.type_name}, {self.range_text}" if self.range_text else self.type_name
+
+
+_UNSET: Any = object()
+
+
+def key(
+    *,
+    default: Any,
+    doc: str,
+    importance: Importance = "medium",
+    at_least: int | None = None,
+    at_most: int | None = None,
+    choices: tuple[str, ...] = (),
+    parse: Callable[[Any], Any] | None = None,
+    allowed: str = "",
+    check: Callable[[Any], str | None] | None = None,
+    none_means: Any = _UNSET,
+    aliases: tuple[str, ...] = (),
+    secret: bool = False,
+    show: Callable[[Any], str] = repr,
+    default_text: str = "",
+) -> Any:
+    """Declare a key of a Config.
+
+    default: the typed value when no source gives one. at_least, at_most: both inclusive. choices: texts, read without
+    regard to case. parse: value of any kind -> typed value, raising ValueError; by default what the annotation (bool,
+    int, str, tuple[str, ...]) calls for; with it goes `allowed`, which says in words what may be given.
+    check: typed value -> what is wrong with it, or None. none_means: the value that None stands for; without it None
+    is refused unless the annotation allows it. aliases: other names of the key, dotted. secret: never shown.
+    show: typed value -> text. default_text: the default in words, where the value itself would say nothing.
+    """
+    return Key(
+        default=default,
+        doc=doc,
+        importance=importance,
+        at_least=at_least,
+        at_most=at_most,
+        choices=choices,
+        parse=parse,
+        allowed=allowed,
+        check=check,
+        none_means=none_means,
+        aliases=aliases,
+        secret=secret,
+        show=show,
+        default_text=default_text,
+    )
+
+
+def dotted(name: str) -> str:
+    """Kafka's spelling of a key's name."""
+    return name.replace("_", ".")
+
+
+# ---- values ---------------------------------------------------------------------------------------------------------
+
+
+def parse_bool(value: Any) -> bool:
+    """True or False, as such or as text."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("is neither true nor false")
+
+
+def parse_int(value: Any) -> int:
+    """A whole number, as such (also numpy's, also a float without a fraction) or as decimal text."""
+    if isinstance(value, str):
+        if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value) is None:
+            raise ValueError("is not a whole number")
+        return int(value)
+    if isinstance(value, bool):
+        raise ValueError("is not a whole number")
+    try:
+        if isinstance(value, float):
+            value = int(value) if value.is_integer() else None
+        return index(value)
+    except TypeError:
+        raise ValueError("is not a whole number") from None
+
+
+def parse_str(value: Any) -> str:
+    """Text, and nothing else: a number where a name belongs is a mistake."""
+    if isinstance(value, str):
+        return value
+    raise ValueError("is not text")
+
+
+def parse_list(value: Any) -> tuple[str, ...]:
+    """Texts, as a list or tuple or separated by commas; blanks around them and empty ones are dropped."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ValueError("is not a list of texts")
+    return tuple(stripped for item in value if (stripped := item.strip()))
+
+
+def parse_path(value: Any) -> str:
+    """A path, as text or as a path object."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str) or not path.strip():
+        raise ValueError("is not the path of a file")
+    return path
+
+
+_PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    bool: ("true or false", parse_bool),
+    int: ("a whole number", parse_int),
+    str: ("text", parse_str),
+    tuple[str, ...]: ("a list, or text separated by commas", parse_list),
+}
+
+
+# ---- rules across keys ----------------------------------------------------------------------------------------------
+
+
+class Draft:
+    """The values of a configuration in the making, as the rules across keys see and adjust them (by attribute)."""
+
+    def __init__(self, values: dict[str, Any], origins: dict[str, str]) -> None:
+        self.values = values
+        self.origins = origins
+        self.problems: list[str] = []
+
+    def __getitem__(self, attribute: str) -> Any:
+        return self.values[attribute]
+
+    def is_explicit(self, attribute: str) -> bool:
+        """Whether any source gave the value."""
+        return not self.origins[dotted(attribute)].startswith(DEFAULT)
+
+    def adjust(self, attribute: str, value: Any, why: str) -> None:
+        """Replace a value; `why` is added to its origin."""
+        self.values[attribute] = value
+        self.origins[dotted(attribute)] += f", {why}"
+
+    def problem(self, text: str) -> None:
+        """Refuse the configuration; `text` says what to do."""
+        self.problems.append(text)
+
+
+class Rule(NamedTuple):
+    """A rule across keys. It runs only when each of the keys it looks at (attributes) has a sound value of its own."""
+
+    keys: tuple[str, ...]
+    apply: Callable[[Draft], None]
+
+    @property
+    def doc(self) -> str:
+        """The rule in words: the function's docstring."""
+        return " ".join((self.apply.__doc__ or "").split())
+
+
+# ---- the table ------------------------------------------------------------------------------------------------------
+
+
+class Config:
+    """Base of the tables. An instance is frozen, may be used on any thread, compares by value and pickles (values
+    permitting: a lambda among them does so with cloudpickle only); `origins` says where each value came from.
+
+    Sources, the strongest first: keywords, the mapping, the file that `config.file` names, environment variables,
+    defaults. None of them may name a key twice or name one that doesn't exist; only environment variables may, as
+    others' variables can begin with the same prefix.
+    """
+
+    keys: ClassVar[tuple[Key, ...]] = ()
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    left_out: ClassVar[Mapping[str, str]] = {}
+    without_effect: ClassVar[Mapping[str, str]] = {}
+    env_prefix: ClassVar[str] = ""
+    _names: ClassVar[Mapping[str, Key]] = {}
+
+    config_file: str | None = key(
+        default=None,
+        importance="low",
+        parse=parse_path,
+        allowed="the path of a file",
+        doc="A file with more keys: TOML when its name ends in `.toml`, otherwise Java properties. A file can't name "
+        "another file.",
+    )
+
+    origins: Mapping[str, str]
+
+    def __init_subclass__(
+        cls,
+        env_prefix: str = "",
+        rules: tuple[Rule, ...] = (),
+        left_out: Mapping[str, str] | None = None,
+        without_effect: Mapping[str, str] | None = None,
+    ) -> None:
+        """Read the table.
+
+        left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
+        without_effect: names that are accepted for compatibility although they change nothing, with the reason.
+        Raises TypeError for a declaration that contradicts itself.
+        """
+        super().__init_subclass__()
+        hints = get_type_hints(cls)
+        declared: dict[str, Key] = {}
+        for base in reversed(cls.__mro__):
+            declared.update((name, value) for name, value in vars(base).items() if isinstance(value, Key))
+        names: dict[str, Key] = {}
+        for attribute, entry in declared.items():
+            _complete(entry, attribute, hints[attribute])
+            for name in (entry.name, *entry.aliases):
+                if names.setdefault(name, entry) is not entry:
+                    raise TypeError(f"{cls.__name__} declares {name} twice")
+        # the base's own key goes last, being the least interesting
+        cls.keys = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
+        cls._names = names
+        cls.rules = rules
+        cls.env_prefix = env_prefix
+        cls.left_out = dict(left_out or {})
+        cls.without_effect = dict(without_effect or {})
+
+    def __init__(self) -> None:
+        raise TypeError(f"{type(self).__name__} is made by {type(self).__name__}.resolve(...)")
+
+    @classmethod
+    def resolve(cls: type[C], mapping: Mapping[str, Any] | None = None, /, **keywords: Any) -> C:
+        """Gather, parse and check the values of all sources; `os.environ` is read now.
+
+        Raises KafkaConfigurationError listing everything that is wrong. Blocks only for reading `config.file`.
+        """
+        return cls.resolve_from(mapping, keywords, os.environ)
+
+    @classmethod
+    def from_file(cls: type[C], path: str | os.PathLike[str], /, **keywords: Any) -> C:
+        """`resolve` with `path` as the configuration file."""
+        return cls.resolve(config_file=path, **keywords)
+
+    @classmethod
+    def resolve_from(
+        cls: type[C], mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+    ) -> C:
+        """`resolve` with the environment given too."""
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise KafkaConfigurationError(
+                f"the configuration is a {type(mapping).__name__}; give a dict of keys, or keyword arguments"
+            )
+        from_keywords = [Item(name, value, "keyword") for name, value in keywords.items()]
+        from_mapping = [Item(name, value, "dict") for name, value in (mapping or {}).items()]
+        from_environ = list(cls._from_environ(environ))
+        gathering = _Gathering(cls)
+        gathering.add(from_keywords)
+        gathering.add(from_mapping)
+        path = gathering.values.get("config_file")
+        if path is None:
+            path = next((item.value for item in from_environ if cls._names.get(item.name) is cls._config_file()), None)
+        if path is not None:
+            gathering.add([Item(*item) for item in read_config_file(path)], is_file=True)
+        gathering.add(from_environ)
+        return gathering.finish()
+
+    @classmethod
+    def _config_file(cls) -> Key:
+        return cls._names["config.file"]
+
+    @classmethod
+    def _from_environ(cls, environ: Mapping[str, str]) -> Iterator[Item]:
+        if not cls.env_prefix:
+            return
+        for variable, value in environ.items():
+            # An empty variable is how shells and compose files spell "not set"
+            if variable.startswith(cls.env_prefix) and value:
+                name = dotted(variable[len(cls.env_prefix) :].lower())
+                if name in cls._names or cls.why_left_out(name) is not None:
+                    yield Item(name, value, f"environment {variable}")
+                elif (nearest := cls.nearest(name, cutoff=0.85)) is not None:
+                    meant = cls.env_prefix + nearest.upper().replace(".", "_")
+                    log.warning("The environment variable %s names no key and is ignored; %s does", variable, meant)
+
+    @classmethod
+    def why_left_out(cls, name: str) -> str | None:
+        """The reason for which a key that exists elsewhere is refused here; None for any other name."""
+        reason = cls.left_out.get(name)
+        if reason is not None:
+            return reason
+        prefixes = (pattern[:-1] for pattern in cls.left_out if pattern.endswith("*"))
+        return next((cls.left_out[f"{prefix}*"] for prefix in prefixes if name.startswith(prefix)), None)
+
+    @classmethod
+    def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
+        """The key whose name resembles `name` most, if one does by at least `cutoff` (0 to 1)."""
+        found = difflib.get_close_matches(name.lower(), cls._names, n=1, cutoff=cutoff)
+        return cls._names[found[0]].name if found else None
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a key by any of its names; KeyError for another name."""
+        return getattr(self, self._names[dotted(name)].attribute)
+
+    def describe(self) -> str:
+        """Every key with its value and origin, a line each, secrets masked."""
+        return "\n".join(
+            f"{entry.name} = {entry.text(getattr(self, entry.attribute))}  ({self.origins[entry.name]})"
+            for entry in self.keys
+        )
+
+    def __repr__(self) -> str:
+        given = (
+            f"{entry.attribute}={entry.text(getattr(self, entry.attribute))}"
+            for entry in self.keys
+            if self.origins[entry.name] != DEFAULT
+        )
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} is decided when it is resolved")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen: {name} can't be deleted")
+
+    def _values(self) -> dict[str, Any]:
+        return {entry.attribute: getattr(self, entry.attribute) for entry in self.keys}
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self._values(), dict(self.origins))
+
+
+def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C:
+    config = object.__new__(cls)
+    vars(config).update(values, origins=types.MappingProxyType(origins))
+    return config
+
+
+def _complete(entry: Key, attribute: str, hint: Any) -> None:
+    """Fill in what the class says about a key and check the declaration against itself."""
+    name = dotted(attribute)
+    if entry.name:
+        return  # inherited: done by the base
+    entry.attribute, entry.name = attribute, name
+    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    entry.nullable = type(None) in alternatives
+    plain = tuple(alternative for alternative in alternatives if alternative is not type(None))
+    if entry.parse is None:
+        if len(plain) != 1 or plain[0] not in _PARSERS:
+            raise TypeError(f"{name} is annotated {hint}, so it has to say how it is parsed")
+        entry.type_name, entry.parse = _PARSERS[plain[0]]
+    elif not (entry.allowed or entry.choices):
+        raise TypeError(f"{name} has a parser, so it has to say in words what is allowed")
+    if plain == (int,) and entry.at_most is None:
+        entry.at_most = INT64_MAX
+    if entry.default is not None or not entry.nullable:
+        try:
+            same = entry.read(entry.default) == entry.default
+        except ValueError as error:
+            raise TypeError(f"the default {entry.default!r} of {name} {error}") from None
+        if not same:
+            raise TypeError(f"the default {entry.default!r} of {name} is not in the form that its parser gives")
+
+
+class _Gathering:
+    """Collects values from sources, the strongest first, and everything that is wrong with them."""
+
+    def __init__(self, table: type[Config]) -> None:
+        self.table = table
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, str] = {}
+        self.problems: list[str] = []
+        self.unsound: set[str] = set()
+
+    def add(self, items: list[Item], is_file: bool = False) -> None:
+        seen: dict[str, Item] = {}
+        for item in items:
+            entry = self._find(item)
+            if entry is None:
+                continue
+            if is_file and entry.attribute == "config_file":
+                self.problems.append(f"{item.name} ({item.origin}): a configuration file can't name another one")
+                continue
+            earlier = seen.setdefault(entry.name, item)
+            if earlier is not item:
+                names = f"as {earlier.name} and {item.name}" if earlier.name != item.name else f"({earlier.origin})"
+                self.problems.append(f"{entry.name} ({item.origin}) is given twice, {names}; keep one")
+            elif entry.attribute not in self.values and entry.attribute not in self.unsound:
+                self._take(entry, item)
+
+    def _find(self, item: Item) -> Key | None:
+        if not isinstance(item.name, str):
+            self.problems.append(f"the key {item.name!r} is a {type(item.name).__name__}; keys are texts")
+            return None
+        name = dotted(item.name)
+        entry = self.table._names.get(name)
+        if entry is not None:
+            return entry
+        reason = self.table.without_effect.get(name)
+        if reason is not None:
+            log.warning("The configuration key %s (%s) has no effect: %s", item.name, item.origin, reason)
+            return None
+        reason = self.table.why_left_out(name)
+        if reason is not None:
+            # settings written for another client often carry its unused keys along as None
+            if item.value is not None:
+                self.problems.append(f"{item.name} ({item.origin}) is not supported: {reason}")
+            return None
+        nearest = self.table.nearest(name)
+        hint = f"did you mean {nearest}?" if nearest else "docs/configuration.md lists the keys"
+        self.problems.append(f"{item.name} ({item.origin}) is not a configuration key; {hint}")
+        return None
+
+    def _take(self, entry: Key, item: Item) -> None:
+        try:
+            self.values[entry.attribute] = entry.read(item.value)
+        except ValueError as error:
+            self.unsound.add(entry.attribute)
+            given = MASK if entry.secret else _shortened(repr(item.value))
+            self.problems.append(
+                f"{item.name} ({item.origin}): {given} {error}; allowed is {entry.allowed_text}"
+                + ("" if entry.secret else f" (default {entry.default_text or entry.text(entry.default)})")
+            )
+        else:
+            self.origins[entry.name] = item.origin
+
+    def finish(self) -> Any:
+        for entry in self.table.keys:
+            if entry.attribute not in self.values:
+                self.values[entry.attribute] = entry.default
+                self.origins[entry.name] = DEFAULT
+        draft = Draft(self.values, self.origins)
+        for rule in self.table.rules:
+            if self.unsound.isdisjoint(rule.keys):
+                rule.apply(draft)
+        problems = self.problems + draft.problems
+        if len(problems) == 1:
+            raise KafkaConfigurationError(problems[0])
+        if problems:
+            listing = "".join(f"\n  - {problem}" for problem in problems)
+            raise KafkaConfigurationError(f"{len(problems)} problems in the configuration:{listing}")
+        return _restore(self.table, self.values, self.origins)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,196 @@
+"""How the producer's configuration reads values of special form, and its rules across keys."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from typing import Any
+
+from ..network.addresses import Address, parse_address
+from ..network.config import INT32_MAX, Draft, Rule, parse_int
+
+log = logging.getLogger(__name__)
+
+GZIP_DEFAULT_LEVEL = -1
+_MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
+_client_numbers = itertools.count(1)
+
+
+# ---- values of special form -----------------------------------------------------------------------------------------
+
+
+def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, (list, tuple, set, frozenset)):
+        raise ValueError("is not a list of addresses")
+    addresses: dict[Address, None] = {}
+    for item in value:
+        if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
+            host, port = item
+            item = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if not isinstance(item, str):
+            raise ValueError(f"has {item!r} in it, which is not text")
+        if item.strip():
+            try:
+                addresses[parse_address(item)] = None
+            except ValueError as error:
+                raise ValueError(f"can't be used: {error}") from None
+    return tuple(addresses)
+
+
+def show_addresses(addresses: tuple[Address, ...]) -> str:
+    return repr(",".join(str(address) for address in addresses))
+
+
+def parse_acks(value: Any) -> int:
+    if isinstance(value, str) and value.strip().lower() == "all":
+        return -1
+    acks = parse_int(value)
+    if acks not in (-1, 0, 1):
+        raise ValueError("is no number of acknowledgements that a broker knows")
+    return acks
+
+
+def show_acks(acks: int) -> str:
+    return "'all'" if acks == -1 else str(acks)
+
+
+def parse_retries(value: Any) -> int:
+    return INT32_MAX if value == float("inf") else parse_int(value)
+
+
+def check_gzip_level(level: int) -> str | None:
+    return "is no level of gzip" if level == 0 else None
+
+
+def parse_pluggable(value: Any) -> Any:
+    # What a name stands for, and whether an object fits, is decided where it is used: by the compile_ functions of
+    # serializers.py and partitioners.py. Here only what can't be meant at all is refused.
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, type) or callable(value) or hasattr(value, "serialize") or hasattr(value, "partition"):
+        return value
+    raise ValueError("is neither a name nor a class, an instance or a callable")
+
+
+def parse_interceptors(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(",") if name.strip())
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+# ---- rules across keys ----------------------------------------------------------------------------------------------
+
+
+def _need_bootstrap_servers(draft: Draft) -> None:
+    """`bootstrap.servers` has to name at least one broker."""
+    if not draft["bootstrap_servers"]:
+        draft.problem("bootstrap.servers is empty; name at least one broker, as in bootstrap_servers='localhost:9092'")
+
+
+def _decide_idempotence(draft: Draft) -> None:
+    """Idempotence needs `acks=all`, `retries` above 0 and `max.in.flight.requests.per.connection` of at most 5. It is
+    on by default; where one of these keys contradicts it, it is switched off with a warning, but when
+    `enable.idempotence=true` was given itself, the contradiction is an error."""
+    if not draft["enable_idempotence"]:
+        return
+    conflicts: list[tuple[str, str]] = []
+    if draft["acks"] != -1:
+        conflicts.append((f"acks={draft['acks']}", "acks=all"))
+    if draft["retries"] == 0:
+        conflicts.append(("retries=0", "retries of at least 1"))
+    in_flight = draft["max_in_flight_requests_per_connection"]
+    if in_flight > _MAX_IN_FLIGHT_FOR_IDEMPOTENCE:
+        name = "max.in.flight.requests.per.connection"
+        conflicts.append((f"{name}={in_flight}", f"{name} of at most {_MAX_IN_FLIGHT_FOR_IDEMPOTENCE}"))
+    if not conflicts:
+        return
+    given = " and ".join(conflict for conflict, _ in conflicts)
+    needed = " and ".join(need for _, need in conflicts)
+    if draft.is_explicit("enable_idempotence"):
+        draft.problem(
+            f"enable.idempotence=true contradicts {given}; it needs {needed}, or set enable.idempotence=false"
+        )
+    else:
+        log.warning("Idempotence is off because of %s: retries may write a record twice. It needs %s", given, needed)
+        draft.adjust("enable_idempotence", False, f"off because of {given}")
+
+
+def _fit_delivery_timeout(draft: Draft) -> None:
+    """`delivery.timeout.ms` has to be at least `linger.ms` + `request.timeout.ms`; its default is raised to the sum
+    where that is larger, a given value that is smaller is an error."""
+    least = min(draft["linger_ms"] + draft["request_timeout_ms"], INT32_MAX)
+    if draft["delivery_timeout_ms"] >= least:
+        return
+    if draft.is_explicit("delivery_timeout_ms"):
+        draft.problem(
+            f"delivery.timeout.ms={draft['delivery_timeout_ms']} is shorter than linger.ms={draft['linger_ms']} + "
+            f"request.timeout.ms={draft['request_timeout_ms']}; set it to at least {least} or lower these"
+        )
+    else:
+        log.info("delivery.timeout.ms is raised to %d, the sum of linger.ms and request.timeout.ms", least)
+        draft.adjust("delivery_timeout_ms", least, "raised to linger.ms + request.timeout.ms")
+
+
+def _fit_batch_size(draft: Draft) -> None:
+    """`batch.size` has to fit into `buffer.memory`; its default is lowered to it where that is smaller, a given value
+    that is larger is an error."""
+    if draft["batch_size"] <= draft["buffer_memory"]:
+        return
+    if draft.is_explicit("batch_size"):
+        draft.problem(
+            f"batch.size={draft['batch_size']} doesn't fit into buffer.memory={draft['buffer_memory']}; "
+            "lower the one or raise the other"
+        )
+    else:
+        log.info("batch.size is lowered to %d, which is all of buffer.memory", draft["buffer_memory"])
+        draft.adjust("batch_size", draft["buffer_memory"], "lowered to buffer.memory")
+
+
+def _fit_reconnect_backoff(draft: Draft) -> None:
+    """Where only `reconnect.backoff.ms` is given, `reconnect.backoff.max.ms` becomes the same: the backoff is constant,
+    as given."""
+    if draft.is_explicit("reconnect_backoff_ms") and not draft.is_explicit("reconnect_backoff_max_ms"):
+        draft.adjust("reconnect_backoff_max_ms", draft["reconnect_backoff_ms"], "set to reconnect.backoff.ms")
+
+
+def _cap_first_waits(draft: Draft) -> None:
+    """A first wait above its maximum (`retry.backoff.ms` above `retry.backoff.max.ms`, `reconnect.backoff.ms` above
+    `reconnect.backoff.max.ms`, `socket.connection.setup.timeout.ms` above `socket.connection.setup.timeout.max.ms`) is
+    lowered to the maximum with a warning, which makes it constant."""
+    for first, most in (
+        ("retry_backoff_ms", "retry_backoff_max_ms"),
+        ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ):
+        if draft[first] > draft[most]:
+            log.warning("%s=%d is above %s=%d, which is used from the start", first, draft[first], most, draft[most])
+            draft.adjust(first, draft[most], f"lowered to {most.replace('_', '.')}")
+
+
+def _number_client(draft: Draft) -> None:
+    """Without a `client.id` the producers of a process are numbered: `producer-1`, `producer-2`, ..."""
+    if not draft["client_id"]:
+        draft.adjust("client_id", f"producer-{next(_client_numbers)}", "numbered")
+
+
+RULES = (
+    Rule(("bootstrap_servers",), _need_bootstrap_servers),
+    Rule(("enable_idempotence", "acks", "retries", "max_in_flight_requests_per_connection"), _decide_idempotence),
+    Rule(("delivery_timeout_ms", "linger_ms", "request_timeout_ms"), _fit_delivery_timeout),
+    Rule(("batch_size", "buffer_memory"), _fit_batch_size),
+    Rule(("reconnect_backoff_ms", "reconnect_backoff_max_ms"), _fit_reconnect_backoff),
+    Rule(
+        (
+            "retry_backoff_ms",
+            "retry_backoff_max_ms",
+            "reconnect_backoff_ms",
+            "reconnect_backoff_max_ms",
+            "socket_connection_setup_timeout_ms",
+            "socket_connection_setup_timeout_max_ms",
+        ),
+        _cap_first_waits,
+    ),
+    Rule(("client_id",), _number_client),
+)
