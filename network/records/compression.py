@@ -1,0 +1,407 @@
+"""The compression codecs of record batches. The only module that imports cramjam.
+
+Whatever is decompressed here was written by somebody else, so the size of the result is bounded twice: by what the
+caller allows, and, where the format tells, by what the compressed bytes can possibly hold. No more memory than that
+is taken before the bytes have proved to be what they say. All functions run on any thread; the codecs let go of the
+GIL while they work.
+
+Formats, as the Java client writes them (``org.apache.kafka.common.compress``):
+
+- gzip: one member; several are read.
+- snappy: xerial's stream (snappy-java's ``SnappyOutputStream``), blocks of 32 KiB. One raw snappy block, as librdkafka
+  writes it, is read too.
+- lz4: an LZ4 frame of independent blocks of up to 64 KiB (KIP-57). Messages of format v0 carry a wrong checksum in the
+  frame's header, which brokers before 0.10 insist on.
+- zstd: one frame (KIP-110); several are read.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import cramjam
+
+from ..protocol.errors import CorruptRecordError, KafkaConfigurationError, UnsupportedCompressionTypeError
+
+
+class Compression(IntEnum):
+    """A codec by its number in the attributes of a batch. Source: Kafka's ``CompressionType``."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of_attributes(cls, attributes: int) -> Compression:
+        """The codec that a batch's or a message's attributes name; UnsupportedCompressionTypeError for 5, 6 and 7."""
+        try:
+            return cls(attributes & COMPRESSION_MASK)
+        except ValueError:
+            raise UnsupportedCompressionTypeError(
+                f"the batch is compressed with codec {attributes & COMPRESSION_MASK}, which Headrace doesn't know "
+                f"(it knows {', '.join(f'{codec.value} {codec.name.lower()}' for codec in cls)})"
+            ) from None
+
+
+#: The bits of a batch's attributes that hold the codec.
+COMPRESSION_MASK = 0x07
+
+
+class LevelRange(NamedTuple):
+    """The levels of a codec: from `minimum` to `maximum`, and `default`, which may lie outside of both."""
+
+    minimum: int
+    maximum: int
+    default: int
+
+    def __contains__(self, level: object) -> bool:
+        return level == self.default or (isinstance(level, int) and self.minimum <= level <= self.maximum)
+
+
+#: The levels each codec takes, those of Kafka's ``CompressionType`` (KIP-390). NONE and SNAPPY have no levels.
+LEVELS: dict[Compression, LevelRange] = {
+    Compression.GZIP: LevelRange(minimum=1, maximum=9, default=-1),
+    Compression.LZ4: LevelRange(minimum=1, maximum=17, default=9),
+    Compression.ZSTD: LevelRange(minimum=-131072, maximum=22, default=3),
+}
+
+
+def compress(
+    codec: Compression, data: bytes | bytearray | memoryview, level: int | None = None, *, magic: int = 2
+) -> bytes:
+    """Compress `data` as one block of a batch of format `magic`; `level` None means the codec's default.
+
+    KafkaConfigurationError if the codec doesn't take the level.
+    """
+    levels = LEVELS.get(codec)
+    if levels is None:
+        if level is not None:
+            raise KafkaConfigurationError(f"{codec.name.lower()} has no compression levels; leave the level out")
+        return _compress_snappy(data) if codec == Compression.SNAPPY else bytes(data)
+    if level is None:
+        level = levels.default
+    elif level not in levels:
+        raise KafkaConfigurationError(
+            f"{codec.name.lower()} doesn't take compression level {level!r}; give one of "
+            f"{levels.minimum} to {levels.maximum}, or {levels.default} for the default"
+        )
+    if codec == Compression.GZIP:
+        gzip = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+        return gzip.compress(data) + gzip.flush()
+    if codec == Compression.LZ4:
+        return _compress_lz4(data, level, magic)
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def decompress(
+    codec: Compression, data: bytes | bytearray | memoryview, max_bytes: int, *, magic: int = 2
+) -> bytes | bytearray:
+    """Decompress the block of a batch of format `magic` into at most `max_bytes` bytes.
+
+    CorruptRecordError if the bytes are no such block or hold more than `max_bytes`. Memory in use stays below
+    `max_bytes` plus the codec's own window, and below what so many compressed bytes can hold.
+    """
+    view = memoryview(data)
+    if codec == Compression.GZIP:
+        return _decompress_gzip(view, max_bytes)
+    if codec == Compression.SNAPPY:
+        return _decompress_snappy(view, max_bytes)
+    if codec == Compression.LZ4:
+        return _decompress_lz4(view, max_bytes, magic)
+    if codec == Compression.ZSTD:
+        return _decompress_into(cramjam.zstd.decompress_into, "zstd", view, _zstd_bound(view, max_bytes), max_bytes)
+    if len(view) > max_bytes:
+        raise _too_large("uncompressed", max_bytes)
+    return bytes(view)
+
+
+def _too_large(codec: str, max_bytes: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"the {codec} records are larger than the {max_bytes} bytes allowed here; "
+        "allow more if this batch is meant to be so large"
+    )
+
+
+def _corrupt(codec: str, reason: object) -> CorruptRecordError:
+    return CorruptRecordError(f"the records can't be decompressed, they are no intact {codec} data: {reason}")
+
+
+def _decompress_into(
+    function: Callable[[memoryview, bytearray], int], codec: str, view: memoryview, bound: int, max_bytes: int
+) -> bytearray:
+    """Let a codec write into a buffer of `bound` bytes, which is at most `max_bytes`, and cut off what it left."""
+    out = bytearray(bound)
+    try:
+        size = function(view, out)
+    except cramjam.DecompressionError as error:
+        if bound == max_bytes:
+            raise CorruptRecordError(
+                f"the {codec} records are either damaged, or larger than the {max_bytes} bytes allowed here: {error}"
+            ) from error
+        raise _corrupt(codec, error) from error
+    del out[size:]
+    return out
+
+
+# -------------------------------------------------------------------------------------------------------------- gzip
+
+#: zlib's way to ask for the gzip container around a window of 32 KiB.
+_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
+
+
+def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
+    # zlib and not cramjam: it stops at the allowed size by itself, where cramjam wants the size beforehand
+    members: list[bytes] = []
+    room = max_bytes
+    rest: memoryview | bytes = view
+    while rest or not members:
+        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        try:
+            data = member.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise _corrupt("gzip", error) from error
+        room -= len(data)
+        if room < 0:
+            raise _too_large("gzip", max_bytes)
+        if not member.eof:
+            raise _corrupt("gzip", "the data ends too early")
+        members.append(data)
+        rest = member.unused_data
+    return members[0] if len(members) == 1 else b"".join(members)
+
+
+# ------------------------------------------------------------------------------------------------------------ snappy
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+#: The magic, the version of the format, and the oldest version that can read it.
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+
+def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
+    view = memoryview(data)
+    parts: list[bytes | cramjam.Buffer] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(view: memoryview, max_bytes: int) -> bytearray:
+    blocks = _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
+    sizes = [_snappy_size(block) for block in blocks]
+    total = sum(sizes)
+    if total > max_bytes:
+        raise _too_large("snappy", max_bytes)
+    out = bytearray(total)
+    position = 0
+    with memoryview(out) as target:
+        for block, size in zip(blocks, sizes, strict=True):
+            try:
+                cramjam.snappy.decompress_raw_into(block, target[position : position + size])
+            except cramjam.DecompressionError as error:
+                raise _corrupt("snappy", error) from error
+            position += size
+    return out
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    """The snappy blocks of a xerial stream. The versions go unchecked: there is one, which some write little-endian."""
+    if len(view) < len(_XERIAL_HEADER):
+        raise _corrupt("snappy", "the header of xerial's stream is cut off")
+    blocks: list[memoryview] = []
+    position = len(_XERIAL_HEADER)
+    while position < len(view):
+        start = position + _INT32.size
+        if start > len(view):
+            raise _corrupt("snappy", "the size of a block is cut off")
+        (size,) = _INT32.unpack_from(view, position)
+        position = start + size
+        if size <= 0 or position > len(view):
+            raise _corrupt("snappy", f"a block claims {size} bytes where {len(view) - start} are left")
+        blocks.append(view[start:position])
+    return blocks
+
+
+def _snappy_size(block: memoryview) -> int:
+    """The size a snappy block declares, if a block of its length can hold so much."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+    except cramjam.DecompressionError as error:
+        raise _corrupt("snappy", error) from error
+    # the densest element copies 64 bytes and takes three
+    if size > 64 * (len(block) // 3 + 1):
+        raise _corrupt("snappy", f"a block of {len(block)} bytes can't hold the {size} it declares")
+    return size
+
+
+# --------------------------------------------------------------------------------------------------------------- lz4
+
+_LZ4_MAGIC = 0x184D2204
+_LZ4_VERSION = 1
+#: FLG bits: block checksums, content size, content checksum; and those that must be zero (reserved, dictionary).
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_UNSUPPORTED = 0x10, 0x08, 0x04, 0x03
+_LZ4_STORED = 0x80000000
+#: One compressed byte stands for no more than this many, in a long run of one value.
+_LZ4_MAX_RATIO = 255
+_LZ4_HEADER = struct.Struct("<IBB")
+_UINT32_LE = struct.Struct("<I")
+_UINT64_LE = struct.Struct("<Q")
+
+
+def _compress_lz4(data: bytes | bytearray | memoryview, level: int, magic: int) -> bytes:
+    # As in Java, the default level is the fast compressor, and every other one the high compressor at that level,
+    # which liblz4 starts at 3 and ends at 12.
+    lz4_level = 1 if level == LEVELS[Compression.LZ4].default else min(max(level, 3), 12)
+    frame = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
+    frame.compress(data)
+    compressed = frame.finish()
+    if magic > 0:
+        return bytes(compressed)
+    out = bytearray(compressed)
+    # what Kafka 0.8 and 0.9 compute: the checksum of the header with the magic in front, which the format leaves out
+    out[_LZ4_HEADER.size] = _lz4_header_checksum(out[: _LZ4_HEADER.size])
+    return bytes(out)
+
+
+def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:
+    header_end, bound = _lz4_bound(view, max_bytes)
+    if magic == 0:
+        # Java doesn't look at the checksum of a v0 frame's header. liblz4 does: give it the one it wants.
+        repaired = bytearray(view)
+        repaired[header_end - 1] = _lz4_header_checksum(repaired[4 : header_end - 1])
+        view = memoryview(repaired)
+    return _decompress_into(cramjam.lz4.decompress_into, "lz4", view, bound, max_bytes)
+
+
+def _lz4_bound(view: memoryview, max_bytes: int) -> tuple[int, int]:
+    """Walk over the one frame: (where its header ends, the most that its blocks can hold)."""
+    try:
+        mark, flags, block_descriptor = _LZ4_HEADER.unpack_from(view)
+        if mark != _LZ4_MAGIC or flags >> 6 != _LZ4_VERSION or flags & _LZ4_UNSUPPORTED:
+            raise _corrupt("lz4", "the frame's header is wrong, or of a kind that Kafka doesn't use")
+        size_code = block_descriptor >> 4
+        if not 4 <= size_code <= 7 or block_descriptor & 0x0F:
+            raise _corrupt("lz4", "the frame's header has a wrong block size")
+        max_block_bytes = 1 << (2 * size_code + 8)
+        position = _LZ4_HEADER.size
+        declared = None
+        if flags & _LZ4_CONTENT_SIZE:
+            (declared,) = _UINT64_LE.unpack_from(view, position)
+            position += _UINT64_LE.size
+        header_end = position = position + 1
+        stored = packed = 0
+        while True:
+            (size,) = _UINT32_LE.unpack_from(view, position)
+            position += _UINT32_LE.size
+            if size == 0:
+                break
+            is_stored = size & _LZ4_STORED
+            size &= ~_LZ4_STORED
+            if size > max_block_bytes:
+                raise _corrupt("lz4", f"a block of {size} bytes is larger than the frame's {max_block_bytes}")
+            if is_stored:
+                stored += size
+            else:
+                packed += min(max_block_bytes, _LZ4_MAX_RATIO * size)
+            position += size + (_UINT32_LE.size if flags & _LZ4_BLOCK_CHECKSUM else 0)
+    except struct.error:
+        raise _corrupt("lz4", "the frame is cut off") from None
+    if position + (_UINT32_LE.size if flags & _LZ4_CONTENT_CHECKSUM else 0) != len(view):
+        raise _corrupt("lz4", "the frame doesn't end where the batch does")
+    return header_end, _agreed_bound("lz4", stored, stored + packed, declared, max_bytes)
+
+
+def _agreed_bound(codec: str, least: int, most: int, declared: int | None, max_bytes: int) -> int:
+    """The buffer to decompress into, from what the blocks certainly and possibly hold and what the frame declares."""
+    if declared is not None:
+        if not least <= declared <= most:
+            raise _corrupt(codec, f"the frame declares {declared} bytes, and its blocks hold {least} to {most}")
+        least = most = declared
+    if least > max_bytes:
+        raise _too_large(codec, max_bytes)
+    return min(most, max_bytes)
+
+
+def _lz4_header_checksum(data: bytes | bytearray) -> int:
+    """The second byte of XXH32 (seed 0), for the fewer than 16 bytes of an LZ4 frame's header."""
+    mask = 0xFFFFFFFF
+    value = 0x165667B1 + len(data)
+    position = 0
+    while position + 4 <= len(data):
+        value = (value + int.from_bytes(data[position : position + 4], "little") * 0xC2B2AE3D) & mask
+        value = ((value << 17 | value >> 15) * 0x27D4EB2F) & mask
+        position += 4
+    for byte in data[position:]:
+        value = (value + byte * 0x165667B1) & mask
+        value = ((value << 11 | value >> 21) * 0x9E3779B1) & mask
+    value = ((value ^ value >> 15) * 0x85EBCA77) & mask
+    value = ((value ^ value >> 13) * 0xC2B2AE3D) & mask
+    return ((value ^ value >> 16) >> 8) & 0xFF
+
+
+# -------------------------------------------------------------------------------------------------------------- zstd
+
+_ZSTD_MAGIC = 0xFD2FB528
+_ZSTD_MAX_BLOCK_BYTES = 128 * 1024
+_ZSTD_STORED, _ZSTD_RUN, _ZSTD_PACKED = 0, 1, 2
+
+
+def _zstd_bound(view: memoryview, max_bytes: int) -> int:
+    """Walk over the frames (RFC 8878): the most that their blocks can hold, but not more than `max_bytes`."""
+    bound = position = 0
+    while True:
+        position, least, most, declared = _zstd_frame(view, position)
+        bound += _agreed_bound("zstd", least, most, declared, max_bytes - bound)
+        if position == len(view):
+            return bound
+
+
+def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int, int | None]:
+    """Of the frame at `position`: where it ends, what its blocks hold at least and at most, and what it declares."""
+    try:
+        (mark,) = _UINT32_LE.unpack_from(view, position)
+        if mark != _ZSTD_MAGIC:
+            raise _corrupt("zstd", "the frame's magic number is wrong")
+        descriptor = view[position + 4]
+        single_segment = descriptor & 0x20
+        if descriptor & 0x08:
+            raise _corrupt("zstd", "the frame's header has a reserved bit set")
+        # a window descriptor unless there is a single segment, then a dictionary's number, which is left to the codec
+        position += 5 + (not single_segment) + (0, 1, 2, 4)[descriptor & 0x03]
+        size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
+        declared = None
+        if size_bytes:
+            field = view[position : position + size_bytes]
+            if len(field) < size_bytes:
+                raise IndexError
+            # in two bytes the size is stored less 256, which fit into one
+            declared = int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
+            position += size_bytes
+        least = most = last = 0
+        while not last:
+            header = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+            last, kind, size = header & 1, header >> 1 & 3, header >> 3
+            if size > _ZSTD_MAX_BLOCK_BYTES:
+                raise _corrupt("zstd", f"a block of {size} bytes is larger than the format's {_ZSTD_MAX_BLOCK_BYTES}")
+            position += 3 + (1 if kind == _ZSTD_RUN else size)
+            if kind == _ZSTD_PACKED:
+                most += _ZSTD_MAX_BLOCK_BYTES
+            elif kind in (_ZSTD_STORED, _ZSTD_RUN):
+                least += size
+                most += size
+            else:
+                raise _corrupt("zstd", "a block is of a reserved kind")
+    except (struct.error, IndexError):
+        raise _corrupt("zstd", "the frame is cut off") from None
+    position += 4 if descriptor & 0x04 else 0
+    if position > len(view):
+        raise _corrupt("zstd", "the frame is cut off")
+    return position, least, most, declared
