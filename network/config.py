@@ -441,6 +441,8 @@ class Config:
             return NotImplemented
         return self._values() == other._values()
 
+    __hash__ = None  # pyright: ignore[reportAssignmentType]  # a serializer among the values need not be hashable
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self._values(), dict(self.origins))
 
