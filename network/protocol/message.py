@@ -1,0 +1,222 @@
+"""Messages are declared, not programmed: the class body is the table, and the codec comes from it.
+
+    @request(api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+")
+    class ProduceRequest(Request):
+        transactional_id: String | None = field(nullable="0+", default=None)
+        acks: Int16
+
+One class stands for all versions of a message. A field that a version does not have is not written and takes its
+default when read; a value other than the default that would be lost is an `EncodeError`, unless the field is
+`ignorable`. Names and versions are those of the schema files of Apache Kafka
+(`clients/src/main/resources/common/message`). `codec` turns messages into bytes and back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .api_keys import ApiKey
+from .types import WireType
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        return lambda decorator: decorator
+
+
+_NEWEST = 0x7FFF
+_MISSING = dataclasses.MISSING
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included."""
+
+    min: int
+    max: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """From Kafka's notation: "3", "3-13" or "3+"."""
+        low, _, high = text.removesuffix("+").partition("-")
+        return cls(int(low), _NEWEST if text.endswith("+") else int(high or low))
+
+    def __contains__(self, version: int) -> bool:
+        return self.min <= version <= self.max
+
+    def __str__(self) -> str:
+        return f"{self.min}-{self.max}" if self.max != _NEWEST else f"{self.min}+"
+
+
+_ALL = Versions(0, _NEWEST)
+_NONE = Versions(0, -1)
+
+
+class Message:
+    """A request or a response."""
+
+    __slots__ = ()
+    api_key: ClassVar[ApiKey]
+    versions: ClassVar[Versions]
+    flexible: ClassVar[Versions]
+
+
+class Request(Message):
+    """What a client asks a broker."""
+
+    __slots__ = ()
+    response_class: ClassVar[type[Response]]
+
+
+class Response(Message):
+    """What a broker answers."""
+
+    __slots__ = ()
+
+
+requests: dict[ApiKey, type[Request]] = {}
+"""The request class of each API that is declared; `api` has it complete."""
+
+_RequestT = TypeVar("_RequestT", bound=type[Request])
+_ResponseT = TypeVar("_ResponseT", bound=type[Response])
+_T = TypeVar("_T", bound=type)
+
+
+def field(
+    *,
+    versions: str = "0+",
+    nullable: str | None = None,
+    default: Any = _MISSING,
+    default_factory: Any = _MISSING,
+    tag: int | None = None,
+    tagged: str | None = None,
+    ignorable: bool = False,
+) -> Any:
+    """A field that is not simply there in every version.
+
+    `versions`: where it exists; `nullable`: where it may be None; `tag` and `tagged`: its number and the versions in
+    which it is a tagged field (KIP-482); `ignorable`: dropped without complaint where a version has no place for it.
+    """
+    declared = {
+        "versions": Versions.parse(versions),
+        "nullable": Versions.parse(nullable) if nullable else _NONE,
+        "tag": tag,
+        "tagged": Versions.parse(tagged) if tagged else _NONE,
+        "ignorable": ignorable,
+    }
+    return dataclasses.field(default=default, default_factory=default_factory, metadata=declared)
+
+
+class FieldSpec(NamedTuple):
+    """One line of a table, as declared."""
+
+    name: str
+    type: Any  # WireType, a struct class, or list of one of them
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    tagged: Versions
+    ignorable: bool
+    make_default: Callable[[], Any] | None
+
+    def is_tagged(self, version: int) -> bool:
+        return self.tag is not None and version in self.tagged
+
+
+def _dataclass(cls: Any) -> Any:
+    cls = dataclasses.dataclass(kw_only=True, slots=True)(cls)
+    cls.__codecs__ = {}
+    return cls
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def struct(cls: _T) -> _T:
+    """Declare a part of a message: the elements of its arrays, and fields with fields."""
+    return _dataclass(cls)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def request(*, api_key: ApiKey, versions: str, flexible: str) -> Callable[[_RequestT], _RequestT]:
+    """Declare the request of an API in the versions supported here; `flexible`: those with compact encoding."""
+
+    def declare(cls: _RequestT) -> _RequestT:
+        cls = _dataclass(cls)
+        cls.api_key, cls.versions, cls.flexible = api_key, Versions.parse(versions), Versions.parse(flexible)
+        if requests.setdefault(api_key, cls) is not cls:
+            raise TypeError(f"{api_key.name} already has the request {requests[api_key].__name__}")
+        return cls
+
+    return declare
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+def response(*, of: type[Request]) -> Callable[[_ResponseT], _ResponseT]:
+    """Declare the answer to a request; it has the same versions."""
+
+    def declare(cls: _ResponseT) -> _ResponseT:
+        cls = _dataclass(cls)
+        cls.api_key, cls.versions, cls.flexible = of.api_key, of.versions, of.flexible
+        of.response_class = cls
+        return cls
+
+    return declare
+
+
+def fields_of(cls: type) -> list[FieldSpec]:
+    """The table of a message or a struct, in wire order. Raises TypeError where the declaration contradicts itself."""
+    hints = get_type_hints(cls, include_extras=True)
+    specs = []
+    for each in dataclasses.fields(cls):
+        where = f"{cls.__name__}.{each.name}"
+        type_, may_be_none = _wire_type(where, hints[each.name])
+        declared = each.metadata
+        if each.default is not _MISSING:
+            make_default = _constant(each.default)
+        else:
+            make_default = None if each.default_factory is _MISSING else each.default_factory
+        spec = FieldSpec(
+            name=each.name,
+            type=type_,
+            versions=declared.get("versions", _ALL),
+            nullable=declared.get("nullable", _NONE),
+            tag=declared.get("tag"),
+            tagged=declared.get("tagged", _NONE),
+            ignorable=declared.get("ignorable", False),
+            make_default=make_default,
+        )
+        if may_be_none != (spec.nullable is not _NONE):
+            raise TypeError(f"{where}: `| None` in the annotation and `nullable` go together")
+        if make_default is None and (spec.versions != _ALL or spec.tag is not None):
+            raise TypeError(f"{where}: a field that is not always there needs a default")
+        specs.append(spec)
+    return specs
+
+
+def _constant(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _wire_type(where: str, hint: Any) -> tuple[Any, bool]:
+    """The type behind an annotation, and whether the annotation allows None."""
+    may_be_none = False
+    arguments = get_args(hint)
+    if get_origin(hint) is Union or type(None) in arguments:
+        may_be_none = True
+        (hint,) = (argument for argument in arguments if argument is not type(None))
+    if get_origin(hint) is list:
+        element, element_may_be_none = _wire_type(where, get_args(hint)[0])
+        if element_may_be_none:
+            raise TypeError(f"{where}: the elements of an array cannot be None")
+        return [element], may_be_none
+    for extra in getattr(hint, "__metadata__", ()):
+        if isinstance(extra, WireType):
+            return extra, may_be_none
+    if dataclasses.is_dataclass(hint):
+        if may_be_none:
+            raise TypeError(f"{where}: a field with fields cannot be None")
+        return hint, may_be_none
+    raise TypeError(f"{where}: {hint!r} is no type of the wire protocol")
