@@ -26,6 +26,13 @@ class Clock(Protocol):
         """Wait on a held condition for at most `timeout_ms` (None: no limit). False when the time passed."""
         ...
 
+    def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
+        """Wait on a held condition until it is `end_ms` on the monotonic clock. False when it is.
+
+        Unlike `wait` it can't miss a step that the clock makes between the caller's look at the time and the wait.
+        """
+        ...
+
     def sleep(self, duration_ms: float) -> None:
         """Pass `duration_ms` milliseconds."""
         ...
@@ -45,6 +52,9 @@ class SystemClock:
         if timeout_ms is None or timeout_ms > threading.TIMEOUT_MAX * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
+
+    def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
+        return self.wait(condition, end_ms - self.now_ms())
 
     def sleep(self, duration_ms: float) -> None:
         time.sleep(duration_ms / 1000.0)
@@ -83,7 +93,12 @@ class MockClock:
         self._wall_ms = float(wall_ms)
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        end_ms = None if timeout_ms is None else self._now_ms + timeout_ms
+        return self._wait(condition, None if timeout_ms is None else self._now_ms + timeout_ms)
+
+    def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
+        return self._wait(condition, end_ms)
+
+    def _wait(self, condition: threading.Condition, end_ms: float | None) -> bool:
         with self._lock:
             self._waiting.append(condition)
         try:
