@@ -311,7 +311,7 @@ class Config:
         left_out: Mapping[str, str] | None = None,
         without_effect: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the table.
+        """Read the table. What a base declares is inherited.
 
         left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
         without_effect: names that are accepted for compatibility although they change nothing, with the reason.
@@ -331,10 +331,10 @@ class Config:
         # the base's own key goes last, being the least interesting
         cls.keys = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
         cls._names = names
-        cls.rules = rules
-        cls.env_prefix = env_prefix
-        cls.left_out = dict(left_out or {})
-        cls.without_effect = dict(without_effect or {})
+        cls.rules = (*cls.rules, *rules)
+        cls.env_prefix = env_prefix or cls.env_prefix
+        cls.left_out = {**cls.left_out, **(left_out or {})}
+        cls.without_effect = {**cls.without_effect, **(without_effect or {})}
 
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__} is made by {type(self).__name__}.resolve(...)")
@@ -500,14 +500,16 @@ class _Gathering:
                 continue
             earlier = seen.setdefault(entry.name, item)
             if earlier is not item:
-                names = f"as {earlier.name} and {item.name}" if earlier.name != item.name else f"({earlier.origin})"
-                self.problems.append(f"{entry.name} ({item.origin}) is given twice, {names}; keep one")
+                where = (
+                    f"as {earlier.name} and {item.name}" if earlier.name != item.name else f"first in {earlier.origin}"
+                )
+                self.problems.append(f"{entry.name} ({item.origin}) is given twice, {where}; keep one")
             elif entry.attribute not in self.values and entry.attribute not in self.unsound:
                 self._take(entry, item)
 
     def _find(self, item: Item) -> Key | None:
         if not isinstance(item.name, str):
-            self.problems.append(f"the key {item.name!r} is a {type(item.name).__name__}; keys are texts")
+            self.problems.append(f"the key {item.name!r} ({item.origin}) is not text")
             return None
         name = dotted(item.name)
         entry = self.table._names.get(name)

@@ -67,10 +67,13 @@ def check_gzip_level(level: int) -> str | None:
 def parse_pluggable(value: Any) -> Any:
     # What a name stands for, and whether an object fits, is decided where it is used: by the compile_ functions of
     # serializers.py and partitioners.py. Here only what can't be meant at all is refused.
-    if isinstance(value, str) and value.strip():
-        return value.strip()
-    if isinstance(value, type) or callable(value) or hasattr(value, "serialize") or hasattr(value, "partition"):
-        return value
+    if isinstance(value, (str, bytes)):
+        # texts have a method `partition` too
+        fits = isinstance(value, str) and bool(value.strip())
+    else:
+        fits = callable(value) or hasattr(value, "serialize") or hasattr(value, "partition")
+    if fits:
+        return value.strip() if isinstance(value, str) else value
     raise ValueError("is neither a name nor a class, an instance or a callable")
 
 

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from headrace.network.addresses import Address, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("localhost:9092", "localhost", 9092),
+        (" broker-1.example.com:1 ", "broker-1.example.com", 1),
+        ("10.0.0.1:65535", "10.0.0.1", 65535),
+        ("my_broker:9092", "my_broker", 9092),
+        ("[::1]:9092", "::1", 9092),
+        ("[fe80::1%eth0]:9092", "fe80::1%eth0", 9092),
+        ("PLAINTEXT://localhost:9092", "localhost", 9092),
+        ("plaintext://[::1]:9092", "::1", 9092),
+    ],
+)
+def test_an_address_is_read(text: str, host: str, port: int) -> None:
+    assert parse_address(text) == Address(host, port)
+    assert parse_address(text) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "has no port; write localhost:9092"),
+        ("localhost", "has no port; write localhost:9092"),
+        ("localhost:", "has no port; write localhost:9092"),
+        (":9092", "has no host; write localhost:9092"),
+        ("localhost:kafka", "the port 'kafka', which is not a number"),
+        ("localhost:-1", "the port '-1', which is not a number"),
+        ("localhost:0", "ports go from 1 to 65535"),
+        ("localhost:65536", "ports go from 1 to 65535"),
+        ("localhost:١٢", "is not a number"),
+        ("::1:9092", "put an IPv6 address in brackets"),
+        ("[::1]", "write [::1]:9092"),
+        ("[::1:9092", "no closing bracket"),
+        ("[::1]9092", "is not [IPv6 address]:port"),
+        ("http://localhost:9092/", "has a path"),
+        ("http://localhost:9092", "only plain host:port is understood"),
+        ("SSL://localhost:9092", "asks for SSL://"),
+        ("local host:9092", "characters that no host name has"),
+        ("a:1;b:2", "put an IPv6 address in brackets"),
+    ],
+)
+def test_what_is_no_address_says_why(text: str, says: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_address(text)
+    assert says in str(caught.value)
+    assert text.strip() in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["localhost:9092", "[::1]:9092", "[fe80::1%eth0]:9092"])
+def test_an_address_prints_as_it_is_written(text: str) -> None:
+    assert str(parse_address(text)) == text

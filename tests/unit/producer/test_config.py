@@ -1,0 +1,374 @@
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+import typing
+from typing import Any
+
+import pytest
+from headrace.network.addresses import Address
+from headrace.network.protocol.errors import KafkaConfigurationError
+from headrace.producer.config import LEFT_OUT, WITHOUT_EFFECT, ProducerConfig
+
+SERVERS = "localhost:9092"
+
+
+def resolve(mapping: Any = None, /, **keywords: Any) -> ProducerConfig:
+    return ProducerConfig.resolve_from({"bootstrap.servers": SERVERS} | (mapping or {}), keywords, {})
+
+
+def refusal(mapping: Any = None, /, **keywords: Any) -> str:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        resolve(mapping, **keywords)
+    return str(caught.value)
+
+
+# The defaults that Kafka 4 documents, so that a slip in the table shows.
+KAFKA_4_DEFAULTS = {
+    "acks": -1,
+    "batch.size": 16384,
+    "buffer.memory": 33554432,
+    "client.dns.lookup": "use_all_dns_ips",
+    "compression.gzip.level": -1,
+    "compression.lz4.level": 9,
+    "compression.type": "none",
+    "compression.zstd.level": 3,
+    "connections.max.idle.ms": 540000,
+    "delivery.timeout.ms": 120000,
+    "enable.idempotence": True,
+    "interceptor.classes": (),
+    "linger.ms": 5,
+    "max.block.ms": 60000,
+    "max.in.flight.requests.per.connection": 5,
+    "max.request.size": 1048576,
+    "metadata.max.age.ms": 300000,
+    "metadata.max.idle.ms": 300000,
+    "metadata.recovery.rebootstrap.trigger.ms": 300000,
+    "metadata.recovery.strategy": "rebootstrap",
+    "partitioner.adaptive.partitioning.enable": True,
+    "partitioner.availability.timeout.ms": 0,
+    "partitioner.class": None,
+    "partitioner.ignore.keys": False,
+    "receive.buffer.bytes": 32768,
+    "reconnect.backoff.max.ms": 1000,
+    "reconnect.backoff.ms": 50,
+    "request.timeout.ms": 30000,
+    "retries": 2147483647,
+    "retry.backoff.max.ms": 1000,
+    "retry.backoff.ms": 100,
+    "security.protocol": "PLAINTEXT",
+    "send.buffer.bytes": 131072,
+    "socket.connection.setup.timeout.max.ms": 30000,
+    "socket.connection.setup.timeout.ms": 10000,
+}
+
+
+def test_defaults_are_kafkas() -> None:
+    config = resolve()
+    assert {name: config[name] for name in KAFKA_4_DEFAULTS} == KAFKA_4_DEFAULTS
+
+
+def test_every_key_is_documented_and_typed() -> None:
+    hints = typing.get_type_hints(ProducerConfig)
+    for entry in ProducerConfig.keys:
+        assert entry.attribute in hints
+        assert len(entry.doc) > 20
+        assert entry.doc.endswith(".")
+        assert entry.allowed_text
+
+
+def test_refused_and_ignored_keys_are_no_keys() -> None:
+    names = set(ProducerConfig._names)
+    assert not names & set(LEFT_OUT)
+    assert not names & set(WITHOUT_EFFECT)
+    assert not any(ProducerConfig.why_left_out(name) for name in names)
+
+
+# What is passed -> what the error says. Every one of these is raised when the configuration is resolved, which is when
+# the producer is constructed.
+BAD_INPUT: list[tuple[dict[str, Any], str]] = [
+    ({"bootstrap_servers": ""}, "bootstrap.servers is empty; name at least one broker, as in bootstrap_servers='local"),
+    ({"bootstrap_servers": []}, "bootstrap.servers is empty"),
+    ({"bootstrap_servers": " , ,"}, "bootstrap.servers is empty"),
+    ({"bootstrap_servers": None}, "None leaves the key without a value"),
+    ({"bootstrap_servers": "localhost"}, "'localhost' has no port; write localhost:9092"),
+    ({"bootstrap_servers": "a:1,b:port"}, "'b:port' has the port 'port', which is not a number"),
+    ({"bootstrap_servers": ["a:1", 5]}, "has 5 in it, which is not text"),
+    ({"bootstrap_servers": 9092}, "9092 is not a list of addresses"),
+    ({"bootstrap_servers": "https://a:443"}, "asks for https://"),
+    ({"linger": 5}, "linger (keyword) is not a configuration key; did you mean linger.ms?"),
+    ({"bootstrap_server": SERVERS}, "did you mean bootstrap.servers?"),
+    ({"compression": "gzip"}, "did you mean compression.type?"),
+    ({"group_id": "g"}, "group_id (keyword) is not a configuration key"),
+    ({"linger_ms": "soon"}, "'soon' is not a whole number; allowed is a whole number, at least 0 (default 5)"),
+    ({"linger_ms": -1}, "-1 is too small"),
+    ({"linger_ms": 0.5}, "0.5 is not a whole number"),
+    ({"batch_size": 2**31}, "is too large"),
+    ({"acks": 2}, "2 is no number of acknowledgements that a broker knows; allowed is 0, 1, all or -1"),
+    ({"acks": "some"}, "'some' is not a whole number"),
+    ({"acks": True}, "True is not a whole number"),
+    ({"acks": None}, "None leaves the key without a value"),
+    ({"compression_type": "brotli"}, "allowed is one of none, gzip, snappy, lz4, zstd (default 'none')"),
+    ({"compression_gzip_level": 0}, "0 is no level of gzip; allowed is 1 to 9, or -1"),
+    ({"compression_gzip_level": 10}, "10 is too large"),
+    ({"compression_lz4_level": 0}, "0 is too small; allowed is a whole number, 1 to 17 (default 9)"),
+    ({"compression_zstd_level": 23}, "23 is too large"),
+    ({"enable_idempotence": "on"}, "'on' is neither true nor false"),
+    ({"retries": -1}, "-1 is too small"),
+    ({"retries": float("-inf")}, "-inf is not a whole number"),
+    ({"max_in_flight_requests_per_connection": 0}, "0 is too small; allowed is a whole number, at least 1"),
+    ({"metadata_max_idle_ms": 4999}, "4999 is too small; allowed is a whole number, at least 5000"),
+    ({"metadata_recovery_strategy": "panic"}, "allowed is one of rebootstrap, none"),
+    ({"client_dns_lookup": "default"}, "allowed is one of use_all_dns_ips, resolve_canonical_bootstrap_servers_only"),
+    ({"security_protocol": "SSL"}, "'SSL' is none of the choices; allowed is one of PLAINTEXT"),
+    ({"sasl_plain_password": "hush"}, "sasl_plain_password (keyword) is not supported: TLS and SASL are not there yet"),
+    ({"ssl_context": object()}, "not supported: TLS and SASL are not there yet"),
+    ({"transactional_id": "t"}, "not supported: transactions are not there yet"),
+    ({"message.timeout.ms": 5}, "that is librdkafka's name; Kafka's is delivery.timeout.ms"),
+    ({"key_serializer": 5}, "5 is neither a name nor a class, an instance or a callable"),
+    ({"value_serializer": b"json"}, "b'json' is neither a name nor a class"),
+    ({"partitioner_class": ""}, "'' is neither a name nor a class"),
+    ({"value_serializer": " "}, "' ' is neither a name nor a class"),
+    ({"partitioner": 5}, "partitioner (keyword): 5 is neither a name"),
+    ({"client_id": 5}, "5 is not text"),
+    ({"send_buffer_bytes": -2}, "-2 is too small"),
+    ({"receive_message_max_bytes": 999}, "999 is too small"),
+    ({"config_file": "/nowhere/producer.properties"}, "/nowhere/producer.properties can't be read"),
+    # Rules across keys
+    ({"enable_idempotence": True, "acks": 1}, "contradicts acks=1; it needs acks=all, or set enable.idempotence=false"),
+    ({"enable_idempotence": "true", "retries": "0"}, "contradicts retries=0; it needs retries of at least 1"),
+    (
+        {"enable_idempotence": True, "max_in_flight_requests_per_connection": 6},
+        "contradicts max.in.flight.requests.per.connection=6; it needs max.in.flight.requests.per.connection of at mo",
+    ),
+    ({"enable_idempotence": True, "acks": 0, "retries": 0}, "contradicts acks=0 and retries=0"),
+    (
+        {"delivery_timeout_ms": 30_004},
+        "delivery.timeout.ms=30004 is shorter than linger.ms=5 + request.timeout.ms=30000; set it to at least 30005",
+    ),
+    ({"batch_size": 101, "buffer_memory": 100}, "batch.size=101 doesn't fit into buffer.memory=100"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), BAD_INPUT, ids=["-".join(given) for given, _ in BAD_INPUT])
+def test_bad_input_is_refused_with_what_to_do(given: dict[str, Any], says: str) -> None:
+    message = refusal(**given)
+    assert says in message
+    assert "hush" not in message
+    assert "problems in" not in message
+
+
+def test_nothing_given_says_where_to_start() -> None:
+    with pytest.raises(KafkaConfigurationError, match=r"^bootstrap\.servers is empty; name at least one broker"):
+        ProducerConfig.resolve_from(None, {}, {})
+
+
+# Values of special form
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "a:1,[::1]:2",
+        " a:1 , [::1]:2 ,",
+        "PLAINTEXT://a:1,[::1]:2",
+        ["a:1", "[::1]:2"],
+        ("a:1", "[::1]:2"),
+        [("a", 1), ("::1", 2)],
+        ["a:1", "[::1]:2", "a:1"],
+    ],
+)
+def test_bootstrap_servers(given: object) -> None:
+    assert resolve(bootstrap_servers=given).bootstrap_servers == (Address("a", 1), Address("::1", 2))
+
+
+def test_bootstrap_servers_are_shown_as_text() -> None:
+    assert "bootstrap.servers = 'a:1,[::1]:2'  (dict)" in resolve({"bootstrap.servers": "a:1,[::1]:2"}).describe()
+
+
+@pytest.mark.parametrize(
+    ("given", "acks"), [("all", -1), ("ALL", -1), (-1, -1), ("-1", -1), (0, 0), ("0", 0), (1, 1), ("1", 1)]
+)
+def test_acks(given: object, acks: int) -> None:
+    assert resolve(acks=given).acks == acks
+
+
+@pytest.mark.parametrize(("given", "expected"), [(float("inf"), 2**31 - 1), ("3", 3), (0, 0)])
+def test_retries(given: object, expected: int) -> None:
+    assert resolve(retries=given).retries == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({}, None),
+        ({"compression_gzip_level": 5}, None),
+        ({"compression_type": "snappy"}, None),
+        ({"compression_type": "gzip"}, None),
+        ({"compression_type": "gzip", "compression_gzip_level": "5"}, 5),
+        ({"compression_type": "lz4"}, 9),
+        ({"compression_type": "zstd", "compression_zstd_level": -7}, -7),
+    ],
+)
+def test_the_compression_level_is_that_of_the_type(given: dict[str, Any], level: int | None) -> None:
+    assert resolve(**given).compression_level == level
+
+
+def test_interceptors_may_be_one_or_many() -> None:
+    class Interceptor:
+        pass
+
+    one = Interceptor()
+    assert resolve(interceptor_classes=one).interceptor_classes == (one,)
+    assert resolve(interceptor_classes=[one, Interceptor]).interceptor_classes == (one, Interceptor)
+    assert resolve(interceptor_classes="a.b:C, d:E").interceptor_classes == ("a.b:C", "d:E")
+    assert resolve(interceptor_classes=None).interceptor_classes == ()
+
+
+@pytest.mark.parametrize("name", ["key_serializer", "value_serializer", "partitioner"])
+def test_pluggable_parts_are_passed_on(name: str) -> None:
+    for given in (len, str, "json"):
+        assert resolve(**{name: given})[name] is given
+    assert resolve(**{name: None})[name] is None
+
+
+# kafka-python's spellings
+
+
+def test_a_configuration_written_for_kafka_python_is_understood(caplog: pytest.LogCaptureFixture) -> None:
+    config = ProducerConfig.resolve_from(
+        None,
+        {
+            "bootstrap_servers": ["localhost:9092"],
+            "client_id": None,
+            "key_serializer": None,
+            "value_serializer": str.encode,
+            "transactional_id": None,
+            "acks": "all",
+            "compression_type": None,
+            "retries": float("inf"),
+            "partitioner": None,
+            "send_buffer_bytes": None,
+            "receive_buffer_bytes": None,
+            "allow_auto_create_topics": False,
+            "ssl_context": None,
+            "sasl_mechanism": None,
+            "api_version": (2, 5),
+            "bootstrap_timeout_ms": 2000,
+        },
+        {},
+    )
+    assert config.compression_type == "none"
+    assert (config.send_buffer_bytes, config.receive_buffer_bytes) == (-1, -1)
+    assert config.value_serializer == str.encode
+    assert not config.allow_auto_create_topics
+    assert [record.getMessage() for record in caplog.records] == [
+        "The configuration key api_version (keyword) has no effect: versions are negotiated on each connection",
+        "The configuration key bootstrap_timeout_ms (keyword) has no effect: the constructor doesn't wait for the "
+        "network, and max.block.ms bounds the calls that do",
+    ]
+
+
+# Rules across keys
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"acks": 1}, "acks=1"),
+        ({"acks": "0"}, "acks=0"),
+        ({"retries": 0}, "retries=0"),
+        ({"max_in_flight_requests_per_connection": 6}, "max.in.flight.requests.per.connection=6"),
+        ({"acks": 1, "retries": 0}, "acks=1 and retries=0"),
+    ],
+)
+def test_idempotence_gives_way_where_it_is_only_the_default(
+    given: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = resolve(**given)
+    assert config.enable_idempotence is False
+    assert config.origins["enable.idempotence"] == f"default, off because of {why}"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert f"Idempotence is off because of {why}" in caplog.text
+
+
+def test_idempotence_stays_with_what_it_allows(caplog: pytest.LogCaptureFixture) -> None:
+    config = resolve(acks=-1, retries=1, max_in_flight_requests_per_connection=5)
+    assert config.enable_idempotence
+    assert resolve(enable_idempotence=False, acks=1).origins["enable.idempotence"] == "keyword"
+    assert not caplog.records
+
+
+def test_the_default_delivery_timeout_grows_with_the_request_timeout() -> None:
+    config = resolve(request_timeout_ms=200_000, linger_ms=100)
+    assert config.delivery_timeout_ms == 200_100
+    assert config.origins["delivery.timeout.ms"] == "default, raised to linger.ms + request.timeout.ms"
+    assert resolve(request_timeout_ms=2**31 - 1).delivery_timeout_ms == 2**31 - 1
+    assert resolve(delivery_timeout_ms=30_005).delivery_timeout_ms == 30_005
+
+
+def test_the_default_batch_size_fits_into_a_small_buffer() -> None:
+    config = resolve(buffer_memory=1000)
+    assert config.batch_size == 1000
+    assert config.origins["batch.size"] == "default, lowered to buffer.memory"
+    assert resolve(buffer_memory=1000, batch_size=1000).batch_size == 1000
+
+
+def test_a_reconnect_backoff_without_a_maximum_is_constant() -> None:
+    config = resolve(reconnect_backoff_ms=5000)
+    assert (config.reconnect_backoff_ms, config.reconnect_backoff_max_ms) == (5000, 5000)
+    assert resolve(reconnect_backoff_ms=10).reconnect_backoff_max_ms == 10
+    assert resolve(reconnect_backoff_ms=10, reconnect_backoff_max_ms=20).reconnect_backoff_max_ms == 20
+
+
+@pytest.mark.parametrize(
+    ("first", "most"),
+    [
+        ("retry_backoff_ms", "retry_backoff_max_ms"),
+        ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
+    ],
+)
+def test_a_first_wait_above_its_maximum_is_lowered(first: str, most: str, caplog: pytest.LogCaptureFixture) -> None:
+    config = resolve(**{first: 300, most: 200})
+    assert (config[first], config[most]) == (200, 200)
+    assert f"{first}=300 is above {most}=200" in caplog.text
+
+
+def test_clients_without_a_name_are_numbered() -> None:
+    first, second = resolve().client_id, resolve(client_id="").client_id
+    number = int(first.removeprefix("producer-"))
+    assert second == f"producer-{number + 1}"
+    assert resolve(client_id="mine").client_id == "mine"
+
+
+# Sources
+
+
+def test_the_environment_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP_SERVERS", "a:1,b:2")
+    monkeypatch.setenv("HEADRACE_LINGER_MS", "7")
+    monkeypatch.setenv("HEADRACE_PURE", "1")
+    config = ProducerConfig.resolve()
+    assert (len(config.bootstrap_servers), config.linger_ms) == (2, 7)
+    assert config.origins["linger.ms"] == "environment HEADRACE_LINGER_MS"
+
+
+def test_spark_gives_texts_only() -> None:
+    given = {"bootstrap.servers": "a:1,b:2", "linger.ms": "20", "enable.idempotence": "false", "acks": "1"}
+    config = ProducerConfig.resolve_from(given, {}, {})
+    assert (config.linger_ms, config.enable_idempotence, config.acks) == (20, False, 1)
+
+
+def test_a_configuration_pickles() -> None:
+    config = resolve(value_serializer=str.encode, key_serializer="string")
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_pickle_is_read_by_a_process_that_never_resolved_one() -> None:
+    program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).bootstrap_servers[0])"
+    pickled = pickle.dumps(resolve())
+    run = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
+    assert run.stdout == b"localhost:9092\n"

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from headrace.producer.config import LEFT_OUT, ProducerConfig
+
+GENERATE = Path(__file__).resolve().parents[3] / "docs" / "generate.py"
+
+
+@pytest.fixture
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", GENERATE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_has_every_key(generate: ModuleType) -> None:
+    page = generate.configuration()
+    for entry in ProducerConfig.keys:
+        assert f"\n### `{entry.name}`\n" in page
+    for name in LEFT_OUT:
+        assert f"\n| `{name}` |" in page
+
+
+def test_check_compares_and_writes_nothing(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(generate, "HERE", tmp_path)
+    assert generate.main(["--check"]) == 1
+    assert not list(tmp_path.iterdir())
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    page = tmp_path / "configuration.md"
+    page.write_text(page.read_text().replace("`33554432`", "`33554433`"))
+    capsys.readouterr()
+    assert generate.main(["--check"]) == 1
+    assert "-| [`buffer.memory`](#buffermemory) | `33554433` | high |" in capsys.readouterr().err
+
+
+def test_the_pages_are_what_the_program_says(generate: ModuleType) -> None:
+    assert generate.main(["--check"]) == 0
