@@ -53,7 +53,7 @@ class Versions:
 
 
 _ALL = Versions(0, _NEWEST)
-_NONE = Versions(0, -1)
+_NONE = Versions(_NEWEST + 1, _NEWEST)
 
 
 class Message:
@@ -140,12 +140,13 @@ def struct(cls: _T) -> _T:
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def request(*, api_key: ApiKey, versions: str, flexible: str) -> Callable[[_RequestT], _RequestT]:
+def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> Callable[[_RequestT], _RequestT]:
     """Declare the request of an API in the versions supported here; `flexible`: those with compact encoding."""
 
     def declare(cls: _RequestT) -> _RequestT:
         cls = _dataclass(cls)
-        cls.api_key, cls.versions, cls.flexible = api_key, Versions.parse(versions), Versions.parse(flexible)
+        cls.api_key, cls.versions = api_key, Versions.parse(versions)
+        cls.flexible = Versions.parse(flexible) if flexible else _NONE
         if requests.setdefault(api_key, cls) is not cls:
             raise TypeError(f"{api_key.name} already has the request {requests[api_key].__name__}")
         return cls
