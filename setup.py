@@ -56,9 +56,15 @@ def extensions() -> list:
         relative = source.relative_to(ROOT)
         name = "headrace." + ".".join(relative.with_suffix("").parts)
         modules.append(Extension(name, [str(relative)], extra_compile_args=["-O3"]))
+    # A compiled module finds another's declarations (*.pxd) as headrace.<package>.<module>: a link gives it that path.
+    package = ROOT / "build" / "include" / "headrace"
+    package.parent.mkdir(parents=True, exist_ok=True)
+    if not package.is_symlink():
+        package.symlink_to(ROOT, target_is_directory=True)
     return cythonize(
         modules,
         build_dir="build/cython",
+        include_path=[str(package.parent)],
         language_level="3",
         compiler_directives={"embedsignature": True},
     )

@@ -15,7 +15,14 @@ from collections.abc import Sequence
 from types import ModuleType
 
 #: Every module that is compiled when a C compiler is there. A test holds this list against the files.
-HOT_MODULES: tuple[str, ...] = ()
+HOT_MODULES: tuple[str, ...] = (
+    "headrace.network.records.builder_cy",
+    "headrace.network.records.reader_cy",
+    "headrace.producer.accumulator_cy",
+    "headrace.producer.batch_cy",
+    "headrace.producer.murmur2_cy",
+    "headrace.producer.send_path_cy",
+)
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")
 

@@ -1,0 +1,14 @@
+# What builder_cy.py looks like to other compiled modules: the per-record path calls it without a Python call.
+
+cdef class RecordBatchBuilder:
+    cdef readonly object buffer
+    cdef unsigned char[::1] view
+    cdef readonly Py_ssize_t position
+    cdef readonly Py_ssize_t capacity
+    cdef readonly Py_ssize_t count
+    cdef readonly long long base_timestamp
+    cdef readonly long long max_timestamp
+
+    cdef bint try_append(self, long long timestamp, bytes key, bytes value, bytes headers) noexcept
+
+cdef Py_ssize_t record_size(Py_ssize_t count, long long delta, bytes key, bytes value, bytes headers) noexcept

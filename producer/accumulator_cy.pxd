@@ -1,0 +1,23 @@
+# What accumulator_cy.py looks like to the send path.
+
+cimport cython
+from headrace.producer.batch_cy cimport ProducerBatch, RecordFuture
+
+cdef class PartitionQueue:
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly object batches
+    cdef ProducerBatch open
+    cdef cython.pymutex lock
+    cdef public object leader
+    cdef public bint muted
+    cdef public object compression_ratio
+
+    cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+
+cdef class TopicQueues:
+    cdef readonly str topic
+    cdef readonly list queues
+    cdef readonly Py_ssize_t partition_count
+    cdef readonly PartitionQueue sticky
+    cdef Py_ssize_t sticky_bytes

@@ -1,0 +1,597 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""Records waiting to be sent: a deque of batches per partition, filled by callers and drained by the sender thread.
+
+Lock order: a queue's lock is the innermost one. It is held for one append, or for taking a batch off; never while
+memory is waited for, never while user code runs, and nothing that the garbage collector tracks is made under it.
+
+Source: Kafka's RecordAccumulator and BuiltInPartitioner (KIP-480, KIP-794).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ..network.clock import Clock
+from ..network.cluster import Cluster, Node
+from ..network.protocol.errors import KafkaTimeoutError, ProducerClosedError
+from ..network.records.builder_cy import encoded_size
+from ..network.records.compression import Compression
+from .buffer_pool import BufferPool
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ..network import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture  # type: ignore
+else:
+    from .batch_cy import ProducerBatch, RecordFuture
+
+# A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
+MAX_CAPACITY_FACTOR = 8
+
+# How the estimate of a topic's compression ratio moves: quickly up, slowly down, as Kafka's CompressionRatioEstimator.
+RATIO_IMPROVING_STEP = 0.005
+RATIO_DETERIORATE_STEP = 0.05
+
+
+class ReadyCheck(NamedTuple):
+    """What `RecordAccumulator.ready` found."""
+
+    nodes: dict[int, Node]
+    next_check_ms: float
+    leaderless_topics: set[str]
+
+
+@cython.final
+@cython.cclass
+class PartitionQueue:
+    """The batches of one partition, oldest first.
+
+    Invariants, under `lock`: `open`, where it isn't None, is the last batch and takes records; a queue with batches
+    is in the accumulator's set of active queues. `leader` and `muted` belong to the sender thread.
+    """
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.batches = deque()
+        self.open = None
+        if not cython.compiled:
+            self.lock = threading.Lock()
+        self.leader = None
+        self.muted = False
+        self.compression_ratio = 1.0
+
+    @cython.cfunc
+    def try_append(
+        self, timestamp: cython.longlong, key: bytes, value: bytes, headers: bytes, callback: object
+    ) -> RecordFuture:
+        """Append to the open batch; None where there is none, or where it is full (it is closed then). Locked."""
+        batch: ProducerBatch = self.open
+        if batch is None:
+            return None
+        future: RecordFuture = batch.try_append(timestamp, key, value, headers, callback)
+        if future is None:
+            batch.closed = True
+            self.open = None
+        return future
+
+    def open_batch(self, batch: ProducerBatch, active: dict) -> None:
+        """Put a new open batch at the end. Called with `lock` held."""
+        self.batches.append(batch)
+        self.open = batch
+        active[self] = True
+
+    def first(self) -> ProducerBatch | None:
+        """The oldest batch, left where it is."""
+        with self.lock:
+            return self.batches[0] if self.batches else None
+
+    def put_first(self, batch: ProducerBatch, active: dict) -> None:
+        """A batch comes back to be sent again: before all that has not been sent yet."""
+        with self.lock:
+            self.batches.appendleft(batch)
+            active[self] = True
+
+    def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:
+        """A batch comes back and takes the place its sequence number gives it among those that came back before."""
+        with self.lock:
+            place: cython.Py_ssize_t = 0
+            for other in self.batches:
+                if not other.has_sequence or other.base_sequence > batch.base_sequence:
+                    break
+                place += 1
+            self.batches.insert(place, batch)
+            active[self] = True
+
+    def take_first(self, active: dict) -> ProducerBatch | None:
+        """Take the oldest batch off; it takes no more records."""
+        with self.lock:
+            if not self.batches:
+                return None
+            batch: ProducerBatch = self.batches.popleft()
+            batch.closed = True
+            if batch is self.open:
+                self.open = None
+            if not self.batches:
+                active.pop(self, None)
+            return batch
+
+    def take_all(self, active: dict) -> list[ProducerBatch]:
+        """Take every batch off: for a producer that closes at once."""
+        with self.lock:
+            taken = list(self.batches)
+            self.batches.clear()
+            self.open = None
+            active.pop(self, None)
+            return taken
+
+    def depth(self) -> int:
+        """How many batches wait; an estimate when read without the lock, which is all the partitioner needs."""
+        return len(self.batches)
+
+    def __repr__(self) -> str:
+        return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
+
+
+@cython.final
+@cython.cclass
+class TopicQueues:
+    """A topic's queues and the sticky partition its keyless records go to.
+
+    `partition_count` is 0 while the topic's partitions aren't known; `queues` never shrinks, so a batch keeps its
+    queue. Replaced on metadata updates by the sender thread, read by callers.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.queues = []
+        self.partition_count = 0
+        self.sticky = None
+        self.sticky_bytes = 0
+
+    def update(self, cluster: Cluster) -> None:
+        """Take over what the metadata say of this topic. Sender thread, or a caller that waits for first metadata."""
+        partitions = cluster.partitions_for(self.topic) or ()
+        count = len(partitions)
+        if count > len(self.queues):
+            more = [PartitionQueue(self.topic, index) for index in range(len(self.queues), count)]
+            self.queues = self.queues + more
+        leaders: dict[int, Any] = {info.partition: info.leader for info in partitions}
+        queue: PartitionQueue
+        for queue in self.queues:
+            queue.leader = leaders.get(queue.partition)
+        self.partition_count = count
+        if count == 0:
+            self.sticky = None
+        elif self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count:
+            self.switch(None)
+
+    def needs_switch(self, batch_size: int, record_bytes: int) -> bool:
+        """Whether the sticky partition has had its share: asked when it needs a new batch (KIP-794)."""
+        return self.sticky_bytes + record_bytes >= batch_size or self.sticky is None or self.sticky.leader is None
+
+    def switch(self, usable: Callable[[Node], bool] | None, adaptive: bool = True) -> None:
+        """Choose the next sticky partition among those with a leader, shorter queues being likelier (KIP-794)."""
+        candidates = [queue for queue in self.queues[: self.partition_count] if queue.leader is not None]
+        if usable is not None:
+            candidates = [queue for queue in candidates if usable(queue.leader)] or candidates
+        if not candidates:
+            candidates = self.queues[: self.partition_count]
+        if adaptive and len(candidates) > 1:
+            depths = [queue.depth() for queue in candidates]
+            ceiling = max(depths) + 1
+            ladder = list(accumulate([ceiling - depth for depth in depths]))
+            chosen = candidates[bisect_right(ladder, random.random() * ladder[len(ladder) - 1])]
+        else:
+            chosen = candidates[int(random.random() * len(candidates))]
+        self.sticky = chosen
+        self.sticky_bytes = 0
+
+
+@cython.final
+@cython.cclass
+class RecordAccumulator:
+    """The meeting place of the threads that send and the sender thread.
+
+    Callers use `append`; the sender thread `ready`, `drain`, `expired`, `reenqueue` and `release`; anyone the flush
+    calls. Memory is bounded by the `BufferPool` that is passed in.
+    """
+
+    topics = cython.declare(dict, visibility="readonly")
+    pool = cython.declare(object, visibility="readonly")
+    batch_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    compression: object
+    linger_ms: cython.double
+    retry_backoff: object
+    delivery_timeout_ms: cython.double
+    adaptive: cython.bint
+    availability_timeout_ms: cython.double
+    clock: object
+    wakeup = cython.declare(object, visibility="public")
+    active: dict
+    incomplete: dict
+    drain_index: dict
+    node_latency: dict
+    flushing: object
+    closed: cython.bint
+    transactions: object
+
+    def __init__(
+        self,
+        *,
+        pool: BufferPool,
+        batch_size: int,
+        compression: Compression,
+        linger_ms: float,
+        retry_backoff: Callable[[int], float],
+        delivery_timeout_ms: float,
+        clock: Clock,
+        transactions: Any = None,
+        adaptive_partitioning: bool = True,
+        availability_timeout_ms: float = 0,
+    ) -> None:
+        self.topics = {}
+        self.pool = pool
+        self.batch_size = batch_size
+        self.compression = compression
+        self.linger_ms = linger_ms
+        self.retry_backoff = retry_backoff
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.adaptive = adaptive_partitioning
+        self.availability_timeout_ms = availability_timeout_ms
+        self.clock = clock
+        self.transactions = transactions
+        self.wakeup = _nobody
+        self.active = {}
+        self.incomplete = {}
+        self.drain_index = {}
+        self.node_latency = {}
+        self.flushing = _Counter()
+        self.closed = False
+
+    # Callers' threads.
+
+    def topic_queues(self, topic: str, cluster: Cluster) -> TopicQueues:
+        """The queues of a topic, made when it is first sent to. Any thread."""
+        known = self.topics.get(topic)
+        if known is None:
+            known = self.topics.setdefault(topic, TopicQueues(topic))
+        if known.partition_count == 0:
+            known.update(cluster)
+        return known
+
+    def append(
+        self,
+        topic_queues: TopicQueues,
+        partition: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: Callable | None,
+        max_block_ms: float,
+    ) -> RecordFuture:
+        """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
+
+        Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError. Any thread but the sender's.
+        """
+        future: RecordFuture
+        batch: ProducerBatch
+        queue: PartitionQueue
+        size: cython.Py_ssize_t = encoded_size(key, value, headers)
+        if partition >= 0:
+            queue = topic_queues.queues[partition]
+        else:
+            queue = self._sticky_queue(topic_queues, size)
+        with queue.lock:
+            future = queue.try_append(timestamp, key, value, headers, callback)
+        if future is not None:
+            return future
+        if partition < 0 and topic_queues.needs_switch(self.batch_size, size):
+            # it is the open batch that turned out to be full: the next one may be opened elsewhere
+            queue = self._sticky_queue(topic_queues, size)
+        full = len(queue.batches) > 0
+        if full:
+            self.wakeup()
+        capacity = self._capacity(queue)
+        buffer = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
+        batch = ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
+        try:
+            with queue.lock:
+                if self.closed:
+                    raise ProducerClosedError("the producer is closed: create a new one to send on")
+                future = queue.try_append(timestamp, key, value, headers, callback)
+                if future is None:
+                    future = batch.try_append(timestamp, key, value, headers, callback)
+                    self.incomplete[batch] = True
+                    queue.open_batch(batch, self.active)
+                    buffer = None
+                    if size > capacity:
+                        # a batch made for one large record has no room for another: it need not linger
+                        batch.closed = True
+                        queue.open = None
+        finally:
+            if buffer is not None:
+                # another thread opened a batch meanwhile, or the producer closed
+                self.pool.deallocate(buffer, len(buffer))
+        if partition < 0:
+            topic_queues.sticky_bytes += size
+        self.wakeup()
+        return future
+
+    @cython.cfunc
+    def _sticky_queue(self, topic_queues: TopicQueues, size: cython.Py_ssize_t) -> PartitionQueue:
+        queue: PartitionQueue = topic_queues.sticky
+        if queue is None or (queue.open is None and topic_queues.needs_switch(self.batch_size, size)):
+            topic_queues.switch(self._usable if self.availability_timeout_ms > 0 else None, self.adaptive)
+            queue = topic_queues.sticky
+        return queue
+
+    def _usable(self, node: Node) -> bool:
+        """Whether a broker takes batches: not once it has been ready to be sent to for too long (KIP-794)."""
+        latency = self.node_latency.get(node.id)
+        return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
+
+    @cython.cfunc
+    def _capacity(self, queue: PartitionQueue) -> cython.Py_ssize_t:
+        """Bytes for a new batch, so that it fills `batch_size` once it is compressed."""
+        if self.compression == Compression.NONE:
+            return self.batch_size
+        ratio: cython.double = queue.compression_ratio
+        factor: cython.double = MAX_CAPACITY_FACTOR if ratio * MAX_CAPACITY_FACTOR < 1.0 else 1.0 / ratio
+        capacity: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, int(self.batch_size * max(factor, 1.0)))
+        # an eighth of all memory at most, so that an estimate never starves the other partitions
+        limit: cython.Py_ssize_t = self.pool.total_bytes // 8
+        return max(min(capacity, limit), self.batch_size)
+
+    # The sender thread.
+
+    def update_metadata(self, cluster: Cluster) -> None:
+        """Take over new partitions and leaders. Called after each metadata update."""
+        for topic_queues in list(self.topics.values()):
+            topic_queues.update(cluster)
+
+    def ready(self, now_ms: float) -> ReadyCheck:
+        """Brokers with something to be sent now, when to look again, and topics whose leader isn't known.
+
+        Sendable is a batch that is full, or has lingered, or is not to wait because memory is exhausted, someone
+        flushes or the producer closes; and that does not back off after a failed attempt.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch
+        nodes: dict = {}
+        leaderless: set = set()
+        next_check_ms: cython.double = 1e9
+        hurry: cython.bint = self.closed or self.flushing.value > 0 or self.pool.waiting > 0
+        now: cython.double = now_ms
+        wait_ms: cython.double
+        for queue in list(self.active):
+            batch = queue.first()
+            if batch is None:
+                continue
+            if queue.leader is None:
+                leaderless.add(queue.topic)
+                continue
+            if queue.muted or queue.leader.id in nodes:
+                continue
+            if batch.attempts > 0:
+                wait_ms = batch.retry_at_ms - now
+            elif hurry or batch.closed or len(queue.batches) > 1:
+                wait_ms = 0.0
+            else:
+                wait_ms = batch.created_ms + self.linger_ms - now
+            if wait_ms <= 0.0:
+                nodes[queue.leader.id] = queue.leader
+            elif wait_ms < next_check_ms:
+                next_check_ms = wait_ms
+        return ReadyCheck(nodes, next_check_ms, leaderless)
+
+    def note_ready(self, node_id: int, now_ms: float, drained: bool) -> None:
+        """Remember that a broker had records and whether it could take them, for the load-aware partitioner."""
+        if self.availability_timeout_ms <= 0:
+            return
+        latency = self.node_latency.get(node_id)
+        if latency is None:
+            self.node_latency[node_id] = [now_ms, now_ms]
+        else:
+            latency[1] = now_ms
+            if drained:
+                latency[0] = now_ms
+
+    def drain(self, node_id: int, max_bytes: int, now_ms: float) -> list[ProducerBatch]:
+        """Take at most one batch per partition off for a broker, `max_bytes` in all (but always one).
+
+        Starts where the last drain stopped, so that no partition starves when not all fit into a request.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch
+        now: cython.double = now_ms
+        queues: list = [queue for queue in list(self.active) if queue.leader is not None and queue.leader.id == node_id]
+        if not queues:
+            return []
+        start: cython.Py_ssize_t = self.drain_index.get(node_id, 0) % len(queues)
+        drained: list = []
+        size: cython.Py_ssize_t = 0
+        place: cython.Py_ssize_t
+        for place in range(len(queues)):
+            queue = queues[(start + place) % len(queues)]
+            if queue.muted:
+                continue
+            batch = queue.first()
+            if batch is None:
+                continue
+            if batch.attempts > 0 and now < batch.retry_at_ms:
+                continue
+            if drained and size + batch.size_bytes > max_bytes:
+                self.drain_index[node_id] = start + place
+                break
+            if self.transactions is not None and not self.transactions.may_drain(batch):
+                continue
+            batch = queue.take_first(self.active)
+            if self.transactions is not None:
+                self.transactions.take_sequence(batch)
+            size += batch.size_bytes
+            batch.drained_ms = now
+            drained.append(batch)
+        else:
+            self.drain_index[node_id] = start + 1
+        return drained
+
+    def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
+        """Move the partition's estimate of how well its records compress."""
+        queue: PartitionQueue = self.queue_of(batch)
+        observed = packed_bytes / raw_bytes
+        if observed > queue.compression_ratio:
+            queue.compression_ratio = max(queue.compression_ratio + RATIO_DETERIORATE_STEP, observed)
+        else:
+            queue.compression_ratio = max(queue.compression_ratio - RATIO_IMPROVING_STEP, observed)
+
+    def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
+        """The broker found a batch too large: believe this ratio from now on."""
+        queue: PartitionQueue = self.queue_of(batch)
+        queue.compression_ratio = ratio
+
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
+        """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation."""
+        queue: PartitionQueue
+        batch: ProducerBatch
+        gone: list = []
+        for queue in list(self.active):
+            while True:
+                batch = queue.first()
+                if batch is None or now_ms - batch.created_ms < self.delivery_timeout_ms:
+                    break
+                gone.append(queue.take_first(self.active))
+        return gone
+
+    def next_expiry_ms(self, now_ms: float) -> float:
+        """Milliseconds until the oldest waiting batch expires."""
+        queue: PartitionQueue
+        soonest: cython.double = 1e9
+        for queue in list(self.active):
+            batch = queue.first()
+            if batch is not None:
+                soonest = min(soonest, batch.created_ms + self.delivery_timeout_ms - now_ms)
+        return soonest
+
+    def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
+        """The queue a batch belongs to."""
+        return self.topics[batch.topic].queues[batch.partition]
+
+    def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
+        """A batch is to be sent again: back to the front, in sequence order where it has a sequence."""
+        batch.retry_at_ms = now_ms + self.retry_backoff(batch.attempts)
+        batch.attempts += 1
+        batch.last_attempt_ms = now_ms
+        queue: PartitionQueue = self.queue_of(batch)
+        if batch.has_sequence:
+            queue.put_in_sequence(batch, self.active)
+        else:
+            queue.put_first(batch, self.active)
+
+    def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
+        """A batch was split: its parts stand where it would have stood."""
+        part: ProducerBatch
+        queue: PartitionQueue = self.queue_of(batch)
+        for part in reversed(parts):
+            self.incomplete[part] = True
+            if part.has_sequence:
+                queue.put_in_sequence(part, self.active)
+            else:
+                queue.put_first(part, self.active)
+
+    def forget(self, batch: ProducerBatch) -> None:
+        """A batch that was split no longer counts as incomplete; its parts have its memory."""
+        self.incomplete.pop(batch, None)
+
+    def release(self, batch: ProducerBatch) -> None:
+        """A batch is complete and nothing reads its buffer any more: give the memory back."""
+        self.incomplete.pop(batch, None)
+        self.pool.deallocate(batch.builder.buffer, batch.allocated_bytes)
+
+    def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
+        """With one request in flight and no idempotence: hold a partition back while a batch of it is on the way."""
+        queue: PartitionQueue = self.queue_of(batch)
+        queue.muted = muted
+
+    def take_everything(self) -> list[ProducerBatch]:
+        """Take every waiting batch off, to fail it."""
+        queue: PartitionQueue
+        taken: list = []
+        for queue in list(self.active):
+            taken.extend(queue.take_all(self.active))
+        return taken
+
+    # Any thread.
+
+    @property
+    def has_undrained(self) -> bool:
+        """Whether any batch waits in a queue."""
+        return len(self.active) > 0
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any batch has no answer yet, waiting or in flight."""
+        return len(self.incomplete) > 0
+
+    def incomplete_batches(self) -> list[ProducerBatch]:
+        """The batches without an answer, as they are now."""
+        return list(self.incomplete)
+
+    def flush(self, timeout_ms: float) -> None:
+        """Send what is here without lingering and wait until all of it has an answer. Any thread but the sender's.
+
+        Raises KafkaTimeoutError, which says how much is left, where `timeout_ms` passes first.
+        """
+        deadline_ms = self.clock.now_ms() + timeout_ms
+        self.flushing.add(1)
+        try:
+            self.wakeup()
+            pending = self.incomplete_batches()
+            while pending:
+                batch = pending.pop()
+                left_ms = deadline_ms - self.clock.now_ms()
+                if batch.done or (left_ms > 0 and batch.wait(left_ms / 1000.0)):
+                    if batch.children is not None:
+                        pending.extend([child for _, child in batch.children])
+                    continue
+                left = [other for other in [batch, *pending] if not other.done]
+                if left:
+                    records = sum([other.count for other in left])
+                    raise KafkaTimeoutError(
+                        f"{records} records in {len(left)} batches were not acknowledged within {timeout_ms / 1000:g} "
+                        f"s; they are still being delivered, within delivery.timeout.ms"
+                    )
+        finally:
+            self.flushing.add(-1)
+
+    def close(self) -> None:
+        """Take no more records. What is here is sent without lingering."""
+        self.closed = True
+
+
+class _Counter:
+    """A number that several threads count up and down."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.value = 0
+
+    def add(self, amount: int) -> None:
+        with self._lock:
+            self.value += amount
+
+
+def _nobody() -> None:
+    """Stands in for the sender's wake-up until there is one."""
+

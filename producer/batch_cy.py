@@ -1,0 +1,503 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""A batch of records on its way to one partition, and what a user holds of a record: its future and its metadata.
+
+A future is two words, its batch and its place in it: nothing is done per record when a batch completes unless
+somebody asked for it (a callback, an `await`). That is what makes a `send` cheap.
+
+Source: Kafka's ProducerBatch, FutureRecordMetadata, ProduceRequestResult.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ..network.cluster import TopicPartition
+from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ..network import _cython as cython  # type: ignore[no-redef]
+
+if cython.compiled:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
+else:
+    from ..network.records.builder_cy import RecordBatchBuilder
+
+log = logging.getLogger("headrace.producer")
+
+# Guards what happens at most once a batch or once a waiting thread: completion against late callbacks and waiters.
+# One lock for all batches, because it is held for a few instructions and never while user code runs.
+_completion = threading.Lock()
+
+# Threads that complete batches: a future waited for on one of them could never be completed.
+_sender_threads: set[int] = set()
+
+
+def register_sender_thread(identity: int) -> None:
+    """Let futures refuse to block on this thread (`threading.get_ident()`), because it is the one that completes them."""
+    _sender_threads.add(identity)
+
+
+def unregister_sender_thread(identity: int) -> None:
+    """Undo `register_sender_thread`, when the thread ends."""
+    _sender_threads.discard(identity)
+
+
+def on_sender_thread() -> bool:
+    """Whether the calling thread is one that completes futures: it must never wait for one."""
+    return threading.get_ident() in _sender_threads
+
+
+@cython.final
+@cython.freelist(64)
+@cython.no_gc
+@cython.cclass
+class RecordMetadata:
+    """Where an acknowledged record stands: topic, partition, offset, timestamp, serialized sizes in bytes.
+
+    `offset` is -1 when the broker gave none (``acks=0``); `timestamp` is in milliseconds since 1970, the broker's
+    where the topic uses log-append time. A size is -1 for a null key or value. Immutable; named as in kafka-python
+    and in Java's RecordMetadata.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int = -1,
+        timestamp: int = -1,
+        serialized_key_size: int = -1,
+        serialized_value_size: int = -1,
+        serialized_header_size: int = -1,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.timestamp = timestamp
+        self.serialized_key_size = serialized_key_size
+        self.serialized_value_size = serialized_value_size
+        self.serialized_header_size = serialized_header_size
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the broker told the record's offset."""
+        return self.offset >= 0
+
+    @property
+    def checksum(self) -> None:
+        """Always None: since message format v2 a record has no checksum of its own (kafka-python keeps the name)."""
+        return
+
+    def _fields(self) -> tuple:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.serialized_key_size,
+            self.serialized_value_size,
+            self.serialized_header_size,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecordMetadata) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __reduce__(self) -> tuple:
+        return (RecordMetadata, self._fields())
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp})"
+        )
+
+
+@cython.final
+@cython.cclass
+class ProducerBatch:
+    """The records of one produce batch, from the first append to the broker's answer.
+
+    Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
+    the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
+    """
+
+    def __init__(self, topic: str, partition: int, buffer: bytearray, now_ms: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.builder = RecordBatchBuilder(buffer)
+        self.allocated_bytes = len(buffer)
+        self.callbacks = []
+        self.created_ms = now_ms
+        self.last_attempt_ms = now_ms
+        self.retry_at_ms = 0.0
+        self.drained_ms = now_ms
+        self.attempts = 0
+        self.closed = False
+        self.records = None
+        self.compression = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.in_flight = False
+        self.done = False
+        self.exception = None
+        self.record_errors = None
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.children = None
+        self.event = None
+        self.max_record_bytes = 0
+
+    @cython.cfunc
+    def try_append(
+        self, timestamp: cython.longlong, key: bytes, value: bytes, headers: bytes, callback: object
+    ) -> RecordFuture:
+        """Append one record and return its future, or None where there is no room. Holds the queue's lock."""
+        builder: RecordBatchBuilder = self.builder
+        before: cython.Py_ssize_t = builder.position
+        if not builder.try_append(timestamp, key, value, headers):
+            return None
+        if builder.position - before > self.max_record_bytes:
+            self.max_record_bytes = builder.position - before
+        future: RecordFuture = RecordFuture.__new__(RecordFuture)
+        future.batch = self
+        future.index = builder.count - 1
+        future.timestamp = timestamp
+        future.key_size = -1 if key is None else len(key)
+        future.value_size = -1 if value is None else len(value)
+        future.headers_size = -1 if headers is None else len(headers)
+        if callback is not None:
+            # flat, not a tuple a record: tuples would keep the garbage collector walking
+            self.callbacks.append(callback)
+            self.callbacks.append(future)
+        return future
+
+    def append_record(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes | None, callback: Callable | None
+    ) -> RecordFuture | None:
+        """`try_append` for callers outside the per-record path (a batch that is split, tests)."""
+        return self.try_append(timestamp, key, value, headers, callback)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The batch's destination."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.builder.count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the encoded batch as it stands."""
+        return self.builder.position
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record; sequences wrap at 2^31 - 1 to 0."""
+        return (self.base_sequence + self.builder.count - 1) & 0x7FFFFFFF
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether a producer id and sequence have been given to this batch."""
+        return self.base_sequence >= 0
+
+    def become_part(self, whole: ProducerBatch, start: int, allocated_bytes: int) -> None:
+        """Take over, as the part of a split batch that begins at its record `start`, what the whole had been given."""
+        self.closed = True
+        self.allocated_bytes = allocated_bytes
+        self.last_attempt_ms = whole.last_attempt_ms
+        if whole.has_sequence:
+            self.producer_id = whole.producer_id
+            self.producer_epoch = whole.producer_epoch
+            self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
+
+    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
+        """The broker has the batch. False where it was completed before."""
+        return self._finish(base_offset, log_append_time, None, None)
+
+    def fail(self, exception: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
+        """The batch will not be delivered; `record_errors` (index -> error) tells a record's own cause (KIP-467)."""
+        return self._finish(-1, -1, exception, record_errors)
+
+    def _finish(
+        self,
+        base_offset: cython.longlong,
+        log_append_time: cython.longlong,
+        exception: object,
+        record_errors: dict | None,
+    ) -> bool:
+        with _completion:
+            if self.done or self.children is not None:
+                return False
+            self.base_offset = base_offset
+            self.log_append_time = log_append_time
+            self.exception = exception
+            self.record_errors = record_errors
+            self.done = True
+            callbacks: list = self.callbacks
+            self.callbacks = None
+        self._run_callbacks(callbacks)
+        if self.event is not None:
+            self.event.set()
+        return True
+
+    @cython.cfunc
+    def _run_callbacks(self, callbacks: list) -> object:
+        place: cython.Py_ssize_t
+        future: RecordFuture
+        for place in range(0, len(callbacks), 2):
+            future = callbacks[place + 1]
+            callback = callbacks[place]
+            try:
+                if self.exception is None:
+                    callback(future._metadata(), None)
+                else:
+                    callback(future._metadata(), future._error())
+            except Exception:
+                log.exception(
+                    "the callback of the record at %s-%d, offset %d raised; the record itself is not affected",
+                    self.topic,
+                    self.partition,
+                    self.base_offset + future.index if self.base_offset >= 0 else -1,
+                )
+        return None
+
+    def split_into(self, children: list[tuple[int, ProducerBatch]]) -> None:
+        """The batch lives on as `children`, each with the index of its first record here (KIP-126).
+
+        Callbacks move along with their records; who waits here goes on waiting there.
+        """
+        place: cython.Py_ssize_t
+        future: RecordFuture
+        part: ProducerBatch
+        with _completion:
+            self.children = children
+            callbacks: list = self.callbacks
+            self.callbacks = None
+            for place in range(0, len(callbacks), 2):
+                future = callbacks[place + 1]
+                part = future._live_batch()
+                part.callbacks.append(callbacks[place])
+                part.callbacks.append(future)
+        if self.event is not None:
+            self.event.set()
+
+    def listen(self, future: RecordFuture, callback: Callable) -> bool:
+        """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already."""
+        batch: ProducerBatch = self
+        with _completion:
+            batch = future._live_batch()
+            if batch.done:
+                return False
+            batch.callbacks.append(callback)
+            batch.callbacks.append(future)
+            return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the batch is complete or has been split, at most `timeout` seconds."""
+        with _completion:
+            if self.done or self.children is not None:
+                return True
+            if self.event is None:
+                self.event = threading.Event()
+        return self.event.wait(timeout)
+
+    def __repr__(self) -> str:
+        return f"ProducerBatch({self.topic}-{self.partition}, {self.count} records, {self.size_bytes} bytes)"
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+@cython.cclass
+class RecordFuture:
+    """What `send` returns: the record's delivery, to be waited for, awaited, or watched with callbacks.
+
+    Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
+    thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
+    ``FutureRecordMetadata``.
+
+    Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
+    the batch completes, and every batch does.
+    """
+
+    @cython.cfunc
+    def _live_batch(self) -> ProducerBatch:
+        """The batch that will tell this record's fate: a split batch's child. Holds the completion lock."""
+        batch: ProducerBatch = self.batch
+        while batch.children is not None:
+            for start, child in reversed(batch.children):
+                if self.index >= start:
+                    self.index -= start
+                    batch = child
+                    break
+        self.batch = batch
+        return batch
+
+    @cython.cfunc
+    def _metadata(self) -> RecordMetadata:
+        batch: ProducerBatch = self.batch
+        metadata: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
+        metadata.topic = batch.topic
+        metadata.partition = batch.partition
+        metadata.offset = batch.base_offset + self.index if batch.base_offset >= 0 else -1
+        metadata.timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
+        metadata.serialized_key_size = self.key_size
+        metadata.serialized_value_size = self.value_size
+        metadata.serialized_header_size = self.headers_size
+        return metadata
+
+    @cython.cfunc
+    def _error(self) -> object:
+        batch: ProducerBatch = self.batch
+        if batch.exception is None:
+            return None
+        if batch.record_errors is not None:
+            return batch.record_errors.get(self.index, batch.exception)
+        return batch.exception
+
+    def done(self) -> bool:
+        """Whether the record's fate is known."""
+        with _completion:
+            return self._live_batch().done
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """The record's metadata, waiting for it at most `timeout` seconds (None: without limit).
+
+        Raises what the delivery failed with; KafkaTimeoutError where the time passed first (the record may still be
+        delivered); IllegalStateError when called from a callback, which runs on the thread that would complete it.
+        """
+        self._wait(timeout)
+        error = self._error()
+        if error is not None:
+            raise error
+        return self._metadata()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """`get`, by the name it has in `concurrent.futures`."""
+        return self.get(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the delivery failed with, None where it succeeded; waits like `get`."""
+        self._wait(timeout)
+        return self._error()
+
+    def _wait(self, timeout: float | None) -> None:
+        batch: ProducerBatch
+        while True:
+            with _completion:
+                batch = self._live_batch()
+            if batch.done:
+                return
+            if on_sender_thread():
+                raise IllegalStateError(
+                    "a future can't be waited for inside a callback: callbacks run on the sender thread, which is the "
+                    "one that completes futures. Use add_callback, or hand the future to another thread."
+                )
+            if not batch.wait(timeout):
+                raise KafkaTimeoutError(
+                    f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout} s; it is "
+                    f"still being delivered, within delivery.timeout.ms"
+                )
+
+    def add_callback(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call ``callback(*args, metadata, **kwargs)`` on success: on the sender thread, or here where it is known."""
+        call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
+        self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
+        return self
+
+    def add_errback(self, errback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call ``errback(*args, exception, **kwargs)`` on failure: on the sender thread, or here where it is known."""
+        call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
+        self._listen(lambda metadata, exception: None if exception is None else call(exception))
+        return self
+
+    def add_both(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call `callback` with the metadata or with the exception, as kafka-python's ``add_both`` does."""
+        call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
+        self._listen(lambda metadata, exception: call(metadata if exception is None else exception))
+        return self
+
+    def add_done_callback(self, callback: Callable) -> None:
+        """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        self._listen(lambda metadata, exception: callback(self))
+
+    def _listen(self, callback: Callable) -> None:
+        if self.batch.listen(self, callback):
+            return
+        try:
+            callback(self._metadata(), self._error())
+        except Exception:
+            log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        import asyncio  # only who awaits pays for it
+
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def settle(metadata: RecordMetadata, exception: BaseException | None) -> None:
+            if waiter.done():
+                return
+            if exception is None:
+                waiter.set_result(metadata)
+            else:
+                waiter.set_exception(exception)
+
+        def wake(metadata: RecordMetadata, exception: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, metadata, exception)
+            except RuntimeError:
+                # the loop was closed while the record was on its way: nobody waits any more
+                log.debug("an event loop ended before the record it awaited was acknowledged")
+
+        self._listen(wake)
+        return waiter.__await__()
+
+    @property
+    def is_done(self) -> bool:
+        """`done()`, as kafka-python names it."""
+        return self.done()
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """The metadata where the record has been delivered, else None (kafka-python)."""
+        return self._metadata() if self.succeeded() else None
+
+    def succeeded(self) -> bool:
+        """Whether the record is known to be delivered."""
+        return self.done() and self._error() is None
+
+    def failed(self) -> bool:
+        """Whether the record is known not to have been acknowledged."""
+        return self.done() and self._error() is not None
+
+    def retriable(self) -> bool:
+        """Whether it failed with an error that may pass (kafka-python)."""
+        return self.failed() and isinstance(self._error(), RetriableError)
+
+    def cancelled(self) -> bool:
+        """Always False: a record that was taken can't be taken back one by one."""
+        return False
+
+    def __repr__(self) -> str:
+        if not self.done():
+            return f"<RecordFuture for {self.batch.topic}-{self.batch.partition}: pending>"
+        error = self._error()
+        return f"<RecordFuture: {self._metadata() if error is None else repr(error)}>"

@@ -1,0 +1,1 @@
+cdef unsigned int murmur2_of(bytes data) noexcept

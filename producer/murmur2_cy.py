@@ -1,0 +1,62 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: freethreading_compatible=True
+"""The 32-bit murmur2 hash that places keyed records, equal to Java's to the bit.
+
+Source: Kafka's Utils.murmur2 and BuiltInPartitioner.partitionForKey.
+"""
+
+from __future__ import annotations
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from ..network import _cython as cython  # type: ignore[no-redef]
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def murmur2_of(data: bytes) -> cython.uint:
+    length: cython.Py_ssize_t = len(data)
+    # the masks keep the interpreter's integers to 32 bits; compiled, they cost nothing
+    hashed: cython.uint = 0x9747B28C ^ (length & 0xFFFFFFFF)
+    mixed: cython.uint
+    place: cython.Py_ssize_t
+    whole: cython.Py_ssize_t = length & ~3
+    if cython.compiled:
+        source: cython.p_const_uchar = data
+    else:
+        source = data
+    for place in range(0, whole, 4):
+        mixed = (
+            source[place]
+            | (source[place + 1] << 8)
+            | (source[place + 2] << 16)
+            | (cython.cast(cython.uint, source[place + 3]) << 24)
+        )
+        mixed = (mixed * 0x5BD1E995) & 0xFFFFFFFF
+        mixed ^= mixed >> 24
+        mixed = (mixed * 0x5BD1E995) & 0xFFFFFFFF
+        hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+        hashed ^= mixed
+    rest: cython.Py_ssize_t = length & 3
+    if rest == 3:
+        hashed ^= cython.cast(cython.uint, source[whole + 2]) << 16
+    if rest >= 2:
+        hashed ^= cython.cast(cython.uint, source[whole + 1]) << 8
+    if rest >= 1:
+        hashed ^= source[whole]
+        hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+    hashed ^= hashed >> 13
+    hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+    hashed ^= hashed >> 15
+    return hashed
+
+
+def murmur2(data: bytes) -> int:
+    """The hash as an unsigned 32-bit integer (Java prints the same bits signed). Any thread."""
+    return murmur2_of(data)
+
+
+def partition_for_key(serialized_key: bytes, partition_count: int) -> int:
+    """The partition that Kafka's default partitioner gives a key."""
+    return (murmur2_of(serialized_key) & 0x7FFFFFFF) % partition_count
