@@ -1,0 +1,44 @@
+"""Waiting longer after each failure, with jitter, up to a bound (KIP-580; Kafka's ExponentialBackoff)."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+#: Kafka's constants for retries, reconnects and connection set-up alike.
+BACKOFF_BASE = 2
+BACKOFF_JITTER = 0.2
+
+
+class ExponentialBackoff:
+    """`initial_ms * base ** attempts`, times a random factor within `1 ± jitter`, never above `max_ms`.
+
+    Immutable; may be shared between threads. With `max_ms <= initial_ms` there is nothing to grow into: the answer is
+    then `min(initial_ms, max_ms)`, without jitter, as in Java.
+    """
+
+    def __init__(
+        self,
+        initial_ms: float,
+        max_ms: float,
+        *,
+        base: float = BACKOFF_BASE,
+        jitter: float = BACKOFF_JITTER,
+        random_unit: Callable[[], float] = random.random,
+    ) -> None:
+        """`random_unit` gives numbers in [0, 1); tests hand in a fixed one."""
+        self.initial_ms = min(initial_ms, max_ms)
+        self.max_ms = max_ms
+        self._base = base
+        self._jitter = jitter
+        self._random_unit = random_unit
+        self._max_exponent = math.log(max_ms / max(initial_ms, 1.0), base) if max_ms > initial_ms else 0.0
+
+    def backoff_ms(self, attempts: int) -> float:
+        """How long to wait after `attempts` earlier failures (0: the first time)."""
+        if self._max_exponent == 0.0:
+            return self.initial_ms
+        term_ms = self.initial_ms * self._base ** min(attempts, self._max_exponent)
+        factor = 1.0 - self._jitter + 2.0 * self._jitter * self._random_unit()
+        return min(term_ms * factor, self.max_ms)

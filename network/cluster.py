@@ -1,0 +1,283 @@
+"""What a client knows about a Kafka cluster at one moment: nodes, topics, partitions and who leads them.
+
+Everything here is immutable, so that a snapshot can be read by any thread without a lock.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+from .addresses import Address
+from .protocol.errors import InvalidTopicError
+
+#: What the wire says for "no leader" and for "no leader epoch".
+NO_NODE_ID = -1
+NO_LEADER_EPOCH = -1
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def validate_topic_name(topic: str) -> None:
+    """Raise InvalidTopicError for a name that no topic can have (Kafka's Topic.validate)."""
+    if not isinstance(topic, str):
+        raise InvalidTopicError(f"a topic name is text, not {type(topic).__name__}: {topic!r}")
+    if not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise InvalidTopicError(
+            f"{topic!r} is no legal topic name: use 1 to 249 letters (ASCII), digits, '.', '_' and '-', "
+            "and something other than '.' and '..'"
+        )
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker's address. Ids of bootstrap addresses, whose broker id isn't known yet, are negative."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+    @property
+    def channel_id(self) -> str:
+        """What the selector calls the connection to this node."""
+        return str(self.id)
+
+    @property
+    def address(self) -> str:
+        """`host:port`, an IPv6 address in brackets."""
+        return str(Address(self.host, self.port))
+
+    def __str__(self) -> str:
+        rack = "" if self.rack is None else f", rack {self.rack}"
+        return f"{self.address} (id {self.id}{rack})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """What the metadata says about one partition.
+
+    `leader` is None when there's none at the moment or when the node that `leader_id` names is not in the snapshot.
+    `replicas`, `isr` and `offline` are node ids; `leader_epoch` is -1 when it is unknown.
+    """
+
+    topic: str
+    partition: int
+    leader: Node | None
+    leader_id: int = NO_NODE_ID
+    leader_epoch: int = NO_LEADER_EPOCH
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+def _frozen(mapping: Mapping[_K, _V] | None) -> Mapping[_K, _V]:
+    return mapping if isinstance(mapping, MappingProxyType) else MappingProxyType(mapping or {})
+
+
+class Cluster:
+    """An immutable snapshot of a cluster's metadata (Kafka's Cluster and MetadataSnapshot in one).
+
+    Invariants: a topic's partitions are sorted by number; every `PartitionInfo.leader` is one of `nodes`. The derived
+    views (per node, available partitions) are computed on first use; two threads may compute the same value twice,
+    which is harmless. The mappings given to the constructor belong to the snapshot from then on.
+    """
+
+    __slots__ = (
+        "_available",
+        "_by_node",
+        "_partitions",
+        "_topic_ids",
+        "_topic_names",
+        "cluster_id",
+        "controller",
+        "internal_topics",
+        "invalid_topics",
+        "is_bootstrap",
+        "nodes",
+        "unauthorized_topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        nodes: Iterable[Node] = (),
+        partitions: Mapping[str, tuple[PartitionInfo, ...]] | None = None,
+        topic_ids: Mapping[str, uuid.UUID] | None = None,
+        cluster_id: str | None = None,
+        controller_id: int = NO_NODE_ID,
+        invalid_topics: Iterable[str] = (),
+        unauthorized_topics: Iterable[str] = (),
+        internal_topics: Iterable[str] = (),
+        is_bootstrap: bool = False,
+    ) -> None:
+        self.nodes: Mapping[int, Node] = MappingProxyType({node.id: node for node in nodes})
+        self.cluster_id = cluster_id
+        self.controller = self.nodes.get(controller_id)
+        self.invalid_topics = frozenset(invalid_topics)
+        self.unauthorized_topics = frozenset(unauthorized_topics)
+        self.internal_topics = frozenset(internal_topics)
+        #: True while only the configured addresses are known and no broker has answered yet.
+        self.is_bootstrap = is_bootstrap
+        self._partitions: Mapping[str, tuple[PartitionInfo, ...]] = _frozen(partitions)
+        self._topic_ids: Mapping[str, uuid.UUID] = _frozen(topic_ids)
+        self._topic_names: Mapping[uuid.UUID, str] | None = None
+        self._available: dict[str, tuple[PartitionInfo, ...]] = {}
+        self._by_node: Mapping[int, tuple[PartitionInfo, ...]] | None = None
+
+    @classmethod
+    def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> Cluster:
+        """The snapshot before any broker has answered: the configured addresses, with negative ids."""
+        return cls(
+            nodes=(Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses)), is_bootstrap=True
+        )
+
+    def node(self, node_id: int) -> Node | None:
+        """The node with that id, None when it isn't in this snapshot."""
+        return self.nodes.get(node_id)
+
+    @property
+    def topics(self) -> Iterable[str]:
+        """Names of the topics whose partitions are known."""
+        return self._partitions.keys()
+
+    @property
+    def partitions(self) -> Mapping[str, tuple[PartitionInfo, ...]]:
+        """Partitions by topic."""
+        return self._partitions
+
+    @property
+    def topic_ids(self) -> Mapping[str, uuid.UUID]:
+        """Topic ids by name, for the topics that have one (KIP-516)."""
+        return self._topic_ids
+
+    def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...] | None:
+        """The topic's partitions in order of their numbers, None when the topic isn't known."""
+        return self._partitions.get(topic)
+
+    def available_partitions_for(self, topic: str) -> tuple[PartitionInfo, ...]:
+        """Those of the topic's partitions that have a leader now."""
+        available = self._available.get(topic)
+        if available is None:
+            available = tuple(info for info in self._partitions.get(topic, ()) if info.leader is not None)
+            self._available[topic] = available
+        return available
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has, None when the topic isn't known."""
+        infos = self._partitions.get(topic)
+        return None if infos is None else len(infos)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionInfo | None:
+        """What is known about that partition, None when nothing is."""
+        topic, number = topic_partition
+        infos = self._partitions.get(topic)
+        if infos is None or number < 0:
+            return None
+        if number < len(infos) and infos[number].partition == number:
+            return infos[number]
+        # a broker may leave partitions out of its answer, so that position and number differ
+        return next((info for info in infos if info.partition == number), None)
+
+    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
+        """The node that leads the partition, None when it's unknown or there is none."""
+        info = self.partition(topic_partition)
+        return None if info is None else info.leader
+
+    def leader_epoch_for(self, topic_partition: TopicPartition) -> int:
+        """The leader's epoch, -1 when it's unknown."""
+        info = self.partition(topic_partition)
+        return NO_LEADER_EPOCH if info is None else info.leader_epoch
+
+    def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
+        """The partitions which that node leads."""
+        if self._by_node is None:
+            by_node: dict[int, list[PartitionInfo]] = {}
+            for infos in self._partitions.values():
+                for info in infos:
+                    if info.leader is not None:
+                        by_node.setdefault(info.leader.id, []).append(info)
+            self._by_node = {leader_id: tuple(infos) for leader_id, infos in by_node.items()}
+        return self._by_node.get(node_id, ())
+
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The topic's id, None when the topic is unknown or its broker is too old to have ids (KIP-516)."""
+        return self._topic_ids.get(topic)
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """The name of the topic with that id."""
+        if self._topic_names is None:
+            self._topic_names = {known_id: name for name, known_id in self._topic_ids.items()}
+        return self._topic_names.get(topic_id)
+
+    def with_nodes(self, nodes: Iterable[Node], *, is_bootstrap: bool = False) -> Cluster:
+        """The same topics on other nodes: leaders are looked up anew among `nodes`."""
+        by_id = {node.id: node for node in nodes}
+        return Cluster(
+            nodes=by_id.values(),
+            partitions=self._partitions if by_id == self.nodes else relocate_leaders(self._partitions, by_id),
+            topic_ids=self._topic_ids,
+            cluster_id=self.cluster_id,
+            controller_id=NO_NODE_ID if self.controller is None else self.controller.id,
+            invalid_topics=self.invalid_topics,
+            unauthorized_topics=self.unauthorized_topics,
+            internal_topics=self.internal_topics,
+            is_bootstrap=is_bootstrap,
+        )
+
+    def with_partitions(self, updated: Mapping[TopicPartition, PartitionInfo]) -> Cluster:
+        """The same snapshot with those partitions replaced; partitions it doesn't know are left out."""
+        partitions = dict(self._partitions)
+        for topic in {topic_partition.topic for topic_partition in updated}:
+            infos = partitions.get(topic, ())
+            partitions[topic] = tuple(updated.get(info.topic_partition, info) for info in infos)
+        return Cluster(
+            nodes=self.nodes.values(),
+            partitions=partitions,
+            topic_ids=self._topic_ids,
+            cluster_id=self.cluster_id,
+            controller_id=NO_NODE_ID if self.controller is None else self.controller.id,
+            invalid_topics=self.invalid_topics,
+            unauthorized_topics=self.unauthorized_topics,
+            internal_topics=self.internal_topics,
+            is_bootstrap=self.is_bootstrap,
+        )
+
+    def __repr__(self) -> str:
+        nodes = ", ".join(str(node) for node in self.nodes.values())
+        return f"Cluster(id={self.cluster_id}, nodes=[{nodes}], topics={len(self._partitions)})"
+
+
+def relocate_leaders(
+    partitions: Mapping[str, tuple[PartitionInfo, ...]], nodes: Mapping[int, Node]
+) -> dict[str, tuple[PartitionInfo, ...]]:
+    """`partitions` with every `leader` looked up in `nodes`; what doesn't change is shared."""
+    return {topic: tuple(relocate_leader(info, nodes) for info in infos) for topic, infos in partitions.items()}
+
+
+def relocate_leader(info: PartitionInfo, nodes: Mapping[int, Node]) -> PartitionInfo:
+    """`info` with its `leader` looked up in `nodes`."""
+    leader = nodes.get(info.leader_id)
+    return info if leader == info.leader else replace(info, leader=leader)

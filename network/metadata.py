@@ -1,0 +1,514 @@
+"""What a producer knows about its cluster, kept fresh: shared between its callers and its sender thread.
+
+Models: Kafka's Metadata and ProducerMetadata. Differences, on purpose:
+
+- an error reaches every thread that waits, not only the first one (Java clears it when the first has thrown it);
+- re-bootstrapping keeps the known topics, without leaders, so that `send` goes on buffering while the brokers are away
+  (as librdkafka does), where Java forgets them and blocks;
+- the backoff is drawn once an attempt and not once a question.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .backoff import ExponentialBackoff
+from .clock import Clock
+from .cluster import (
+    NO_LEADER_EPOCH,
+    Cluster,
+    Node,
+    PartitionInfo,
+    TopicPartition,
+    relocate_leader,
+    relocate_leaders,
+    validate_topic_name,
+)
+from .protocol.errors import (
+    BrokerResponseError,
+    IllegalStateError,
+    InvalidMetadataError,
+    InvalidTopicError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerClosedError,
+    TopicAuthorizationFailedError,
+    make_error,
+)
+from .protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from .protocol.types import ZERO_UUID
+
+_log = logging.getLogger(__name__)
+
+#: The first version that can say whether topics may be created by asking for them (KIP-204, Kafka 0.11).
+OLDEST_METADATA_VERSION = 4
+#: Leader epochs of older Metadata versions may go back when a controller changes (KAFKA-9212).
+_RELIABLE_EPOCHS_FROM_VERSION = 9
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFetch:
+    """A request for metadata, and what is needed to understand its answer: how many topics had been asked for when it
+    was made, and whether it asks for the new topics only."""
+
+    message: MetadataRequest
+    request_version: int
+    is_partial: bool
+
+
+class Metadata:
+    """The current `Cluster` and when it is to be fetched again.
+
+    Thread-safe. Callers add topics, request updates and await them; the sender thread fetches, updates and reports
+    failures. `cluster` and `version` are read without the lock: the snapshot is immutable and replaced as a whole,
+    always before `version` grows. Listeners run on the sender thread, without the lock.
+
+    Bounded by use: a topic that nobody has added again for `max_idle_ms` is forgotten with the next update.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        bootstrap_servers: Sequence[tuple[str, int]],
+        refresh_backoff_ms: float,
+        refresh_backoff_max_ms: float,
+        max_age_ms: float,
+        max_idle_ms: float,
+        allow_auto_topic_creation: bool = True,
+        random_unit: Callable[[], float] = random.random,
+    ) -> None:
+        """`bootstrap_servers` are unresolved (host, port) pairs; nothing here touches the network.
+
+        `max_age_ms` is metadata.max.age.ms, `max_idle_ms` metadata.max.idle.ms, the backoff retry.backoff.ms and
+        retry.backoff.max.ms.
+        """
+        self._clock = clock
+        self._bootstrap_servers = tuple(bootstrap_servers)
+        self._backoff = ExponentialBackoff(refresh_backoff_ms, refresh_backoff_max_ms, random_unit=random_unit)
+        self._max_age_ms = max_age_ms
+        self._max_idle_ms = max_idle_ms
+        self._allow_auto_topic_creation = allow_auto_topic_creation
+
+        self._changed = threading.Condition()
+        self._cluster = Cluster.bootstrap(self._bootstrap_servers)
+        self._version = 0
+        self._request_version = 0
+        self._topics: dict[str, float] = {}  # when each expires
+        self._new_topics: set[str] = set()
+        self._earliest_expiry_ms = math.inf
+        self._epochs: dict[str, dict[int, int]] = {}  # highest leader epoch seen, by topic and partition
+        self._topic_errors: dict[str, type[BrokerResponseError]] = {}
+        self._listeners: list[Callable[[Cluster], None]] = []
+
+        self._needs_full_update = True
+        self._needs_partial_update = False
+        self._last_refresh_ms = -math.inf
+        self._last_success_ms = -math.inf
+        self._failed_attempts = 0
+        self._equivalent_responses = 0
+        self._attempts_backoff_ms = self._backoff.backoff_ms(0)
+        self._equivalent_backoff_ms = 0.0
+
+        self._last_error: KafkaError | None = None
+        self._fatal_error: KafkaError | None = None
+        self._fatal_count = 0
+        self._closed_by: KafkaError | None = None
+
+    # -- for everybody -------------------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> Cluster:
+        """The current snapshot. Never blocks."""
+        return self._cluster
+
+    @property
+    def version(self) -> int:
+        """How many updates there have been; what `await_update` compares with."""
+        return self._version
+
+    @property
+    def max_age_ms(self) -> float:
+        return self._max_age_ms
+
+    @property
+    def last_error(self) -> KafkaError | None:
+        """Why the last attempt to talk to a broker failed, None since the last update."""
+        return self._last_error
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed_by is not None
+
+    def topic_error(self, topic: str) -> BrokerResponseError | None:
+        """What the brokers said about the topic instead of its partitions, in the last answer which covered it.
+
+        InvalidTopicError and TopicAuthorizationFailedError will stay; the retriable ones (unknown topic, no leader
+        yet) may be gone with the next update. None: no error, or no answer yet.
+        """
+        error_class = self._topic_errors.get(topic)
+        if error_class is None:
+            return None
+        return error_class(f"topic {topic!r}: {error_class()}")
+
+    def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """The highest leader epoch that was ever reported for the partition, -1 when none was."""
+        with self._changed:
+            return self._epochs.get(topic_partition.topic, {}).get(topic_partition.partition, NO_LEADER_EPOCH)
+
+    # -- for callers ---------------------------------------------------------------------------------------------
+
+    def add_topic(self, topic: str, now_ms: float) -> None:
+        """Keep the metadata of this topic for `max_idle_ms` from now; a topic not kept yet is asked for at once.
+
+        Raises InvalidTopicError for a name that no topic can have: asking for it would make no broker answer better.
+        """
+        if topic in self._topics:
+            # Without the lock, because this runs for each record. Should the sender expire the topic in between, it
+            # comes back here without being new, and whoever misses it in the cluster requests a full update.
+            self._topics[topic] = now_ms + self._max_idle_ms
+            return
+        validate_topic_name(topic)
+        with self._changed:
+            known = topic in self._topics
+            expires_ms = now_ms + self._max_idle_ms
+            self._topics[topic] = expires_ms
+            self._earliest_expiry_ms = min(self._earliest_expiry_ms, expires_ms)
+            if not known:
+                self._new_topics.add(topic)
+                self._request_update_for_new_topics()
+
+    def contains_topic(self, topic: str) -> bool:
+        """Whether the topic is kept."""
+        return topic in self._topics
+
+    def request_update(self, *, reset_backoff: bool = False) -> int:
+        """Ask for a full update as soon as the backoff allows. Returns the version that `await_update` is to outgrow.
+
+        `reset_backoff` forgets that earlier answers brought nothing new: for a caller who wants something else than
+        before, not for one that tries the same again.
+        """
+        with self._changed:
+            self._needs_full_update = True
+            if reset_backoff:
+                self._equivalent_responses = 0
+                self._equivalent_backoff_ms = 0.0
+            return self._version
+
+    def request_update_for_topic(self, topic: str) -> int:
+        """Ask for an update that covers the topic: at once when it's new, else like `request_update`."""
+        with self._changed:
+            if topic in self._new_topics:
+                return self._request_update_for_new_topics()
+            return self.request_update()
+
+    def await_update(self, last_version: int, timeout_ms: float) -> None:
+        """Wait until `version` is above `last_version`.
+
+        Runs on a caller's thread. Raises KafkaTimeoutError after `timeout_ms`, with the last connection error in its
+        text and as its cause; what `fatal_error` reports meanwhile (authentication, a broker that is too old, no
+        resolvable bootstrap server); ProducerClosedError or the cause given to `close`.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        with self._changed:
+            fatal_count = self._fatal_count
+            while self._version <= last_version:
+                if self._closed_by is not None:
+                    raise copy.copy(self._closed_by) from self._closed_by
+                if self._fatal_error is not None and self._fatal_count > fatal_count:
+                    raise copy.copy(self._fatal_error) from self._fatal_error
+                if self._clock.now_ms() >= deadline_ms:
+                    cause = self._last_error
+                    why = "no broker answered" if cause is None else f"{cause}"
+                    raise KafkaTimeoutError(f"no metadata within {timeout_ms:g} ms: {why}") from cause
+                self._clock.wait_until(self._changed, deadline_ms)
+
+    def add_listener(self, listener: Callable[[Cluster], None]) -> None:
+        """Have `listener` called with each new snapshot, on the sender thread."""
+        with self._changed:
+            self._listeners.append(listener)
+
+    # -- for the sender thread -----------------------------------------------------------------------------------
+
+    @property
+    def update_requested(self) -> bool:
+        """Whether somebody has asked for an update that hasn't come yet."""
+        return self._needs_full_update or self._needs_partial_update
+
+    def time_to_next_update(self, now_ms: float) -> float:
+        """How long until metadata is to be fetched: when it is asked for or too old, but not before the backoff ends.
+
+        The backoff grows with failures, and with answers that bring nothing new (KIP-580).
+        """
+        with self._changed:
+            expires_ms = self._last_success_ms + self._max_age_ms
+            if now_ms >= expires_ms:
+                self._equivalent_responses = 0
+                self._equivalent_backoff_ms = 0.0
+            due_ms = now_ms if self.update_requested else expires_ms
+            backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
+            return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
+
+    def next_fetch(self, now_ms: float) -> MetadataFetch:
+        """The request to send now: for the new topics only when nothing else is due, else for all that are kept."""
+        with self._changed:
+            is_partial = not self._needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
+            # dict and set may grow in add_topic's fast path, but only under their present keys
+            names = sorted(self._new_topics if is_partial else self._topics)
+            message = MetadataRequest(
+                topics=[MetadataRequestTopic(name=name) for name in names],
+                allow_auto_topic_creation=self._allow_auto_topic_creation,
+            )
+            return MetadataFetch(message, self._request_version, is_partial)
+
+    def update(
+        self,
+        response: MetadataResponse,
+        now_ms: float,
+        *,
+        version: int = MetadataResponse.versions.max,
+        fetch: MetadataFetch | None = None,
+    ) -> None:
+        """Take over what a broker answered, in that version of the Metadata API, and wake those who wait.
+
+        Without `fetch` the answer counts as one to a full request made just now. Raises IllegalStateError after close.
+        """
+        with self._changed:
+            if self._closed_by is not None:
+                raise IllegalStateError("metadata arrived after its owner was closed")
+            request_version = self._request_version if fetch is None else fetch.request_version
+            is_partial = fetch is not None and fetch.is_partial
+            self._needs_partial_update = request_version < self._request_version
+            self._last_refresh_ms = now_ms
+            self._failed_attempts = 0
+            self._attempts_backoff_ms = self._backoff.backoff_ms(0)
+            self._last_error = None
+            if not is_partial:
+                self._needs_full_update = False
+                self._last_success_ms = now_ms
+            self._equivalent_responses += 1
+            expired = self._expire_topics(now_ms)
+            previous_id = self._cluster.cluster_id
+            self._cluster = cluster = self._merge(response, version, is_partial=is_partial, expired=expired)
+            self._new_topics.difference_update([topic.name for topic in response.topics if topic.name is not None])
+            self._equivalent_backoff_ms = (
+                self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
+            )
+            self._version += 1
+            listeners = tuple(self._listeners)
+            self._changed.notify_all()
+        if cluster.cluster_id != previous_id:
+            _log.info("Cluster ID: %s", cluster.cluster_id)
+        _log.debug("Updated metadata to version %d: %s", self._version, cluster)
+        for listener in listeners:
+            listener(cluster)
+
+    def update_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+    ) -> set[TopicPartition]:
+        """Take over (leader id, leader epoch) by partition which a produce response told (KIP-951).
+
+        Ignored: incomplete answers, epochs that aren't newer, leaders whose node is unknown, unknown partitions.
+        Returns the partitions whose leader is another now.
+        """
+        with self._changed:
+            cluster = self._cluster
+            by_id = {**cluster.nodes, **{node.id: node for node in nodes}}
+            updated: dict[TopicPartition, PartitionInfo] = {}
+            for topic_partition, (leader_id, epoch) in leaders.items():
+                info = cluster.partition(topic_partition)
+                if info is None or leader_id < 0 or epoch < 0 or leader_id not in by_id:
+                    continue
+                epochs = self._epochs.setdefault(topic_partition.topic, {})
+                if epoch <= epochs.get(topic_partition.partition, NO_LEADER_EPOCH):
+                    continue
+                epochs[topic_partition.partition] = epoch
+                updated[topic_partition] = replace(
+                    info, leader=by_id[leader_id], leader_id=leader_id, leader_epoch=epoch
+                )
+            if not updated:
+                return set()
+            self._cluster = cluster = cluster.with_nodes(by_id.values()).with_partitions(updated)
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(cluster)
+        return set(updated)
+
+    def failed_update(self, now_ms: float, error: KafkaError | None = None) -> None:
+        """An attempt to get metadata failed: wait longer before the next one."""
+        with self._changed:
+            self._last_refresh_ms = now_ms
+            self._attempts_backoff_ms = self._backoff.backoff_ms(self._failed_attempts)
+            self._failed_attempts += 1
+            self._equivalent_responses = 0
+            self._equivalent_backoff_ms = 0.0
+            if error is not None:
+                self._last_error = error
+
+    def record_error(self, error: KafkaError) -> None:
+        """Remember why a broker could not be asked, for those whose wait times out."""
+        self._last_error = error
+
+    def fatal_error(self, error: KafkaError) -> None:
+        """Report an error to everybody who waits now, because waiting longer won't help. The next attempt may succeed:
+        those who come later wait again."""
+        with self._changed:
+            self._last_error = error
+            self._fatal_error = error
+            self._fatal_count += 1
+            self._changed.notify_all()
+
+    def rebootstrap(self) -> None:
+        """Go back to the configured addresses, because no known broker answers (KIP-899) or one told us so (KIP-1102).
+
+        Topics stay, without leaders, so that records can still be given a partition and be buffered. Leader epochs are
+        forgotten: the brokers behind those addresses may be another cluster now.
+        """
+        with self._changed:
+            self._needs_full_update = True
+            if self._cluster.is_bootstrap:
+                return
+            bootstrap = Cluster.bootstrap(self._bootstrap_servers)
+            _log.info("Rebootstrapping with %s", ", ".join(node.address for node in bootstrap.nodes.values()))
+            self._cluster = self._cluster.with_nodes(bootstrap.nodes.values(), is_bootstrap=True)
+            self._epochs.clear()
+
+    def close(self, error: KafkaError | None = None) -> None:
+        """No more updates will come: those who wait, now or later, get `error` (None: ProducerClosedError)."""
+        with self._changed:
+            if self._closed_by is None:
+                self._closed_by = error or ProducerClosedError("metadata was awaited after the producer was closed")
+            self._changed.notify_all()
+
+    # -- under the lock ------------------------------------------------------------------------------------------
+
+    def _request_update_for_new_topics(self) -> int:
+        # the backoff is for retries, a new topic doesn't wait
+        self._last_refresh_ms = -math.inf
+        self._needs_partial_update = True
+        self._equivalent_responses = 0
+        self._equivalent_backoff_ms = 0.0
+        self._request_version += 1
+        return self._version
+
+    def _expire_topics(self, now_ms: float) -> list[str]:
+        # Expiries only ever grow (or are new and later), so nothing can have expired before the earliest of the last
+        # look: with ten thousand topics it matters not to look at all of them for each one that is added.
+        if now_ms < self._earliest_expiry_ms:
+            return []
+        expired = [
+            topic
+            for topic, expires_ms in list(self._topics.items())
+            if expires_ms <= now_ms and topic not in self._new_topics
+        ]
+        for topic in expired:
+            _log.debug("Forgetting topic %s, which was not used for %g ms", topic, self._max_idle_ms)
+            del self._topics[topic]
+            self._epochs.pop(topic, None)
+        self._earliest_expiry_ms = min(list(self._topics.values()), default=math.inf)
+        return expired
+
+    def _merge(self, response: MetadataResponse, version: int, *, is_partial: bool, expired: list[str]) -> Cluster:
+        old = self._cluster
+        nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
+        partitions: dict[str, tuple[PartitionInfo, ...]] = {}
+        topic_ids: dict[str, uuid.UUID] = {}
+        errors: dict[str, type[BrokerResponseError]] = {}
+        internal: set[str] = set()
+        if is_partial:
+            # what the answer doesn't mention stays as it was, but on the nodes of the answer
+            partitions = dict(old.partitions)
+            topic_ids = dict(old.topic_ids)
+            errors = dict(self._topic_errors)
+            internal = set(old.internal_topics)
+            for name in [*expired, *(topic.name for topic in response.topics if topic.name is not None)]:
+                partitions.pop(name, None)
+                topic_ids.pop(name, None)
+                errors.pop(name, None)
+                internal.discard(name)
+            if nodes != old.nodes:
+                partitions = relocate_leaders(partitions, nodes)
+        for topic in response.topics:
+            name = topic.name
+            if name is None or name not in self._topics:
+                continue
+            if topic.is_internal:
+                internal.add(name)
+            if topic.topic_id != ZERO_UUID:
+                topic_ids[name] = topic.topic_id
+            if topic.error_code == 0:
+                partitions[name] = self._partitions_of(name, topic, nodes, version)
+            else:
+                error = make_error(topic.error_code)
+                errors[name] = type(error)
+                _log.warning("Metadata of topic %s: %r", name, error)
+                if isinstance(error, InvalidMetadataError):
+                    self.request_update()
+        self._topic_errors = errors
+        return Cluster(
+            nodes=nodes.values(),
+            partitions=partitions,
+            topic_ids=topic_ids,
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id,
+            invalid_topics=(name for name, error in errors.items() if error is InvalidTopicError),
+            unauthorized_topics=(name for name, error in errors.items() if error is TopicAuthorizationFailedError),
+            internal_topics=internal,
+        )
+
+    def _partitions_of(
+        self, name: str, topic: MetadataResponseTopic, nodes: Mapping[int, Node], version: int
+    ) -> tuple[PartitionInfo, ...]:
+        old = self._cluster
+        epochs = self._epochs.setdefault(name, {})
+        if topic.topic_id not in (ZERO_UUID, old.topic_id(name)):
+            # another topic under the old name (or one whose id wasn't known): its epochs begin anew
+            epochs.clear()
+        infos: list[PartitionInfo] = []
+        for partition in topic.partitions:
+            number = partition.partition_index
+            epoch = partition.leader_epoch if version >= _RELIABLE_EPOCHS_FROM_VERSION else NO_LEADER_EPOCH
+            seen = epochs.get(number)
+            if epoch < 0:
+                epochs.pop(number, None)
+                self._equivalent_responses = 0
+            elif seen is None or epoch > seen:
+                epochs[number] = epoch
+                self._equivalent_responses = 0
+            elif epoch < seen:
+                _log.debug("Ignoring epoch %d of %s-%d, epoch %d is known", epoch, name, number, seen)
+                known = old.partition(TopicPartition(name, number))
+                if known is not None:
+                    infos.append(relocate_leader(known, nodes))
+                continue
+            infos.append(
+                PartitionInfo(
+                    topic=name,
+                    partition=number,
+                    leader=nodes.get(partition.leader_id),
+                    leader_id=partition.leader_id,
+                    leader_epoch=epoch,
+                    replicas=tuple(partition.replica_nodes),
+                    isr=tuple(partition.isr_nodes),
+                    offline=tuple(partition.offline_replicas),
+                )
+            )
+            if partition.error_code != 0:
+                error = make_error(partition.error_code)
+                _log.debug("Metadata of %s-%d: %r", name, number, error)
+                if isinstance(error, InvalidMetadataError):
+                    self.request_update()
+        infos.sort(key=lambda info: info.partition)
+        return tuple(infos)
