@@ -21,15 +21,26 @@ Source: KIP-98 and Kafka's ``DefaultRecordBatch``. Big-endian; position, size, f
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
+from ..protocol.errors import CorruptRecordError
+from .compression import Compression, decompress
 from .crc import crc32c
+from .legacy import LegacyBatch
+from .reader_cy import RecordIterator
+from .record import (
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_RECORDS_BYTES,
+    TIMESTAMP_TYPE_MASK,
+    TIMESTAMP_UNKNOWN,  # noqa: F401  the writer takes it from here, with the layout
+    Record,
+    TimestampType,
+)
 
-#: Bytes of the base offset and the length, which stand before every batch of any format.
-LOG_OVERHEAD = 12
 MAGIC_V2 = 2
-LENGTH_OFFSET = 8
 PARTITION_LEADER_EPOCH_OFFSET = 12
-MAGIC_OFFSET = 16
 CRC_OFFSET = 17
 ATTRIBUTES_OFFSET = 21
 LAST_OFFSET_DELTA_OFFSET = 23
@@ -42,16 +53,18 @@ RECORDS_COUNT_OFFSET = 57
 #: Bytes of the header: where the records of a batch begin.
 RECORD_BATCH_OVERHEAD = 61
 
-COMPRESSION_MASK = 0x07
-TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
-#: The timestamp of records that have none, and of a batch without records.
-TIMESTAMP_UNKNOWN = -1
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 0x7FFFFFFF
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 
 
@@ -94,3 +107,220 @@ def write_header(
         count,
     )
     _UINT32.pack_into(buffer, CRC_OFFSET, crc32c(memoryview(buffer)[ATTRIBUTES_OFFSET:size]))
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """The sequence number `increment` records after `sequence`; after 2^31 - 1 comes 0."""
+    return (sequence + increment) & MAX_SEQUENCE
+
+
+class RecordBatch:
+    """A record batch of format v2, seen in the buffer it lies in.
+
+    Nothing is copied and nothing is kept: every property reads the buffer, so that all views of the same bytes agree.
+    The buffer may end before the batch does, so that a header can be read by itself; then `validate` and `records`
+    raise. Invariants: the magic is 2, the 61 bytes of the header are there, and no byte after the batch is looked at.
+    Whoever owns the buffer serialises changes.
+    Source: Kafka's ``DefaultRecordBatch``.
+    """
+
+    __slots__ = ("buffer",)
+
+    def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
+        """See the batch at the start of `buffer`; CorruptRecordError if there can't be one."""
+        view = memoryview(buffer)
+        if len(view) < RECORD_BATCH_OVERHEAD:
+            raise CorruptRecordError(f"a record batch has at least {RECORD_BATCH_OVERHEAD} bytes, here are {len(view)}")
+        if view[MAGIC_OFFSET] != MAGIC_V2:
+            raise CorruptRecordError(f"this is no record batch of format v2: its magic is {view[MAGIC_OFFSET]}")
+        self.buffer = view
+        size = self.size_bytes
+        if size < RECORD_BATCH_OVERHEAD:
+            raise CorruptRecordError(
+                f"the batch at offset {self.base_offset} claims {size} bytes, fewer than its header has"
+            )
+        if size < len(view):
+            self.buffer = view[:size]
+
+    @property
+    def base_offset(self) -> int:
+        return _INT64.unpack_from(self.buffer, 0)[0]
+
+    @property
+    def batch_length(self) -> int:
+        """The length field: bytes after it."""
+        return _INT32.unpack_from(self.buffer, LENGTH_OFFSET)[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the whole batch, as its header says."""
+        return LOG_OVERHEAD + self.batch_length
+
+    @property
+    def partition_leader_epoch(self) -> int:
+        return _INT32.unpack_from(self.buffer, PARTITION_LEADER_EPOCH_OFFSET)[0]
+
+    @property
+    def magic(self) -> int:
+        return self.buffer[MAGIC_OFFSET]
+
+    @property
+    def crc(self) -> int:
+        return _UINT32.unpack_from(self.buffer, CRC_OFFSET)[0]
+
+    @property
+    def attributes(self) -> int:
+        return _INT16.unpack_from(self.buffer, ATTRIBUTES_OFFSET)[0]
+
+    @property
+    def compression(self) -> Compression:
+        """UnsupportedCompressionTypeError if there is no such codec."""
+        return Compression.of_attributes(self.attributes)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        if self.attributes & TIMESTAMP_TYPE_MASK:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_MASK != 0
+
+    @property
+    def is_control(self) -> bool:
+        """The batch holds a transaction marker or another record of the broker's own, and no user data."""
+        return self.attributes & CONTROL_MASK != 0
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When the tombstones in it may go, if the cleaner set that; then it is the base timestamp too (KIP-534)."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
+
+    @property
+    def last_offset_delta(self) -> int:
+        return _INT32.unpack_from(self.buffer, LAST_OFFSET_DELTA_OFFSET)[0]
+
+    @property
+    def base_timestamp(self) -> int:
+        """What the records' timestamp deltas count from."""
+        return _INT64.unpack_from(self.buffer, BASE_TIMESTAMP_OFFSET)[0]
+
+    @property
+    def max_timestamp(self) -> int:
+        return _INT64.unpack_from(self.buffer, MAX_TIMESTAMP_OFFSET)[0]
+
+    @property
+    def producer_id(self) -> int:
+        return _INT64.unpack_from(self.buffer, PRODUCER_ID_OFFSET)[0]
+
+    @property
+    def producer_epoch(self) -> int:
+        return _INT16.unpack_from(self.buffer, PRODUCER_EPOCH_OFFSET)[0]
+
+    @property
+    def base_sequence(self) -> int:
+        return _INT32.unpack_from(self.buffer, BASE_SEQUENCE_OFFSET)[0]
+
+    @property
+    def last_sequence(self) -> int:
+        base = self.base_sequence
+        return NO_SEQUENCE if base == NO_SEQUENCE else increment_sequence(base, self.last_offset_delta)
+
+    @property
+    def count(self) -> int:
+        """Records in it. Compaction makes it smaller than the range of offsets."""
+        return _INT32.unpack_from(self.buffer, RECORDS_COUNT_OFFSET)[0]
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+    def set_base_offset(self, offset: int) -> None:
+        """Move the batch to `offset`. The CRC stays valid."""
+        _INT64.pack_into(self.buffer, 0, offset)
+
+    def set_partition_leader_epoch(self, epoch: int) -> None:
+        """The CRC stays valid."""
+        _INT32.pack_into(self.buffer, PARTITION_LEADER_EPOCH_OFFSET, epoch)
+
+    def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
+        """Set who made the timestamps, and the largest; with LOG_APPEND_TIME it is the one of every record.
+
+        The CRC is computed anew if that changes anything. CorruptRecordError if the batch isn't all there.
+        """
+        attributes = self.attributes & ~TIMESTAMP_TYPE_MASK
+        if timestamp_type == TimestampType.LOG_APPEND_TIME:
+            attributes |= TIMESTAMP_TYPE_MASK
+        if attributes == self.attributes and timestamp == self.max_timestamp:
+            return
+        self._ensure_whole()
+        _INT16.pack_into(self.buffer, ATTRIBUTES_OFFSET, attributes)
+        _INT64.pack_into(self.buffer, MAX_TIMESTAMP_OFFSET, timestamp)
+        _UINT32.pack_into(self.buffer, CRC_OFFSET, crc32c(self.buffer[ATTRIBUTES_OFFSET:]))
+
+    def validate(self) -> None:
+        """CorruptRecordError if bytes are missing or the CRC doesn't fit them. The records aren't looked at."""
+        self._ensure_whole()
+        stored, computed = self.crc, crc32c(self.buffer[ATTRIBUTES_OFFSET:])
+        if stored != computed:
+            raise CorruptRecordError(
+                f"the batch at offset {self.base_offset} is damaged: its CRC is {stored:#010x}, "
+                f"that of its bytes is {computed:#010x}"
+            )
+
+    def records(self, max_bytes: int = MAX_RECORDS_BYTES) -> Iterator[Record]:
+        """The records, one at a time; the compressed ones are decompressed here, into at most `max_bytes` bytes.
+
+        CorruptRecordError, here or from the iterator, if the bytes are no records, whatever the CRC says;
+        UnsupportedCompressionTypeError for an unknown codec. Runs on any thread.
+        """
+        self._ensure_whole()
+        data: bytes | bytearray | memoryview = self.buffer[RECORD_BATCH_OVERHEAD:]
+        codec = self.compression
+        if codec != Compression.NONE and len(data):
+            data = decompress(codec, data, max_bytes)
+        is_append_time = self.timestamp_type == TimestampType.LOG_APPEND_TIME
+        append_time = self.max_timestamp if is_append_time else None
+        return RecordIterator(data, self.count, self.base_offset, self.base_timestamp, append_time)
+
+    def _ensure_whole(self) -> None:
+        if len(self.buffer) < self.size_bytes:
+            raise CorruptRecordError(
+                f"the batch at offset {self.base_offset} has {self.size_bytes} bytes, only {len(self.buffer)} are here"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"RecordBatch(offsets {self.base_offset} to {self.last_offset}, {self.count} records, "
+            f"{self.size_bytes} bytes, attributes {self.attributes:#x}, producer {self.producer_id} epoch "
+            f"{self.producer_epoch} sequence {self.base_sequence}, leader epoch {self.partition_leader_epoch})"
+        )
+
+
+def read_batches(buffer: bytes | bytearray | memoryview) -> Iterator[RecordBatch | LegacyBatch]:
+    """The batches of all formats in a fetch response or a segment, up to the first that isn't all there.
+
+    They are views of the buffer. CorruptRecordError at the first place where there can't be a batch; CRCs aren't
+    checked. Source: ``ByteBufferLogInputStream``.
+    """
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= LOG_OVERHEAD:
+        (length,) = _INT32.unpack_from(view, position + LENGTH_OFFSET)
+        if length < LegacyBatch.MIN_LENGTH:
+            raise CorruptRecordError(f"there is no batch at byte {position}: it would have a length of {length}")
+        if len(view) - position <= MAGIC_OFFSET:
+            return
+        (magic,) = _INT8.unpack_from(view, position + MAGIC_OFFSET)
+        if not 0 <= magic <= MAGIC_V2:
+            raise CorruptRecordError(f"there is no batch at byte {position}: its format would be v{magic}")
+        end = position + LOG_OVERHEAD + length
+        if end > len(view):
+            return
+        yield RecordBatch(view[position:end]) if magic == MAGIC_V2 else LegacyBatch(view[position:end])
+        position = end
