@@ -173,7 +173,7 @@ class NetworkSend:
                 item = buffer
             else:
                 item = memoryview(buffer)
-                if item.itemsize != 1 or not item.c_contiguous:
+                if item.itemsize != 1 or item.ndim != 1 or not item.c_contiguous:
                     item = item.cast("B")
                 item_bytes = item.nbytes
             if item_bytes:
@@ -189,6 +189,10 @@ class NetworkSend:
     def write_to(self, transport: Transport) -> bool:
         """Write what the transport takes now; whether that was all. Raises OSError, or DisconnectedError when a file
         region turns out shorter than announced: the peer waits for bytes that there are not."""
+        if transport.has_pending_writes:
+            transport.write(())
+            if transport.has_pending_writes:
+                return False
         items = self._items
         while self._index < len(items):
             item = items[self._index]
@@ -221,9 +225,7 @@ class NetworkSend:
             if written < asked:
                 return False
         if transport.has_pending_writes:
-            transport.write(())
-            if transport.has_pending_writes:
-                return False
+            return False
         self._items = []
         return True
 
@@ -267,6 +269,7 @@ class KafkaChannel:
 
     __slots__ = (
         "_assembler",
+        "_max_receive_bytes",
         "_socket",
         "_transport",
         "fd",
@@ -300,17 +303,16 @@ class KafkaChannel:
         self.initiated = initiated  # by this side: what answers is meant to be a broker
         self._socket = sock
         self._transport = transport
+        self._max_receive_bytes = max_receive_bytes
         self._assembler = FrameAssembler(channel_id, scratch, max_receive_bytes)
 
     @property
     def ready(self) -> bool:
         return self.state is ChannelState.READY
 
-    def finish_connect(self) -> bool:
-        """Whether the TCP connection stands now. Raises OSError with the reason when it cannot."""
+    def finish_connect(self) -> None:
+        """Look how the connecting ended. Raises OSError with the reason when the connection does not stand."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if code == errno.EINPROGRESS:
-            return False
         if code:
             raise OSError(code, os.strerror(code))
         # Connecting to a local port of the ephemeral range where nobody listens, the kernel may choose that very port
@@ -318,7 +320,6 @@ class KafkaChannel:
         if self._socket.family in _INTERNET and self._socket.getsockname() == self._socket.getpeername():
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self.state = ChannelState.PREPARING
-        return True
 
     def prepare(self) -> int:
         """Go on with the transport's handshake, READY after it; the events it waits for."""
@@ -403,9 +404,9 @@ class KafkaChannel:
             if guess:
                 begin = error.first_bytes[:40]
                 return NotKafkaError(f"{self.peer} does not speak Kafka's protocol, {guess} (it sent {begin!r})")
-        problem = "is negative" if error.length < 0 else "is above the limit"
+        problem = "negative" if error.length < 0 else f"above the limit of {self._max_receive_bytes}"
         return InvalidReceiveError(
-            f"{self.peer} sent a frame whose length, {error.length}, {problem}: what arrives there is not Kafka's "
+            f"{self.peer} sent a frame whose length, {error.length}, is {problem}: what arrives there is not Kafka's "
             f"protocol or the stream is damaged (the bytes are {error.first_bytes[:16].hex(' ')}); check the host and "
             f"the port, and that both ends have the same security.protocol"
         )

@@ -175,8 +175,8 @@ class Selector:
             peer = "a peer that was gone before its address was known"
         channel = self._add(channel_id, sock, peer, initiated=False)
         try:
-            _set_options(sock)
             channel.state = ChannelState.PREPARING
+            _set_options(sock)
             self._prepare(channel)
         except (OSError, KafkaError) as error:
             self._broken.append((channel, error))
@@ -332,6 +332,8 @@ class Selector:
         # First say that this thread selects, then look for requests: a wakeup in between writes its byte, at worst for
         # nothing. The other way round it would be lost.
         with self._wakeup_lock:
+            if self._closed:
+                raise IllegalStateError("the selector is closed")
             self._selecting = timeout_ms > 0.0
             if self._wakeup_requested:
                 timeout_ms = 0.0
@@ -366,8 +368,8 @@ class Selector:
             self._touch(channel.id, now_ms)
         try:
             if channel.state is not ChannelState.READY:
-                if channel.state is ChannelState.CONNECTING and not channel.finish_connect():
-                    return
+                if channel.state is ChannelState.CONNECTING:
+                    channel.finish_connect()
                 self._prepare(channel)
                 if channel.state is not ChannelState.READY:
                     return
