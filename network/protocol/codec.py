@@ -185,6 +185,9 @@ def _struct_reader(cls: Any, parts: list[_Part], read_tags: Callable[[Cursor, di
 
 
 def _tag_writer(tagged: list[tuple[int, str, Any, Codec]]) -> Write:
+    if not tagged:
+        return lambda out, value, references: out.append(0)
+
     def write(out: bytearray, value: Any, references: References) -> None:
         present = [
             (tag, getattr(value, name), codec.write)

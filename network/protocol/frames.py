@@ -14,7 +14,7 @@ from .api import ApiKey, requests
 from .codec import decode, gather, write_message
 from .errors import EncodeError, MalformedMessageError, UnsupportedVersionError
 from .message import Request, Response
-from .types import Cursor, read_uvarint, size_of
+from .types import MAX_STRING_BYTES, Cursor, read_uvarint, size_of
 
 __all__ = [
     "MAX_REQUEST_ELEMENTS",
@@ -66,11 +66,13 @@ def encode_request(message: Request, *, version: int, correlation_id: int, clien
     if client_id is None:
         out += b"\xff\xff"
     else:
-        text = client_id.encode()
         try:
-            out += _text_size.pack(len(text))
-        except struct.error:
-            raise EncodeError(f"client_id has {len(text)} bytes; the protocol takes at most 32767") from None
+            text = client_id.encode()
+        except UnicodeEncodeError as error:
+            raise EncodeError(f"client_id {client_id!r:.80} cannot be written in UTF-8: {error.reason}") from None
+        if len(text) > MAX_STRING_BYTES:
+            raise EncodeError(f"client_id has {len(text)} bytes; the protocol takes at most {MAX_STRING_BYTES}")
+        out += _text_size.pack(len(text))
         out += text
     if version in message.flexible:
         out.append(0)
@@ -165,7 +167,11 @@ def decode_response(request_class: type[Request], version: int, buffer: Any) -> 
         and len(body) >= _error_code.size
         and _error_code.unpack_from(body)[0] == _UNSUPPORTED_VERSION
     ):
-        version = 0
+        try:
+            return correlation_id, decode(request_class.response_class, 0, body)
+        except MalformedMessageError:
+            # librdkafka's mock broker mixes two versions in this answer; what it says is clear all the same
+            return correlation_id, request_class.response_class(error_code=_UNSUPPORTED_VERSION, api_keys=[])
     return correlation_id, decode(request_class.response_class, version, body)
 
 

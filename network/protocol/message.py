@@ -95,11 +95,13 @@ def field(
     tag: int | None = None,
     tagged: str | None = None,
     ignorable: bool = False,
+    repr: bool = True,
 ) -> Any:
     """A field that is not simply there in every version.
 
     `versions`: where it exists; `nullable`: where it may be None; `tag` and `tagged`: its number and the versions in
-    which it is a tagged field (KIP-482); `ignorable`: dropped without complaint where a version has no place for it.
+    which it is a tagged field (KIP-482); `ignorable`: dropped without complaint where a version has no place for it;
+    `repr=False`: too large to be shown.
     """
     declared = {
         "versions": Versions.parse(versions),
@@ -108,7 +110,7 @@ def field(
         "tagged": Versions.parse(tagged) if tagged else _NONE,
         "ignorable": ignorable,
     }
-    return dataclasses.field(default=default, default_factory=default_factory, metadata=declared)
+    return dataclasses.field(default=default, default_factory=default_factory, repr=repr, metadata=declared)
 
 
 class FieldSpec(NamedTuple):

@@ -212,8 +212,10 @@ class SizedType(WireType, ABC):
                     f"{where}: null is not allowed" if size == -1 else f"{where}: negative size {size}"
                 )
             stop = start + size
-            if stop > cursor.end or size > max_bytes:
+            if stop > cursor.end:
                 raise MalformedMessageError(f"{where}: size {size}, but {cursor.end - start} bytes are left")
+            if size > max_bytes:
+                raise MalformedMessageError(f"{where}: size {size}, but at most {max_bytes} is allowed")
             cursor.position = stop
             return make(cursor.buffer[start:stop])
 

@@ -115,7 +115,7 @@ class PartitionData:
     snapshot_id: SnapshotId = field(versions="12+", tag=2, tagged="12+", default_factory=SnapshotId)
     aborted_transactions: list[AbortedTransaction] | None = field(nullable="4+", default=None)
     preferred_read_replica: Int32 = field(versions="11+", default=-1)
-    records: Records | None = field(nullable="0+")
+    records: Records | None = field(nullable="0+", repr=False)
 
 
 @struct

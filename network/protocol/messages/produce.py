@@ -12,7 +12,7 @@ class PartitionProduceData:
     """The record batches for one partition; they go by reference."""
 
     index: Int32
-    records: Records | None = field(nullable="0+")
+    records: Records | None = field(nullable="0+", repr=False)
 
 
 @struct

@@ -1,0 +1,122 @@
+"""Bytes from strangers: whatever arrives is a message or a typed error, never anything else."""
+
+from __future__ import annotations
+
+import pytest
+from headrace.network.protocol import frames
+from headrace.network.protocol.codec import decode, encode
+from headrace.network.protocol.errors import MalformedMessageError, ProtocolError, UnsupportedVersionError
+from headrace.network.protocol.message import Message, Request
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.protocol_strategies import element_count, instances, message_classes, versions_of
+
+bounded = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+every_message = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
+
+# Sizes and counts that lie, in the forms that they have on the wire.
+lies = st.sampled_from(
+    [
+        *(b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x7f\xff", b"\xff\xff\xff\xff\x0f"),
+        *(b"\xff" * 11, b"\x00", b"\x01", b"\x80", b"\x7f", b"\x00\x00\x00\x01", b"\x00\xff\xff\xff"),
+    ]
+)
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["replace", "insert", "delete", "repeat"]), st.integers(0, 2**16), lies | st.binary(max_size=6)
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(original: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
+    changed = bytearray(original)
+    for kind, place, data in changes:
+        position = place % (len(changed) + 1)
+        if kind == "replace":
+            changed[position : position + len(data)] = data
+        elif kind == "insert":
+            changed[position:position] = data
+        elif kind == "delete":
+            del changed[position : position + max(len(data), 1)]
+        else:
+            changed += changed[position:]
+    return bytes(changed[:10_000])
+
+
+@every_message
+@bounded
+@given(data=st.data())
+def test_every_truncation_is_a_malformed_message(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions_of(cls)))
+    written = b"".join(encode(data.draw(instances(cls, version)), version))
+    for size in range(len(written)):
+        with pytest.raises(MalformedMessageError):
+            decode(cls, version, written[:size])
+
+
+@every_message
+@bounded
+@given(data=st.data())
+def test_trailing_bytes_are_a_malformed_message(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions_of(cls)))
+    written = b"".join(encode(data.draw(instances(cls, version)), version))
+    with pytest.raises(MalformedMessageError, match="left over"):
+        decode(cls, version, written + data.draw(st.binary(min_size=1, max_size=5)))
+
+
+@every_message
+@settings(parent=bounded, max_examples=40)
+@given(data=st.data())
+def test_mutations_give_a_message_or_a_protocol_error(cls: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions_of(cls)))
+    changed = mutated(b"".join(encode(data.draw(instances(cls, version)), version)), data.draw(edits))
+    try:
+        message = decode(cls, version, changed)
+    except ProtocolError:
+        return
+    assert element_count(message) <= len(changed)
+    again = b"".join(encode(message, version))
+    assert decode(cls, version, again) == message
+
+
+@settings(parent=bounded, max_examples=300)
+@given(st.binary(max_size=200))
+def test_any_bytes_as_a_request(data: bytes) -> None:
+    try:
+        header, message = frames.decode_request(data)
+    except (ProtocolError, UnsupportedVersionError):
+        return
+    assert type(message).api_key == header.api_key
+
+
+@settings(parent=bounded, max_examples=300)
+@given(request=st.sampled_from([cls for cls in message_classes() if issubclass(cls, Request)]), data=st.data())
+def test_a_known_header_before_any_bytes(request: type[Request], data: st.DataObject) -> None:
+    version = data.draw(st.integers(request.versions.min - 1, request.versions.max + 1))
+    start = request.api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True)
+    body = data.draw(st.binary(max_size=60) | edits.map(lambda changes: mutated(bytes(12), changes)))
+    try:
+        header, message = frames.decode_request(start + body)
+    except ProtocolError:
+        return
+    except UnsupportedVersionError:
+        assert version not in request.versions
+        return
+    assert (header.api_version, type(message)) == (version, request)
+
+
+@settings(parent=bounded, max_examples=300)
+@given(
+    request=st.sampled_from([cls for cls in message_classes() if issubclass(cls, Request)]),
+    data=st.data(),
+    answer=st.binary(max_size=100),
+)
+def test_any_bytes_as_a_response(request: type[Request], data: st.DataObject, answer: bytes) -> None:
+    version = data.draw(st.sampled_from(versions_of(request)))
+    try:
+        _, message = frames.decode_response(request, version, answer)
+    except ProtocolError:
+        return
+    assert type(message) is request.response_class
