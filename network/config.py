@@ -359,7 +359,7 @@ class Config:
         """`resolve` with the environment given too."""
         if mapping is not None and not isinstance(mapping, Mapping):
             raise KafkaConfigurationError(
-                f"the configuration is a {type(mapping).__name__}; give a dict of keys, or keyword arguments"
+                f"the configuration is of type {type(mapping).__name__}; give a dict of keys, or keyword arguments"
             )
         from_keywords = [Item(name, value, "keyword") for name, value in keywords.items()]
         from_mapping = [Item(name, value, "dict") for name, value in (mapping or {}).items()]

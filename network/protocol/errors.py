@@ -82,12 +82,20 @@ class IllegalStateError(KafkaError):
     """This call is not allowed in the state that the object is in."""
 
 
+class IllegalArgumentError(KafkaError, ValueError):
+    """A call was given something that it can't work with; the message says what it takes."""
+
+
 class ProducerClosedError(IllegalStateError):
     """The producer is closed; make a new one."""
 
 
 class SerializationError(KafkaError):
     """A key or a value could not be turned into bytes."""
+
+
+class PartitionerError(KafkaError):
+    """A partitioner failed, or chose something that is no partition of the topic."""
 
 
 class UnsupportedCodecError(KafkaError):

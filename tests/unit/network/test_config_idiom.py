@@ -172,7 +172,7 @@ def test_a_key_given_twice_in_one_place_is_refused() -> None:
 
 
 def test_a_configuration_that_is_no_dict_is_refused() -> None:
-    assert "the configuration is a str; give a dict" in refusal("low.ms=1")
+    assert "the configuration is of type str; give a dict" in refusal("low.ms=1")
 
 
 def test_all_problems_come_at_once() -> None:
