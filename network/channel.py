@@ -424,12 +424,14 @@ _CONNECT_HINTS = {
     errno.EADDRNOTAVAIL: "there is no such local address, or no local port is left",
 }
 
+# without a status line when the server takes the request for one of HTTP/0.9
+_HTTP_ANSWERS = (b"HTTP", b"<!DO", b"<!do", b"<htm", b"<HTM")
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
 
 def _foreign_protocol(first_bytes: bytes, initiated: bool) -> str:
     """What the first bytes of a connection look like, and what to do about it; empty when they look like nothing."""
-    if first_bytes.startswith(b"HTTP"):
+    if first_bytes.startswith(_HTTP_ANSWERS):
         return "it is an HTTP server: check the port"
     if first_bytes.startswith(_HTTP_METHODS):
         return "it is an HTTP client: check the port it was given"
