@@ -117,7 +117,8 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         default="PLAINTEXT",
         importance="medium",
         choices=("PLAINTEXT",),
-        doc="How to talk to the brokers. Only unencrypted, unauthenticated connections are there yet.",
+        allowed="PLAINTEXT (TLS and SASL are not there yet)",
+        doc="How to talk to the brokers: so far unencrypted and unauthenticated only.",
     )
 
     # What is promised for a record

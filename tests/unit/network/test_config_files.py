@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,4 +97,12 @@ def test_broken_toml_says_where(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     path.write_text("linger.ms = \n")
     with pytest.raises(KafkaConfigurationError, match=r"is not TOML: .*line 1"):
+        read_config_file(str(path))
+
+
+def test_toml_without_a_reader_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+    path = tmp_path / "client.toml"
+    path.write_text("linger.ms = 5\n")
+    with pytest.raises(KafkaConfigurationError, match=r"which this Python \(before 3\.11\) can't read; write it as a"):
         read_config_file(str(path))

@@ -122,7 +122,10 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"metadata_max_idle_ms": 4999}, "4999 is too small; allowed is a whole number, at least 5000"),
     ({"metadata_recovery_strategy": "panic"}, "allowed is one of rebootstrap, none"),
     ({"client_dns_lookup": "default"}, "allowed is one of use_all_dns_ips, resolve_canonical_bootstrap_servers_only"),
-    ({"security_protocol": "SSL"}, "'SSL' is none of the choices; allowed is one of PLAINTEXT"),
+    (
+        {"security_protocol": "SSL"},
+        "'SSL' is none of the choices; allowed is PLAINTEXT (TLS and SASL are not there yet)",
+    ),
     ({"sasl_plain_password": "hush"}, "sasl_plain_password (keyword) is not supported: TLS and SASL are not there yet"),
     ({"ssl_context": object()}, "not supported: TLS and SASL are not there yet"),
     ({"transactional_id": "t"}, "not supported: transactions are not there yet"),
