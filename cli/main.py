@@ -11,7 +11,9 @@ from ..network import _build
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the process's exit code."""
     parser = argparse.ArgumentParser(prog="headrace", description="The Kafka producer for Python, and its broker.")
-    parser.add_argument("--version", action="version", version=f"headrace {metadata.version('headrace')} ({_build.describe()})")
+    parser.add_argument(
+        "--version", action="version", version=f"headrace {metadata.version('headrace')} ({_build.describe()})"
+    )
     parser.parse_args(arguments)
     parser.print_help()
     return 0

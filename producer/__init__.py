@@ -1,1 +1,25 @@
-"""The Kafka producer: what a user imports, and its engine."""
+"""The Kafka producer: what a user imports, and its engine.
+
+from headrace.producer import KafkaProducer
+
+with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
+    future = producer.send("greetings", b"hello", key=b"world")
+    print(future.get(timeout=10))
+"""
+
+from ..network.cluster import TopicPartition
+from ..network.protocol import errors
+from .batch_cy import RecordFuture, RecordMetadata
+from .config import ProducerConfig
+from .kafka_producer import KafkaProducer
+from .record import ProducerRecord
+
+__all__ = [
+    "KafkaProducer",
+    "ProducerConfig",
+    "ProducerRecord",
+    "RecordFuture",
+    "RecordMetadata",
+    "TopicPartition",
+    "errors",
+]

@@ -73,8 +73,13 @@ class PartitionQueue:
 
     @cython.cfunc
     def try_append(
-        self, timestamp: cython.longlong, key: bytes, value: bytes, headers: bytes, callback: object
-    ) -> RecordFuture:
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+    ) -> RecordFuture | None:
         """Append to the open batch; None where there is none, or where it is full (it is closed then). Locked."""
         batch: ProducerBatch = self.open
         if batch is None:
@@ -594,4 +599,3 @@ class _Counter:
 
 def _nobody() -> None:
     """Stands in for the sender's wake-up until there is one."""
-

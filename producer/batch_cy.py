@@ -164,8 +164,13 @@ class ProducerBatch:
 
     @cython.cfunc
     def try_append(
-        self, timestamp: cython.longlong, key: bytes, value: bytes, headers: bytes, callback: object
-    ) -> RecordFuture:
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+    ) -> RecordFuture | None:
         """Append one record and return its future, or None where there is no room. Holds the queue's lock."""
         builder: RecordBatchBuilder = self.builder
         before: cython.Py_ssize_t = builder.position

@@ -360,9 +360,7 @@ class Sender:
                     new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
                 self._on_error(batch, _error_of(answer, partition), answer, now_ms)
         if new_leaders:
-            nodes = [
-                Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints
-            ]
+            nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
         for batch in unanswered.values():
             error = errors.MalformedMessageError(f"node {response.node_id} did not answer for {batch.topic_partition}")

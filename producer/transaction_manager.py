@@ -52,7 +52,14 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 class _Sequences:
     """The sequence numbers of one partition. `in_flight` holds batches with a sequence and no final answer, in order."""
 
-    __slots__ = ("in_flight", "last_acked_offset", "last_acked_sequence", "next_sequence", "producer_epoch", "producer_id")
+    __slots__ = (
+        "in_flight",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "next_sequence",
+        "producer_epoch",
+        "producer_id",
+    )
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id = producer_id

@@ -343,8 +343,10 @@ def gather(out: bytearray, references: References) -> list[Any]:
     return parts
 
 
-def decode(cls: type[_MessageT], version: int, buffer: Any, *, max_elements: int = sys.maxsize) -> _MessageT:
-    """The message in `buffer`, which has to be used up by it. Any thread.
+def decode(
+    cls: type[_MessageT], version: int, buffer: Any, *, max_elements: int = sys.maxsize, exact: bool = True
+) -> _MessageT:
+    """The message in `buffer`, which has to be used up by it where `exact`. Any thread.
 
     `Records` come as memoryviews into the buffer. `max_elements` bounds the array elements of the whole message,
     because objects take more memory than the bytes they come from. Raises `MalformedMessageError`,
@@ -361,7 +363,7 @@ def decode(cls: type[_MessageT], version: int, buffer: Any, *, max_elements: int
         raise MalformedMessageError(f"{cls.__name__} v{version}: the bytes end within a field") from None
     except MalformedMessageError as error:
         raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from None
-    if cursor.position != cursor.end:
+    if exact and cursor.position != cursor.end:
         raise MalformedMessageError(f"{cls.__name__} v{version}: {cursor.end - cursor.position} bytes are left over")
     return message
 

@@ -76,7 +76,7 @@ def put_bytes(
 @cython.cfunc
 @cython.exceptval(check=False)
 def record_size(
-    count: cython.Py_ssize_t, delta: cython.longlong, key: bytes, value: bytes, headers: bytes
+    count: cython.Py_ssize_t, delta: cython.longlong, key: bytes | None, value: bytes | None, headers: bytes | None
 ) -> cython.Py_ssize_t:
     """Bytes of a record's body, its own length prefix left out."""
     size: cython.Py_ssize_t = 1 + size_of_varint(delta) + size_of_varint(count)
@@ -121,7 +121,9 @@ class RecordBatchBuilder:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def try_append(self, timestamp: cython.longlong, key: bytes, value: bytes, headers: bytes) -> cython.bint:
+    def try_append(
+        self, timestamp: cython.longlong, key: bytes | None, value: bytes | None, headers: bytes | None
+    ) -> cython.bint:
         """Encode one record at the end, or return False and leave the batch as it was where it has no room."""
         delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
         body: cython.Py_ssize_t = record_size(self.count, delta, key, value, headers)

@@ -1,0 +1,184 @@
+"""What works behind a `KafkaProducer`: metadata, accumulator and the sender thread, put together from a configuration.
+
+An engine knows nothing of the producer that uses it, so that a producer which is dropped without `close` can be
+collected while its engine still delivers what was sent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import threading
+
+from ..network.backoff import ExponentialBackoff
+from ..network.client import NetworkClient
+from ..network.clock import Clock
+from ..network.cluster import Cluster
+from ..network.metadata import Metadata
+from ..network.metadata_updater import MetadataRecoveryStrategy
+from ..network.protocol.errors import KafkaTimeoutError
+from ..network.records.compression import Compression
+from ..network.selector import Selector
+from .accumulator_cy import RecordAccumulator
+from .buffer_pool import BufferPool
+from .config import ProducerConfig
+from .sender import Sender
+from .transaction_manager import TransactionManager
+
+log = logging.getLogger("headrace.producer")
+
+#: How long the interpreter's exit waits for records of producers that nobody closed, in seconds, all together.
+EXIT_FLUSH_SECONDS = 10.0
+
+_client_numbers = itertools.count(1)
+_running: set[Engine] = set()
+
+
+class Engine:
+    """A running sender thread with all it needs. Made on the thread that makes the producer; never touches the network
+    there. `close` may be called from any thread."""
+
+    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
+        self.config = config
+        self.clock = clock
+        self.client_id = config.client_id or f"producer-{next(_client_numbers)}"
+        self.metadata = Metadata(
+            clock=clock,
+            bootstrap_servers=config.bootstrap_servers,
+            refresh_backoff_ms=config.retry_backoff_ms,
+            refresh_backoff_max_ms=config.retry_backoff_max_ms,
+            max_age_ms=config.metadata_max_age_ms,
+            max_idle_ms=config.metadata_max_idle_ms,
+            allow_auto_topic_creation=config.allow_auto_create_topics,
+        )
+        self.client = NetworkClient(
+            selector=Selector(
+                clock=clock,
+                max_receive_bytes=config.receive_message_max_bytes,
+                connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
+            ),
+            metadata=self.metadata,
+            clock=clock,
+            client_id=self.client_id,
+            max_in_flight_requests_per_connection=config.max_in_flight_requests_per_connection,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            request_timeout_ms=config.request_timeout_ms,
+            connection_setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+            connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
+            send_buffer_bytes=config.send_buffer_bytes,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
+            metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+        )
+        batch_bytes = max(config.batch_size, 1)
+        self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
+        compression = Compression[config.compression_type.upper()]
+        self.transactions = TransactionManager() if config.enable_idempotence else None
+        self.accumulator = RecordAccumulator(
+            pool=self.pool,
+            batch_size=min(batch_bytes, config.buffer_memory),
+            compression=compression,
+            linger_ms=config.linger_ms,
+            retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            clock=clock,
+            transactions=self.transactions,
+            adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
+            availability_timeout_ms=config.partitioner_availability_timeout_ms,
+        )
+        self.sender = Sender(
+            client=self.client,
+            metadata=self.metadata,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            clock=clock,
+            acks=config.acks,
+            compression=compression,
+            compression_level=config.compression_level,
+            max_request_bytes=config.max_request_size,
+            request_timeout_ms=config.request_timeout_ms,
+            delivery_timeout_ms=config.delivery_timeout_ms,
+            retries=config.retries,
+            keep_order=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
+            retry_backoff_ms=config.retry_backoff_ms,
+        )
+        self.accumulator.wakeup = self.sender.wakeup
+        accumulator = self.accumulator
+
+        def on_metadata(cluster: Cluster) -> None:
+            accumulator.update_metadata(cluster)
+
+        self.metadata.add_listener(on_metadata)
+        self.process_id = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=f"headrace-sender-{self.client_id}", daemon=True)
+        _running.add(self)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.sender.run()
+        finally:
+            _running.discard(self)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the sender thread runs."""
+        return self._thread.is_alive()
+
+    def begin_close(self) -> None:
+        """Let the sender thread deliver what it has and end. Returns at once."""
+        self.sender.close()
+
+    def close(self, timeout_seconds: float | None) -> None:
+        """Deliver what was sent, within `timeout_seconds` (None: as long as delivery.timeout.ms takes), and end.
+
+        Raises KafkaTimeoutError where records were left when the time passed: they have failed. With a timeout of 0
+        everything left fails at once, and nothing is raised.
+        """
+        if threading.current_thread() is self._thread:
+            # from within a callback: the thread can't wait for itself
+            self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
+            return
+        self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
+        self._thread.join(timeout_seconds if timeout_seconds else None)
+        if not self._thread.is_alive():
+            return
+        left = sum(batch.count for batch in self.accumulator.incomplete_batches() if not batch.done)
+        self.sender.close(force=True)
+        self._thread.join()
+        if left:
+            raise KafkaTimeoutError(
+                f"the producer was closed with {left} records not acknowledged within {timeout_seconds:g} s; they have "
+                f"failed, and some of them may have reached the log"
+            )
+
+
+def _close_at_exit() -> None:
+    """Deliver what forgotten producers still have, within a bound, and say so."""
+    clock_of = {engine: engine.clock for engine in list(_running)}
+    for engine, clock in clock_of.items():
+        if engine.process_id != os.getpid():
+            continue
+        if engine.accumulator.has_incomplete:
+            log.warning(
+                "producer %s was not closed before the interpreter ended; its last records are being sent. "
+                "Close it, or use it in a with statement.",
+                engine.client_id,
+            )
+        deadline_ms = clock.now_ms() + EXIT_FLUSH_SECONDS * 1000.0
+        try:
+            engine.close(max((deadline_ms - clock.now_ms()) / 1000.0, 0.001))
+        except KafkaTimeoutError as left:
+            log.error("producer %s: %s", engine.client_id, left)
+
+
+def _forget_parents_engines() -> None:
+    """In a forked child: the threads of these engines exist in the parent only."""
+    _running.clear()
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_forget_parents_engines)

@@ -1,0 +1,399 @@
+"""`KafkaProducer`: what a user creates, sends with, and closes.
+
+Source: Kafka's KafkaProducer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from ..network.clock import SYSTEM_CLOCK, Clock
+from ..network.protocol.errors import (
+    EncodeError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerClosedError,
+    RetriableError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from ..network.records.builder_cy import encode_headers, encoded_size
+from .accumulator_cy import TopicQueues
+from .batch_cy import RecordFuture, RecordMetadata, on_sender_thread
+from .config import ProducerConfig
+from .engine import Engine
+from .interceptors import ProducerInterceptors
+from .murmur2_cy import partition_for_key
+from .partitioners import compile_partitioner, resolve_partitioner
+from .record import ProducerRecord
+from .send_path_cy import SendPath, size_of_largest_direct_record
+from .serializers import compile_serializer, resolve_serializer
+
+log = logging.getLogger("headrace.producer")
+
+#: What Kafka accepts as a topic's name (Kafka's Topic.validate).
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+#: Waits that have no bound of the user's are bounded by what the longest delivery may take, and this much more.
+_UNBOUNDED_SECONDS = 10**8
+
+_live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
+
+
+class KafkaProducer(SendPath):
+    """A thread-safe Kafka producer: one is enough for a whole program, and faster than several.
+
+    ``KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` and
+    ``KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})`` are the same; every key is in
+    ``docs/configuration.md``. The constructor starts the sender thread and does not touch the network.
+
+    `send` puts a record into a batch and returns a future at once; batches are sent by the sender thread, which also
+    completes the futures and calls the callbacks. Use it in a ``with`` statement, or call `close`: both deliver what
+    was sent. After a fork the child's producer begins anew, with nothing pending; what the parent had sent stays the
+    parent's to deliver.
+
+    Raises KafkaConfigurationError for configuration that can't work.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any] | None = None, /, *, clock: Clock = SYSTEM_CLOCK, **keywords: Any
+    ) -> None:
+        self.config = ProducerConfig.resolve(config, **keywords)
+        self._clock = clock
+        plugins = (
+            resolve_serializer(self.config.key_serializer, "key.serializer"),
+            resolve_serializer(self.config.value_serializer, "value.serializer"),
+            resolve_partitioner(self.config.partitioner_class),
+        )
+        self._plugins = [plugin for plugin in plugins if plugin is not None]
+        self._serialize_key = compile_serializer(plugins[0], "key")
+        self._serialize_value = compile_serializer(plugins[1], "value")
+        self._partition = compile_partitioner(plugins[2])
+        self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._closed = False
+        self._life = threading.Lock()
+        self._start()
+        _live.add(self)
+
+    def _start(self) -> None:
+        """Make the engine: at construction, and anew in a forked child."""
+        self._engine = Engine(self.config, self._clock)
+        self._metadata = self._engine.metadata
+        self._accumulator = self._engine.accumulator
+        plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
+        super().__init__(
+            topics=self._accumulator.topics,
+            clock=self._clock,
+            direct=not plugged,
+            keys_choose=not self.config.partitioner_ignore_keys,
+            max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
+        )
+
+    # Sending, step by step: what SendPath.send does not do itself.
+
+    def _send_checked(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Iterable[tuple[str, bytes | None]] | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+        callback: Callable | None,
+    ) -> RecordFuture:
+        engine = self._usable_engine()
+        if isinstance(topic, ProducerRecord):
+            record = topic
+            callback = self._callback_beside(record, value, key, headers, partition, timestamp_ms, callback)
+            if not self._interceptors:
+                return self._append(engine, record, callback)
+        elif self._interceptors:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        else:
+            return self._append(engine, ProducerRecord(topic, value, key, headers, partition, timestamp_ms), callback)
+        interceptors = self._interceptors
+        record = interceptors.on_send(record)
+        users_callback = callback
+
+        def acknowledged(metadata: RecordMetadata, exception: BaseException | None) -> None:
+            interceptors.on_acknowledgement(metadata, exception)
+            if users_callback is not None:
+                users_callback(metadata, exception)
+
+        try:
+            return self._append(engine, record, acknowledged)
+        except Exception as error:
+            partition = record.partition if isinstance(record.partition, int) else -1
+            interceptors.on_acknowledgement(RecordMetadata(str(record.topic), partition), error)
+            raise
+
+    @staticmethod
+    def _callback_beside(record: ProducerRecord, value: Any, *rest: Any) -> Callable | None:
+        """The callback of ``send(record, callback)``, whichever way it was passed."""
+        *others, callback = rest
+        if value is not None and callback is None and callable(value):
+            callback, value = value, None
+        if value is not None or any(other is not None for other in others):
+            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: the rest is in the record")
+        return callback
+
+    def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
+        """From a record to its place in a batch: metadata, serializers, partitioner, checks, accumulator."""
+        topic = record.topic
+        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
+            raise _illegal_topic(topic)
+        if callback is not None and not callable(callback):
+            raise IllegalArgumentError(
+                f"a callback is called with metadata and exception; {callback!r} can't be called"
+            )
+        # a callback that sends runs on the sender thread, which must not wait for what only itself can bring
+        budget_ms = 0.0 if on_sender_thread() else float(self.config.max_block_ms)
+        queues = engine.accumulator.topics.get(topic)
+        partition = -1 if record.partition is None else _checked_partition(record.partition)
+        if queues is None or not partition < queues.partition_count:
+            started_ms = self._clock.now_ms()
+            queues = self._await_partitions(engine, topic, partition, budget_ms)
+            budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
+        else:
+            engine.metadata.add_topic(topic, self._clock.now_ms())
+
+        key = self._serialized("key", self._serialize_key, record, record.key)
+        value = self._serialized("value", self._serialize_value, record, record.value)
+        headers = None
+        if record.headers:
+            try:
+                headers = encode_headers(record.headers)
+            except EncodeError as wrong:
+                raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}") from wrong
+        if partition < 0:
+            if self._partition is not None:
+                cluster = engine.metadata.cluster
+                partition = self._partition(topic, record.key, key, record.value, value, cluster)
+            elif key is not None and not self.config.partitioner_ignore_keys:
+                partition = partition_for_key(key, queues.partition_count)
+        size = encoded_size(key, value, headers)
+        if size > self.config.max_request_size:
+            raise MessageSizeTooLargeError(
+                f"a record of about {size} bytes for topic {topic!r} is larger than max.request.size "
+                f"({self.config.max_request_size} bytes): raise max.request.size (and the broker's message.max.bytes), "
+                f"or send less in one record"
+            )
+        timestamp = self._clock.wall_ms() if record.timestamp_ms is None else _checked_timestamp(record.timestamp_ms)
+        return engine.accumulator.append(queues, partition, timestamp, key, value, headers, callback, budget_ms)
+
+    @staticmethod
+    def _serialized(part: str, serializer: Callable | None, record: ProducerRecord, data: Any) -> bytes | None:
+        if serializer is not None:
+            return serializer(record.topic, record.headers, data)
+        if data is None or type(data) is bytes:
+            return data
+        if isinstance(data, (bytes, bytearray, memoryview)):
+            return bytes(data)
+        raise SerializationError(
+            f"the {part} of a record for topic {record.topic!r} is {type(data).__name__}, not bytes: encode it, or "
+            f"give the producer a {part}_serializer (a callable, or a name such as 'string' or 'json')"
+        )
+
+    def _await_partitions(self, engine: Engine, topic: str, partition: int, budget_ms: float) -> TopicQueues:
+        """Wait until the topic's partitions are known, and the asked one is among them, at most `budget_ms`."""
+        clock, metadata = self._clock, engine.metadata
+        deadline_ms = clock.now_ms() + budget_ms
+        seen_fresh = False
+        while True:
+            metadata.add_topic(topic, clock.now_ms())
+            queues = engine.accumulator.topic_queues(topic, metadata.cluster)
+            count = queues.partition_count
+            if count > 0 and partition < count:
+                return queues
+            if count > 0 and seen_fresh:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
+                )
+            version = metadata.request_update_for_topic(topic)
+            engine.sender.wakeup()
+            try:
+                metadata.await_update(version, deadline_ms - clock.now_ms())
+            except KafkaTimeoutError as timeout:
+                raise self._no_metadata(engine, topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
+            seen_fresh = True
+            error = metadata.topic_error(topic)
+            if error is not None and not isinstance(error, RetriableError):
+                raise error
+
+    def _no_metadata(
+        self, engine: Engine, topic: str, budget_ms: float, timeout: KafkaTimeoutError
+    ) -> KafkaTimeoutError:
+        if on_sender_thread():
+            return KafkaTimeoutError(
+                f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
+                f"thread, or send to the topic once before"
+            )
+        told = engine.metadata.topic_error(topic)
+        if isinstance(told, UnknownTopicOrPartitionError):
+            return KafkaTimeoutError(
+                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it and "
+                f"don't create it by themselves. Create the topic, or check its name."
+            )
+        servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        return KafkaTimeoutError(
+            f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
+        )
+
+    # The rest of the interface.
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything that was taken so far without lingering, and wait until each record's fate is known.
+
+        `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. A record
+        that fails does not make the flush fail: its future tells. Raises KafkaTimeoutError, with the number of records
+        left, where the time passed; IllegalStateError within a callback. Any thread.
+        """
+        engine = self._usable_engine()
+        if on_sender_thread():
+            raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
+        engine.accumulator.flush(_seconds(timeout) * 1000.0)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Deliver what was sent, and end the sender thread. Closing again does nothing.
+
+        `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. With 0
+        everything that waits fails at once with ProducerClosedError. Raises KafkaTimeoutError, with the number of
+        records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
+        """
+        with self._life:
+            if self._closed:
+                return
+            self._closed = True
+            self._leave_direct_path()
+        if self._engine.process_id != os.getpid():
+            return
+        try:
+            self._engine.close(None if timeout is None else _seconds(timeout))
+        finally:
+            self._interceptors.close()
+            for plugin in self._plugins:
+                # optional in a class of the user's
+                close = getattr(plugin, "close", None)
+                if close is not None:
+                    close()
+            _live.discard(self)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The topic's partition numbers, waiting for its metadata at most ``max.block.ms``.
+
+        Raises what `send` raises for the topic. Any thread.
+        """
+        engine = self._usable_engine()
+        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
+            raise _illegal_topic(topic)
+        queues = self._await_partitions(
+            engine, topic, 0, 0.0 if on_sender_thread() else float(self.config.max_block_ms)
+        )
+        return set(range(queues.partition_count))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether a broker has told this producer about its cluster (kafka-python's name). Never waits. Any thread."""
+        return not self._usable_engine().metadata.cluster.is_bootstrap
+
+    @property
+    def client_id(self) -> str:
+        """The name brokers see: ``client.id``, or ``producer-<n>``."""
+        return self._engine.client_id
+
+    def __enter__(self) -> KafkaProducer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is None or self._closed or engine.process_id != os.getpid() or not engine.is_alive:
+            return
+        # the engine delivers what it has and ends by itself
+        engine.begin_close()
+        if engine.accumulator.has_incomplete:
+            warnings.warn(
+                f"producer {engine.client_id} was dropped without close(); its last records are still being sent",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a KafkaProducer can't be pickled: it owns a thread and connections. Pass its configuration on and create "
+            "the producer where it is used (in Spark: headrace.producer.spark.KafkaSink does)."
+        )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        return f"<KafkaProducer {self.client_id}, {state}>"
+
+    def _usable_engine(self) -> Engine:
+        """The engine, anew in a forked child. Raises ProducerClosedError; IllegalStateError where the sender died."""
+        if self._closed:
+            raise ProducerClosedError("this producer is closed: create a new one to send on")
+        engine = self._engine
+        if engine.process_id != os.getpid():
+            with self._life:
+                if self._engine.process_id != os.getpid():
+                    log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
+                    self._start()
+            engine = self._engine
+        if engine.sender.death is not None:
+            raise IllegalStateError(
+                f"the sender thread of this producer died ({engine.sender.death!r}): close it and create a new one"
+            ) from engine.sender.death
+        return engine
+
+
+def _seconds(timeout: float | None) -> float:
+    if timeout is None:
+        return _UNBOUNDED_SECONDS
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+        raise IllegalArgumentError(f"a timeout is a number of seconds, 0 or more, or None; not {timeout!r}")
+    return min(float(timeout), _UNBOUNDED_SECONDS)
+
+
+def _illegal_topic(topic: object) -> InvalidTopicError:
+    return InvalidTopicError(
+        f"{topic!r} can't be the name of a topic: it is a string of 1 to 249 letters, digits, '.', '_' and '-', and "
+        f"not '.' or '..'"
+    )
+
+
+def _checked_partition(partition: object) -> int:
+    if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+        raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")
+    return partition
+
+
+def _checked_timestamp(timestamp_ms: object) -> int:
+    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**63:
+        raise IllegalArgumentError(
+            f"timestamp_ms is a whole number of milliseconds since 1970, or None for now; not {timestamp_ms!r}"
+        )
+    return timestamp_ms
+
+
+def _begin_anew_in_child() -> None:
+    """After a fork: the sender thread stayed behind, and locks may be held by threads that exist no more."""
+    for producer in list(_live):
+        producer._life = threading.Lock()
+        producer._leave_direct_path()
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
