@@ -1,1 +1,5 @@
 """The Kafka broker embedded in Python."""
+
+from .cluster import EmbeddedCluster
+
+__all__ = ["EmbeddedCluster"]

@@ -1,0 +1,44 @@
+"""ApiVersions: what this broker serves, told to whoever connects."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
+from ...network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from . import registry
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def _api_keys(broker: Broker) -> list[ApiVersion]:
+    keys = []
+    for api in sorted(registry.apis.values()):
+        versions = api.versions_of(broker.control)
+        if versions.max >= versions.min:
+            keys.append(ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=versions.max))
+    return keys
+
+
+def unsupported_version(broker: Broker) -> ApiVersionsResponse:
+    """The answer, in version 0, to a version of ApiVersions that isn't known."""
+    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=_api_keys(broker))
+
+
+@serves(ApiVersionsRequest)
+def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Error INVALID_REQUEST where the client's name or version isn't one (KIP-511)."""
+    if context.api_version >= 3 and not (
+        _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=InvalidRequestError.code, api_keys=[])
+    error = context.injected_error("")
+    if error is not None:
+        return ApiVersionsResponse(error_code=error.code, api_keys=[])
+    return ApiVersionsResponse(api_keys=_api_keys(broker))

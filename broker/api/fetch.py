@@ -1,0 +1,104 @@
+"""Fetch: records for consumers and for following replicas, sent from the log's files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import FetchSessionIdNotFoundError, UnknownTopicIdError
+from ...network.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from ..replica.fetch import FetchEntry, FetchParams, FetchResult
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+_FIRST_VERSION_WITH_REPLICA_STATE = 15
+
+
+@serves(FetchRequest, max_version=17)
+def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+    """Answers when there are `min_bytes`, or after `max_wait_ms`."""
+    if request.session_id != 0 and request.session_epoch > 0:
+        return FetchResponse(error_code=FetchSessionIdNotFoundError.code, responses=[])
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    refused: list[FetchResult] = []
+    entries: list[FetchEntry] = []
+    for topic in request.topics:
+        name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.topic
+        for part in topic.partitions:
+            entry = FetchEntry(
+                (name or "", part.partition),
+                topic.topic_id,
+                part.fetch_offset,
+                part.partition_max_bytes,
+                part.log_start_offset,
+                part.current_leader_epoch,
+                part.last_fetched_epoch,
+            )
+            error = context.injected_error(name or "", part.partition)
+            if error is None and name is None:
+                error = UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
+            if error is not None:
+                refused.append(FetchResult(entry, error=error))
+            else:
+                entries.append(entry)
+    by_state = context.api_version >= _FIRST_VERSION_WITH_REPLICA_STATE
+    params = FetchParams(
+        replica_id=request.replica_state.replica_id if by_state else request.replica_id,
+        max_wait_ms=0 if refused else request.max_wait_ms,
+        min_bytes=min(request.min_bytes, broker.config.fetch_max_bytes),
+        max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
+        committed_only=request.isolation_level == 1,
+    )
+    broker.replicas.fetch_records(
+        params, entries, lambda results: context.respond(build_response(broker, [*refused, *results]))
+    )
+    return None
+
+
+def build_response(broker: Broker, results: list[FetchResult]) -> FetchResponse:
+    """The answer that tells the results, topic by topic."""
+    endpoints: dict[int, NodeEndpoint] = {}
+    topics: dict[tuple[str, object], FetchableTopicResponse] = {}
+    for result in results:
+        entry = result.entry
+        key = (entry.key[0], entry.topic_id)
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
+        topic.partitions.append(_partition_data(broker, result, endpoints))
+    return FetchResponse(responses=list(topics.values()), node_endpoints=list(endpoints.values()))
+
+
+def _partition_data(broker: Broker, result: FetchResult, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
+    data = PartitionData(
+        partition_index=result.entry.key[1],
+        error_code=0 if result.error is None else result.error.code,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=None,
+        records=b"" if result.region is None else result.region,
+    )
+    if result.diverging_epoch is not None:
+        epoch, end_offset = result.diverging_epoch
+        data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    if result.leader is not None:
+        leader_id, leader_epoch = result.leader
+        data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
+        endpoint = broker.image.brokers.get(leader_id)
+        if endpoint is not None:
+            endpoints[leader_id] = NodeEndpoint(
+                node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+            )
+    return data

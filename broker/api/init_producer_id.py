@@ -1,0 +1,25 @@
+"""InitProducerId: ids for idempotent producers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import TransactionalIdAuthorizationFailedError
+from ...network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+
+# Version 6 is for transactions in two phases, which need a transaction coordinator.
+@serves(InitProducerIdRequest, max_version=5)
+def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no transactions."""
+    error = context.injected_error("")
+    if error is None and request.transactional_id is not None:
+        error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
+    if error is not None:
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+    return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)

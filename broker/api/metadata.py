@@ -1,0 +1,125 @@
+"""Metadata: the brokers, the topics and their leaders; makes a topic that is asked for where that is allowed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import (
+    BrokerResponseError,
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    TopicAlreadyExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from ...network.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from ...network.protocol.types import ZERO_UUID
+from ..controller import check_topic_name
+from ..metadata import NO_LEADER, ClusterImage, TopicState
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+
+@serves(MetadataRequest)
+def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Answers from the broker's own image; a topic that is missing is made first if everybody allows it."""
+    asked = request.topics
+    if asked is None or (context.api_version == 0 and not asked):
+        image = broker.image
+        topics = [_tell(image, state, context) for state in image.topics.values()]
+    else:
+        # Version 0 to 3 can't say no.
+        may_create = broker.config.auto_create_topics_enable and (
+            context.api_version < 4 or request.allow_auto_topic_creation
+        )
+        topics = [_look_up(broker, topic, may_create, context) for topic in asked]
+    image = broker.image
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in image.brokers.values()
+        ],
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        topics=topics,
+    )
+
+
+def _look_up(
+    broker: Broker, asked: MetadataRequestTopic, may_create: bool, context: RequestContext
+) -> MetadataResponseTopic:
+    name = asked.name
+    by_id = name is None
+    if name is None:
+        name = broker.image.topic_names.get(asked.topic_id)
+        if name is None:
+            return MetadataResponseTopic(
+                error_code=UnknownTopicIdError.code, name=None, topic_id=asked.topic_id, partitions=[]
+            )
+    error = context.injected_error(name)
+    if error is not None:
+        return MetadataResponseTopic(error_code=error.code, name=name, partitions=[])
+    state = broker.image.topics.get(name)
+    if state is None and by_id:
+        return MetadataResponseTopic(
+            error_code=UnknownTopicIdError.code, name=None, topic_id=asked.topic_id, partitions=[]
+        )
+    if state is None:
+        try:
+            state = _create(broker, name, may_create)
+        except BrokerResponseError as error:
+            return MetadataResponseTopic(error_code=error.code, name=name, topic_id=ZERO_UUID, partitions=[])
+    return _tell(broker.image, state, context)
+
+
+def _create(broker: Broker, name: str, may_create: bool) -> TopicState:
+    if not may_create:
+        check_topic_name(name)
+        raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+    try:
+        return broker.controller.create_topic(name)
+    except TopicAlreadyExistsError:
+        # Another client was faster.
+        state = broker.image.topics.get(name)
+        if state is None:
+            raise LeaderNotAvailableError(f"the topic {name!r} is being made") from None
+        return state
+    except InvalidTopicError:
+        raise
+    except BrokerResponseError as error:
+        # What clients understand here: ask again (Kafka answers so too, e.g. with too few brokers).
+        raise LeaderNotAvailableError(f"the topic {name!r} can't be made now: {error}") from error
+
+
+def _tell(image: ClusterImage, state: TopicState, context: RequestContext) -> MetadataResponseTopic:
+    error = context.injected_error(state.name)
+    if error is not None:
+        return MetadataResponseTopic(error_code=error.code, name=state.name, partitions=[])
+    alive = image.brokers
+    return MetadataResponseTopic(
+        name=state.name,
+        topic_id=state.topic_id,
+        is_internal=state.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if partition.leader in alive else LeaderNotAvailableError.code,
+                partition_index=index,
+                leader_id=partition.leader if partition.leader in alive else NO_LEADER,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                offline_replicas=[node for node in partition.replicas if node not in alive],
+            )
+            for index, partition in enumerate(state.partitions)
+        ],
+    )

@@ -1,0 +1,52 @@
+"""Which APIs the broker serves. ApiVersions is derived from this table: what isn't in it isn't advertised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...network.protocol.api import ApiKey
+from ...network.protocol.message import Request, Response, Versions
+from ..control import Control
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+#: Answers at once, or returns None and answers later through the context.
+Handle = Callable[["Broker", "RequestContext", Any], "Response | None"]
+
+
+class Api(NamedTuple):
+    """One API: its handler and the versions it takes."""
+
+    key: ApiKey
+    handle: Handle
+    versions: Versions
+    advertised_min: int
+
+    def versions_of(self, control: Control) -> Versions:
+        """The versions in use: fewer where a test makes the cluster act as an older one."""
+        if control.max_versions is None:
+            return self.versions
+        return Versions(self.versions.min, min(self.versions.max, control.max_versions.get(self.key, -1)))
+
+
+apis: dict[ApiKey, Api] = {}
+
+
+def serves(
+    request: type[Request], *, max_version: int | None = None, advertised_min: int | None = None
+) -> Callable[[Handle], Handle]:
+    """Declare the handler of an API, for all versions that its messages have or those up to `max_version`."""
+
+    def declare(handle: Handle) -> Handle:
+        versions = request.versions
+        newest = versions.max if max_version is None else max_version
+        least = versions.min if advertised_min is None else advertised_min
+        if request.api_key in apis:
+            raise TypeError(f"{request.api_key.name} has two handlers")
+        apis[request.api_key] = Api(request.api_key, handle, Versions(versions.min, newest), least)
+        return handle
+
+    return declare

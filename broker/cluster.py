@@ -1,0 +1,273 @@
+"""A Kafka cluster inside this Python process."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..network.clock import SYSTEM_CLOCK, Clock
+from ..network.protocol.api import ApiKey
+from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
+from .config import BrokerConfig
+from .control import Control, Fault, Handler, Registration, RequestSeen
+from .controller import Controller
+from .log.files import META_PROPERTIES_FILE, encode_uuid, read_properties, read_topic_id
+from .log.manager import parse_directory_name
+from .metadata import PartitionState, TopicState
+from .node import Broker
+
+_STATE_FILE = "headrace-controller.json"
+
+
+class EmbeddedCluster:
+    """A Kafka cluster for tests and development: real sockets, real logs, no JVM.
+
+        with EmbeddedCluster() as cluster:
+            producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+
+    brokers: how many. data_dir: where the logs are kept (each broker in `broker-<id>` below it, or right in it if there
+    is one broker only), by default a temporary directory that goes with the cluster. host and port: where to listen; port
+    0 takes a free one, another number is the first broker's, the next brokers take the next. config and keywords: broker
+    keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`). clock: for virtual time.
+
+    Start and stop it on one thread; its other methods may be called from any.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        data_dir: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        racks: Mapping[int, str] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        """Raises KafkaConfigurationError; nothing is started yet."""
+        if brokers < 1:
+            raise KafkaConfigurationError(f"a cluster has at least one broker, not {brokers}")
+        self.config = BrokerConfig.resolve_from(config, keywords, {})
+        self.control = Control()
+        self._broker_count = brokers
+        self._given_directory = Path(data_dir) if data_dir is not None else None
+        self._host = host
+        self._port = port
+        self._racks = dict(racks or {})
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._brokers: dict[int, Broker] = {}
+        self._ports: dict[int, int] = {}
+        self._directory: Path | None = None
+        self._controller: Controller | None = None
+
+    # Life
+
+    def __enter__(self) -> EmbeddedCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
+        with self._lock:
+            if self._controller is not None:
+                raise IllegalStateError("the cluster is started already")
+            if self._given_directory is None:
+                self._directory = Path(tempfile.mkdtemp(prefix="headrace-"))
+            else:
+                self._directory = self._given_directory
+                self._directory.mkdir(parents=True, exist_ok=True)
+            try:
+                self._controller = self._make_controller(self._directory)
+                opened = [self._open_broker(number + 1) for number in range(self._broker_count)]
+                self._controller.register_brokers([(each.endpoint, each.replicas.apply_image) for each in opened])
+                for broker in opened:
+                    broker.start()
+            except BaseException:
+                self.close()
+                raise
+
+    def _make_controller(self, directory: Path) -> Controller:
+        keeps_state = self._given_directory is not None
+        cluster_id = self._known_cluster_id(directory) or encode_uuid(uuid.uuid4())
+        controller = Controller(cluster_id, self.config, directory / _STATE_FILE if keeps_state else None)
+        controller.load(self._topics_of_directories())
+        return controller
+
+    def _known_cluster_id(self, directory: Path) -> str | None:
+        del directory
+        for node_id in range(1, self._broker_count + 1):
+            known = read_properties(self._broker_directory(node_id) / META_PROPERTIES_FILE).get("cluster.id")
+            if known:
+                return known
+        return None
+
+    def _topics_of_directories(self) -> dict[str, TopicState]:
+        """Topics as the log directories tell them: for those written by Apache Kafka, about which nothing else is known."""
+        holders: dict[str, dict[int, list[int]]] = {}
+        ids: dict[str, uuid.UUID] = {}
+        for node_id in range(1, self._broker_count + 1):
+            directory = self._broker_directory(node_id)
+            for path in directory.iterdir() if directory.exists() else ():
+                partition = parse_directory_name(path.name) if path.is_dir() else None
+                if partition is None:
+                    continue
+                topic, index = partition
+                holders.setdefault(topic, {}).setdefault(index, []).append(node_id)
+                ids[topic] = read_topic_id(path) or ids.get(topic) or uuid.uuid4()
+        topics = {}
+        for topic, partitions in holders.items():
+            if sorted(partitions) != list(range(len(partitions))):
+                continue
+            states = (tuple(sorted(partitions[index])) for index in range(len(partitions)))
+            topics[topic] = TopicState(topic, ids[topic], tuple(PartitionState(each, each, each[0]) for each in states))
+        return topics
+
+    def _broker_directory(self, node_id: int) -> Path:
+        assert self._directory is not None
+        return self._directory if self._broker_count == 1 else self._directory / f"broker-{node_id}"
+
+    def _open_broker(self, node_id: int) -> Broker:
+        port = self._ports.get(node_id) or (self._port + node_id - 1 if self._port else 0)
+        broker = Broker(
+            node_id,
+            self._broker_directory(node_id),
+            config=self.config,
+            clock=self._clock,
+            controller=self.controller,
+            control=self.control,
+            host=self._host,
+            port=port,
+            rack=self._racks.get(node_id),
+        )
+        self._brokers[node_id] = broker
+        self._ports[node_id] = broker.server.port
+        return broker
+
+    def close(self) -> None:
+        """Stop every broker cleanly and remove what is temporary. Any number of times."""
+        with self._lock:
+            brokers, self._brokers = self._brokers, {}
+            try:
+                for broker in brokers.values():
+                    broker.close()
+            finally:
+                self._controller = None
+                if self._given_directory is None and self._directory is not None:
+                    shutil.rmtree(self._directory, ignore_errors=True)
+                self._directory = None
+
+    # Brokers
+
+    @property
+    def controller(self) -> Controller:
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
+        return self._controller
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may return."""
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
+        return ",".join(f"{self._host}:{self._ports[node_id]}" for node_id in sorted(self._ports))
+
+    @property
+    def brokers(self) -> dict[int, Broker]:
+        """The running brokers by id."""
+        return dict(self._brokers)
+
+    def broker(self, node_id: int) -> Broker:
+        """A running broker. Raises IllegalStateError."""
+        broker = self._brokers.get(node_id)
+        if broker is None:
+            raise IllegalStateError(f"broker {node_id} is not running; {sorted(self._brokers)} are")
+        return broker
+
+    def stop_broker(self, node_id: int) -> None:
+        """Stop a broker cleanly: its partitions get other leaders first."""
+        with self._lock:
+            broker = self.broker(node_id)
+            self.controller.unregister_broker(node_id)
+            del self._brokers[node_id]
+            broker.close()
+
+    def kill_broker(self, node_id: int) -> None:
+        """End a broker as kill -9 would: connections break, nothing is written any more; then the others take over."""
+        with self._lock:
+            broker = self.broker(node_id)
+            del self._brokers[node_id]
+            broker.kill()
+            self.controller.unregister_broker(node_id)
+
+    def start_broker(self, node_id: int) -> None:
+        """Start a stopped or killed broker again, on its old port and directory."""
+        with self._lock:
+            if node_id in self._brokers:
+                raise IllegalStateError(f"broker {node_id} is running already")
+            broker = self._open_broker(node_id)
+            self.controller.register_brokers([(broker.endpoint, broker.replicas.apply_image)])
+            broker.start()
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a topic. Raises what `Controller.create_topic` raises."""
+        self.controller.create_topic(
+            name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
+        )
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition; -1: none. Raises IllegalStateError where there is no such partition."""
+        state = self.controller.image.partition(topic, partition)
+        if state is None:
+            raise IllegalStateError(f"there is no partition {topic}-{partition}")
+        return state.leader
+
+    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
+        """Make an in-sync replica the leader."""
+        self.controller.move_leader(topic, partition, node_id)
+
+    # Faults and introspection
+
+    def on_request(
+        self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
+    ) -> Registration:
+        """Let `handler(context, request)` look at requests first and return a `Fault`, or None to let them pass."""
+        return self.control.add(api_key, handler, times=times, node_id=node_id)
+
+    def inject(
+        self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
+    ) -> Registration:
+        """Do `fault` to the next `times` requests of an API (None: until removed)."""
+        return self.control.fault(api_key, fault, times=times, node_id=node_id)
+
+    @property
+    def requests(self) -> list[RequestSeen]:
+        """The last requests that reached the cluster, oldest first."""
+        return list(self.control.requests)
+
+    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
+        """All records of a partition as its leader (or another broker) has them, decoded."""
+        broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
+        log = broker.replicas.partition((topic, partition)).log
+        found = []
+        for batch in log.batches(log.log_start_offset, log.end.offset):
+            if not batch.is_control:
+                found.extend(record for record in batch.records() if record.offset >= log.log_start_offset)
+        return found

@@ -1,0 +1,180 @@
+"""Small files of a log directory, in Kafka's text formats, and the file that holds a segment's records.
+
+Text files are replaced as a whole (write beside, fsync, rename), so that a crash leaves the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...network.protocol.errors import KafkaStorageError
+
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+PARTITION_METADATA_FILE = "partition.metadata"
+LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
+RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+
+
+class CorruptCheckpointError(ValueError):
+    """A checkpoint file isn't in Kafka's format; its reader falls back to what the log itself tells."""
+
+
+def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Make `path` hold `content`, or leave it as it was. Raises OSError."""
+    beside = path.with_name(path.name + ".tmp")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(descriptor, content)
+        if sync:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(beside, path)
+
+
+def write_checkpoint(path: Path, entries: Iterable[tuple], *, sync: bool = True) -> None:
+    """Write a checkpoint: format version 0, the number of entries, then one entry a line (Kafka's `CheckpointFile`)."""
+    lines = [" ".join(map(str, entry)) for entry in entries]
+    replace_file(path, "\n".join(["0", str(len(lines)), *lines, ""]).encode(), sync=sync)
+
+
+def read_checkpoint(path: Path, columns: int) -> list[list[str]]:
+    """Read a checkpoint's entries; none where there is no file. Raises CorruptCheckpointError."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as wrong:
+        raise CorruptCheckpointError(f"{path} is not text") from wrong
+    try:
+        if int(lines[0]) != 0:
+            raise CorruptCheckpointError(f"{path} has version {lines[0]}, known is version 0")
+        entries = [line.split(" ") for line in lines[2:] if line]
+        if len(entries) != int(lines[1]) or any(len(entry) != columns for entry in entries):
+            raise CorruptCheckpointError(f"{path} doesn't have {lines[1]} entries of {columns} columns")
+    except (IndexError, ValueError) as wrong:
+        raise CorruptCheckpointError(f"{path} is not a checkpoint file") from wrong
+    return entries
+
+
+def write_offsets(path: Path, offsets: dict[tuple[str, int], int]) -> None:
+    """Write a checkpoint of `topic partition offset` lines."""
+    write_checkpoint(path, ((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items())))
+
+
+def read_offsets(path: Path) -> dict[tuple[str, int], int]:
+    """Read a checkpoint of `topic partition offset` lines. Raises CorruptCheckpointError."""
+    try:
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in read_checkpoint(path, 3)}
+    except ValueError as wrong:
+        raise CorruptCheckpointError(f"{path} has an entry that is not a topic, a partition and an offset") from wrong
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read a Java properties file as Kafka writes them (no escapes beyond a backslash before `:` and `=`)."""
+    if not path.exists():
+        return {}
+    pairs = (line.partition("=") for line in path.read_text().splitlines() if line and line[0] not in "#!")
+    return {key.strip(): value.strip().replace("\\", "") for key, _, value in pairs}
+
+
+def write_properties(path: Path, properties: dict[str, str]) -> None:
+    replace_file(path, "".join(f"{key}={value}\n" for key, value in properties.items()).encode())
+
+
+def encode_uuid(value: uuid.UUID) -> str:
+    """A UUID in Kafka's 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def decode_uuid(text: str) -> uuid.UUID:
+    """The UUID that Kafka's 22 characters of URL-safe base64 stand for. Raises ValueError."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+
+
+def write_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
+    """Write a partition's `partition.metadata`."""
+    replace_file(
+        directory / PARTITION_METADATA_FILE, f"version: 0\ntopic_id: {encode_uuid(topic_id)}\n".encode(), sync=False
+    )
+
+
+def read_topic_id(directory: Path) -> uuid.UUID | None:
+    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8)."""
+    try:
+        lines = (directory / PARTITION_METADATA_FILE).read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    try:
+        return decode_uuid(fields["topic_id"])
+    except (KeyError, ValueError) as wrong:
+        raise CorruptCheckpointError(f"{directory / PARTITION_METADATA_FILE} has no valid topic_id") from wrong
+
+
+class SegmentFile:
+    """The `.log` file of a segment: opened at the first use, closed when nobody refers to it any more.
+
+    A fetch answer in flight refers to it, so a segment may be deleted while it is being sent. Appends happen under the
+    log's lock; reads are positional and need none. Invariant: bytes up to `size_bytes` are whole appends.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+        self.size_bytes = path.stat().st_size if path.exists() else 0
+
+    def fileno(self) -> int:
+        """The descriptor, for `os.sendfile` too. Raises KafkaStorageError where the file can't be opened."""
+        if self._descriptor < 0:
+            try:
+                self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError as failed:
+                raise KafkaStorageError(
+                    f"can't open {self.path}: {failed.strerror}; check the data directory"
+                ) from failed
+        return self._descriptor
+
+    def append(self, buffers: list, size_bytes: int) -> None:
+        """Write the buffers at the end with one system call. Raises KafkaStorageError, the file then as before."""
+        descriptor = self.fileno()
+        try:
+            written = os.pwritev(descriptor, buffers, self.size_bytes)
+            while written < size_bytes:
+                rest = b"".join(buffers)[written:]
+                written += os.pwrite(descriptor, rest, self.size_bytes + written)
+        except OSError as failed:
+            os.ftruncate(descriptor, self.size_bytes)
+            raise KafkaStorageError(
+                f"can't append to {self.path}: {failed.strerror}; free space or repair the data directory"
+            ) from failed
+        self.size_bytes += size_bytes
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` bytes from `position`, fewer only at the end. Raises KafkaStorageError."""
+        try:
+            return os.pread(self.fileno(), size_bytes, position)
+        except OSError as failed:
+            raise KafkaStorageError(f"can't read {self.path}: {failed.strerror}; check the data directory") from failed
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file. Raises OSError."""
+        os.ftruncate(self.fileno(), size_bytes)
+        self.size_bytes = size_bytes
+
+    def sync(self) -> None:
+        """Have the file on the disk when this returns. Raises OSError."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

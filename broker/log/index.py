@@ -1,0 +1,222 @@
+"""The two sparse indexes of a log segment, in Kafka's binary formats.
+
+`OffsetIndex` (`.index`): 8 bytes an entry, offset relative to the segment's base (int32) and position in the `.log` file
+(int32). `TimeIndex` (`.timeindex`): 12 bytes, largest timestamp so far (int64) and the relative offset it was seen at
+(int32). Big-endian, ascending, and only a hint: whatever an index says is checked against the log, and both can be
+rebuilt from it (Kafka's `OffsetIndex`, `TimeIndex`).
+
+Kafka maps a preallocated file. Here the entries are two typed arrays that `bisect` searches at C speed, and the file is
+written behind them: an append to the log costs no index system call, and a crash loses only what recovery rebuilds anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from typing import NamedTuple
+
+NO_TIMESTAMP = -1
+MAX_RELATIVE_OFFSET = 2**31 - 1
+
+# Entries kept back before the file is appended to: 512 entries cover 2 MiB of log at the default interval.
+_WRITE_BEHIND_ENTRIES = 512
+
+
+class CorruptIndexError(ValueError):
+    """An index file breaks its own rules. Never reaches a client: the index is rebuilt from its log."""
+
+
+class OffsetPosition(NamedTuple):
+    """An absolute offset and the byte position in the segment's `.log` file at or before which it is found."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp in milliseconds and the offset of the batch where it was the largest so far."""
+
+    timestamp: int
+    offset: int
+
+
+class _SparseIndex:
+    """Two parallel ascending columns, `first` the key of the file's order.
+
+    Invariant: the file holds the first `_written` entries. Owned by its segment: changed only under the log's lock;
+    lookups need no lock, because an append only extends the columns, `second` before `first`, and readers search `first`.
+    """
+
+    _first_type: str
+    _layout: struct.Struct
+    ENTRY_BYTES: int
+
+    def __init__(self, path: Path, base_offset: int, max_bytes: int) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.max_entries = max(max_bytes // self.ENTRY_BYTES, 1)
+        self._first = array(self._first_type)
+        self._second = array("i")
+        self._written = 0
+        if path.exists():
+            self._load(path.read_bytes())
+
+    def _load(self, content: bytes) -> None:
+        if len(content) % self.ENTRY_BYTES:
+            raise CorruptIndexError(f"{self.path} has {len(content)} bytes, which is no multiple of {self.ENTRY_BYTES}")
+        entries = list(self._layout.iter_unpack(content))
+        stored = len(entries)
+        # A Kafka that was killed leaves its files at their preallocated size, zeros after the last entry.
+        while entries and entries[-1] == (0, 0):
+            entries.pop()
+        self._first.extend(entry[0] for entry in entries)
+        self._second.extend(entry[1] for entry in entries)
+        self._written = stored if stored == len(entries) else 0
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._first) >= self.max_entries
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._first) * self.ENTRY_BYTES
+
+    def can_append_offset(self, offset: int) -> bool:
+        """Whether the offset can be told relative to the base in 31 bits."""
+        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
+
+    def _push(self, first: int, second: int) -> None:
+        self._second.append(second)
+        self._first.append(first)
+        if len(self._first) - self._written >= _WRITE_BEHIND_ENTRIES:
+            self.write_out()
+
+    def _encode(self, start: int) -> bytes:
+        pack = self._layout.pack
+        return b"".join(pack(*entry) for entry in zip(self._first[start:], self._second[start:], strict=True))
+
+    def write_out(self, *, sync: bool = False) -> None:
+        """Bring the file up to date with the entries; with `sync` also onto the disk. Raises OSError."""
+        if self._written == len(self._first) and not sync and self.path.exists():
+            return
+        mode = os.O_WRONLY | os.O_CREAT | (0 if self._written else os.O_TRUNC)
+        descriptor = os.open(self.path, mode, 0o644)
+        try:
+            if self._written < len(self._first):
+                os.pwrite(descriptor, self._encode(self._written), self._written * self.ENTRY_BYTES)
+                self._written = len(self._first)
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def truncate_to_entries(self, entries: int) -> None:
+        """Keep the first `entries` entries. Raises OSError."""
+        del self._first[entries:]
+        del self._second[entries:]
+        if self._written > entries:
+            os.truncate(self.path, entries * self.ENTRY_BYTES)
+            self._written = entries
+
+    def reset(self) -> None:
+        """Forget everything, on disk as well: the start of a rebuild."""
+        self._first = array(self._first_type)
+        self._second = array("i")
+        self._written = 0
+        self.path.unlink(missing_ok=True)
+
+    def delete(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+
+class OffsetIndex(_SparseIndex):
+    """Offset -> position. An entry's offset is the last one of its batch, its position the batch's first byte."""
+
+    _first_type = "i"
+    _layout = struct.Struct(">ii")
+    ENTRY_BYTES = 8
+
+    @property
+    def last_entry(self) -> OffsetPosition:
+        if not self._first:
+            return OffsetPosition(self.base_offset, 0)
+        return self.entry(len(self._first) - 1)
+
+    def entry(self, index: int) -> OffsetPosition:
+        return OffsetPosition(self.base_offset + self._first[index], self._second[index])
+
+    def append(self, offset: int, position: int) -> None:
+        """Add an entry; offsets ascend strictly. Raises ValueError where one doesn't, or doesn't fit in 31 bits."""
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET or (self._first and relative <= self._first[-1]):
+            raise ValueError(f"offset {offset} doesn't follow {self.last_entry.offset} in {self.path}")
+        self._push(relative, position)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry whose offset is at most `offset`; the segment's start where there is none."""
+        slot = bisect_right(self._first, offset - self.base_offset) - 1
+        return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at `offset` and after."""
+        self.truncate_to_entries(bisect_left(self._first, offset - self.base_offset))
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError unless the entries ascend within the segment."""
+        if self._first and (
+            self._first[0] < 0 or any(a >= b for a, b in zip(self._first, self._first[1:], strict=False))
+        ):
+            raise CorruptIndexError(f"the offsets in {self.path} don't ascend")
+        if self._second and any(a >= b for a, b in zip(self._second, self._second[1:], strict=False)):
+            raise CorruptIndexError(f"the positions in {self.path} don't ascend")
+
+
+class TimeIndex(_SparseIndex):
+    """Timestamp -> offset: no record before the entry's offset has a larger timestamp than the entry's."""
+
+    _first_type = "q"
+    _layout = struct.Struct(">qi")
+    ENTRY_BYTES = 12
+
+    @property
+    def is_full(self) -> bool:
+        # One slot stays free for the entry that a roll or a close appends.
+        return len(self._first) >= self.max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        if not self._first:
+            return TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        return self.entry(len(self._first) - 1)
+
+    def entry(self, index: int) -> TimestampOffset:
+        return TimestampOffset(self._first[index], self.base_offset + self._second[index])
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry if its timestamp is larger than the last one; else there is nothing new to tell."""
+        if timestamp > (self._first[-1] if self._first else NO_TIMESTAMP):
+            self._push(timestamp, offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is at most `timestamp`; (-1, base offset) where there is none."""
+        slot = bisect_right(self._first, timestamp) - 1
+        return TimestampOffset(NO_TIMESTAMP, self.base_offset) if slot < 0 else self.entry(slot)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at `offset` and after."""
+        self.truncate_to_entries(bisect_left(self._second, offset - self.base_offset))
+
+    def sanity_check(self) -> None:
+        """Raise CorruptIndexError unless timestamps ascend strictly and offsets don't descend."""
+        if any(a >= b for a, b in zip(self._first, self._first[1:], strict=False)):
+            raise CorruptIndexError(f"the timestamps in {self.path} don't ascend")
+        if self._second and (
+            self._second[0] < 0 or any(a > b for a, b in zip(self._second, self._second[1:], strict=False))
+        ):
+            raise CorruptIndexError(f"the offsets in {self.path} don't ascend")

@@ -1,0 +1,96 @@
+"""Where each leader epoch began in a log (KIP-101, Kafka's `LeaderEpochFileCache`): what truncation after failover is based on."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from pathlib import Path
+
+from .files import LEADER_EPOCH_FILE, CorruptCheckpointError, read_checkpoint, write_checkpoint
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The (epoch, start offset) pairs of one log, both ascending, kept in `leader-epoch-checkpoint`.
+
+    Owned by the log: changed only under its lock. Readers need none, for a change replaces the lists.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / LEADER_EPOCH_FILE
+        self._epochs: list[int] = []
+        self._offsets: list[int] = []
+        try:
+            entries = sorted((int(epoch), int(offset)) for epoch, offset in read_checkpoint(self.path, 2))
+        except (CorruptCheckpointError, ValueError):
+            # Every batch carries its epoch, so recovery of the log tells the entries again.
+            self.path.unlink()
+            entries = []
+        for epoch, offset in entries:
+            if not self._offsets or offset >= self._offsets[-1]:
+                self._epochs.append(epoch)
+                self._offsets.append(offset)
+
+    @property
+    def latest_epoch(self) -> int:
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._offsets, strict=True))
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+        """Note that `epoch` begins at `start_offset`, unless it or a later one is known. Raises OSError."""
+        if epoch < 0 or epoch <= self.latest_epoch:
+            return
+        # An epoch without records is replaced by the one that begins at the same offset.
+        kept = [entry for entry in self.entries if entry[1] < start_offset]
+        self._replace([*kept, (epoch, start_offset)], write=write)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that the record at `offset` was written in; -1 where none is known."""
+        slot = bisect_right(self._offsets, offset) - 1
+        return self._epochs[slot] if slot >= 0 else UNDEFINED_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest known epoch that is at most `epoch`, and where it ended; (-1, -1) where unknown.
+
+        What OffsetForLeaderEpoch answers: the current epoch ends at the log's end, an older one where the next began.
+        """
+        epochs, offsets = self._epochs, self._offsets
+        if epoch < 0 or not epochs or epoch > epochs[-1]:
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        slot = bisect_right(epochs, epoch) - 1
+        if slot == len(epochs) - 1:
+            return epochs[slot], log_end_offset
+        if slot < 0:
+            # Kafka answers the requested epoch and the start of the first later one: all before it is gone.
+            return epoch, offsets[0]
+        return epochs[slot], offsets[slot + 1]
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Drop epochs that begin at `offset` or after: the log was cut there. Raises OSError."""
+        kept = [entry for entry in self.entries if entry[1] < offset]
+        if len(kept) < len(self._epochs):
+            self._replace(kept)
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Let the epoch that `offset` lies in begin there: the log now starts at it. Raises OSError."""
+        slot = bisect_right(self._offsets, offset) - 1
+        if slot > 0 or (slot == 0 and self._offsets[0] < offset):
+            later = self.entries[slot + 1 :]
+            self._replace([(self._epochs[slot], offset), *later])
+
+    def clear(self) -> None:
+        self._replace([])
+
+    def write_out(self) -> None:
+        """Write the checkpoint. Raises OSError."""
+        write_checkpoint(self.path, self.entries, sync=False)
+
+    def _replace(self, entries: list[tuple[int, int]], *, write: bool = True) -> None:
+        self._epochs = [epoch for epoch, _ in entries]
+        self._offsets = [offset for _, offset in entries]
+        if write:
+            self.write_out()

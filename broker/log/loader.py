@@ -1,0 +1,114 @@
+"""Bring a partition's directory into a `Log`: after a clean stop by what the files say, else by checking them (Kafka's `LogLoader`)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from ...network.clock import Clock
+from ..topic_config import TopicConfig
+from .batch_header import BatchHeader
+from .index import CorruptIndexError
+from .leader_epochs import LeaderEpochs
+from .log import Log, replay_producers
+from .producer_state import ProducerStateManager
+from .segment import LogSegment
+
+_log = logging.getLogger(__name__)
+
+#: Left by a compaction or a deletion that a crash cut short; the segment itself is whole without them.
+_LEFTOVERS = (".deleted", ".cleaned", ".tmp")
+_SWAP = ".swap"
+
+
+def load_log(
+    directory: Path,
+    topic: str,
+    partition: int,
+    *,
+    config: TopicConfig,
+    clock: Clock,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    producer_id_expiration_ms: int,
+) -> Log:
+    """Open (or make) the log in `directory`.
+
+    Unless the last stop was clean, every batch from `recovery_point` on is checked: the log ends before the first one
+    that isn't whole. Indexes that are missing or break their rules are rebuilt. Raises OSError, KafkaStorageError,
+    UnsupportedForMessageFormatError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    _tidy(directory)
+    epochs = LeaderEpochs(directory)
+    producers = ProducerStateManager(directory, expiration_ms=producer_id_expiration_ms)
+
+    def segment(base_offset: int) -> LogSegment:
+        return LogSegment(
+            directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            max_index_bytes=config.segment_index_bytes,
+            created_ms=clock.wall_ms(),
+        )
+
+    bases = sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
+    segments = [segment(base) for base in bases] or [segment(log_start_offset)]
+    segments = _check(segments, epochs, is_clean, recovery_point)
+    next_offset = segments[-1].next_offset()
+    epochs.truncate_from_end(max(next_offset, 1))
+    log_start_offset = min(max(log_start_offset, segments[0].base_offset), next_offset)
+    producers.delete_snapshots(after=next_offset)
+    producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
+    replay_producers(segments, producers, next_offset)
+    return Log(
+        directory,
+        topic,
+        partition,
+        config=config,
+        clock=clock,
+        segments=segments,
+        producers=producers,
+        leader_epochs=epochs,
+        log_start_offset=log_start_offset,
+        next_offset=next_offset,
+        recovery_point=next_offset if is_clean else min(recovery_point, next_offset),
+    )
+
+
+def _tidy(directory: Path) -> None:
+    for path in directory.iterdir():
+        if path.suffix in _LEFTOVERS:
+            path.unlink()
+        elif path.suffix == _SWAP:
+            # A compaction was about to put its result in place: it is whole, so let it finish.
+            path.replace(path.with_suffix(""))
+
+
+def _check(segments: list[LogSegment], epochs: LeaderEpochs, is_clean: bool, recovery_point: int) -> list[LogSegment]:
+    """Recover what has to be; the segments that are left, at least one."""
+
+    def note_epoch(header: BatchHeader, _content: bytes) -> None:
+        epochs.assign(header.partition_leader_epoch, header.base_offset, write=False)
+
+    for number, segment in enumerate(segments):
+        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
+        needs_recovery = not is_clean and (next_base is None or next_base > recovery_point)
+        if not needs_recovery:
+            try:
+                segment.sanity_check()
+                continue
+            except CorruptIndexError as wrong:
+                _log.warning("rebuilding the indexes of %s: %s", segment.log.path, wrong)
+        cut = segment.recover(note_epoch)
+        if cut:
+            _log.warning("cut %d bytes that are no whole batch from the end of %s", cut, segment.log.path)
+            # What follows a gap can't be told to follow it.
+            for later in segments[number + 1 :]:
+                _log.warning("deleting %s, which follows the cut", later.log.path)
+                later.delete()
+            segments = segments[: number + 1]
+            break
+    epochs.write_out()
+    return segments

@@ -1,0 +1,273 @@
+"""All logs of one broker's data directory (Kafka's `LogManager`)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from ...network.clock import Clock
+from ...network.protocol.errors import (
+    InconsistentClusterIdError,
+    InconsistentTopicIdError,
+    KafkaConfigurationError,
+    KafkaError,
+    KafkaStorageError,
+)
+from ..scheduler import Scheduler
+from ..topic_config import TopicConfig
+from .files import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_OFFSET_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    CorruptCheckpointError,
+    encode_uuid,
+    read_offsets,
+    read_properties,
+    read_topic_id,
+    replace_file,
+    write_offsets,
+    write_properties,
+    write_topic_id,
+)
+from .loader import load_log
+from .log import Log
+
+_log = logging.getLogger(__name__)
+
+DELETE_SUFFIX = "-delete"
+#: Kafka's own metadata log, which is not a topic of this broker.
+_NOT_TOPICS = ("__cluster_metadata",)
+
+Partition = tuple[str, int]
+
+
+class LogManager:
+    """Loads, makes, deletes, flushes and checkpoints logs; writes the clean shutdown marker.
+
+    `lock` guards the table of logs, never a log itself; it is taken before a log's own lock, not after. Reading the
+    table needs no lock.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        clock: Clock,
+        cluster_id: str,
+        node_id: int,
+        config_of: Callable[[str], TopicConfig],
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.directory = directory
+        self.clock = clock
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.config_of = config_of
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.lock = threading.RLock()
+        self.logs: dict[Partition, Log] = {}
+        self.directory_id = ""
+        self._log_starts: dict[Partition, int] = {}
+        self._recovery_points: dict[Partition, int] = {}
+        self._doomed: list[Path] = []
+        self._is_clean = False
+
+    # Start and stop
+
+    def load(self) -> None:
+        """Load every partition directory. Raises InconsistentClusterIdError, KafkaStorageError."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._check_meta_properties()
+            self._recovery_points = self._read_offsets(RECOVERY_POINT_FILE)
+            self._log_starts = self._read_offsets(LOG_START_OFFSET_FILE)
+            marker = self.directory / CLEAN_SHUTDOWN_FILE
+            self._is_clean = marker.exists()
+            # From here on a crash must not look like a clean stop.
+            marker.unlink(missing_ok=True)
+            for path in sorted(self.directory.iterdir()):
+                if not path.is_dir():
+                    continue
+                if path.name.endswith(DELETE_SUFFIX):
+                    shutil.rmtree(path)
+                    continue
+                partition = parse_directory_name(path.name)
+                if partition is not None:
+                    self._load(partition, self.config_of(partition[0]))
+        except OSError as failed:
+            raise KafkaStorageError(f"can't load {self.directory}: {failed}; repair the data directory") from failed
+        for partition, offset in self._read_offsets(HIGH_WATERMARK_FILE).items():
+            log = self.logs.get(partition)
+            if log is not None:
+                log.advance_high_watermark(offset)
+
+    def _load(self, partition: Partition, config: TopicConfig) -> Log:
+        topic, number = partition
+        log = load_log(
+            self.directory / f"{topic}-{number}",
+            topic,
+            number,
+            config=config,
+            clock=self.clock,
+            is_clean=self._is_clean,
+            recovery_point=self._recovery_points.get(partition, 0),
+            log_start_offset=self._log_starts.get(partition, 0),
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+        )
+        self.logs[partition] = log
+        return log
+
+    def _check_meta_properties(self) -> None:
+        path = self.directory / META_PROPERTIES_FILE
+        known = read_properties(path)
+        if known:
+            if known.get("cluster.id", self.cluster_id) != self.cluster_id:
+                raise InconsistentClusterIdError(
+                    f"{self.directory} belongs to the cluster {known['cluster.id']}, not to {self.cluster_id}"
+                )
+            if known.get("node.id", str(self.node_id)) != str(self.node_id):
+                raise KafkaConfigurationError(
+                    f"{self.directory} belongs to the broker {known['node.id']}, not to {self.node_id}; set node.id to it"
+                )
+            self.directory_id = known.get("directory.id", "")
+            return
+        self.directory_id = encode_uuid(uuid.uuid4())
+        write_properties(
+            path,
+            {
+                "version": "1",
+                "cluster.id": self.cluster_id,
+                "node.id": str(self.node_id),
+                "directory.id": self.directory_id,
+            },
+        )
+
+    def _read_offsets(self, name: str) -> dict[Partition, int]:
+        try:
+            return read_offsets(self.directory / name)
+        except CorruptCheckpointError as wrong:
+            _log.warning("%s; every log is checked from its start", wrong)
+            return {}
+
+    def close(self) -> None:
+        """Flush and close every log, then leave the marker that says so. Raises KafkaStorageError."""
+        is_clean = True
+        with self.lock:
+            for log in self.logs.values():
+                try:
+                    log.flush()
+                    log.close()
+                except (KafkaError, OSError):
+                    _log.exception("%r could not be closed; it is checked at the next start", log)
+                    is_clean = False
+            self.delete_doomed()
+            try:
+                self.checkpoint()
+                if is_clean:
+                    replace_file(self.directory / CLEAN_SHUTDOWN_FILE, b'{"version":1}')
+            except OSError as failed:
+                raise KafkaStorageError(f"can't write to {self.directory}: {failed.strerror}") from failed
+
+    def schedule(self, scheduler: Scheduler, *, retention_ms: int, flush_ms: int, checkpoint_ms: int) -> None:
+        """Hand the periodic jobs to the broker's scheduler; the periods are Kafka's log.retention.check.interval.ms etc."""
+        scheduler.schedule("log-retention", self.delete_old_segments, delay_ms=retention_ms, period_ms=retention_ms)
+        scheduler.schedule("log-flusher", self.flush_dirty, delay_ms=flush_ms, period_ms=flush_ms)
+        scheduler.schedule(
+            "recovery-point-checkpoint", self.checkpoint, delay_ms=checkpoint_ms, period_ms=checkpoint_ms
+        )
+
+    # Logs
+
+    def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID, config: TopicConfig) -> Log:
+        """The partition's log, made where there is none. Raises InconsistentTopicIdError, KafkaStorageError."""
+        with self.lock:
+            log = self.logs.get((topic, partition))
+            try:
+                if log is None:
+                    self._is_clean = True
+                    self._log_starts.pop((topic, partition), None)
+                    log = self._load((topic, partition), config)
+                known = read_topic_id(log.directory) if (log.directory / PARTITION_METADATA_FILE).exists() else None
+                if known is None:
+                    write_topic_id(log.directory, topic_id)
+                elif known != topic_id:
+                    raise InconsistentTopicIdError(
+                        f"{log.directory} belongs to the topic id {known}, not to {topic_id}"
+                    )
+            except OSError as failed:
+                raise KafkaStorageError(
+                    f"can't make {self.directory / f'{topic}-{partition}'}: {failed.strerror}; "
+                    "free space or repair the data directory"
+                ) from failed
+            return log
+
+    def delete(self, topic: str, partition: int) -> Path | None:
+        """Take the partition's log away at once; its directory, renamed, is removed by `delete_doomed`."""
+        with self.lock:
+            log = self.logs.pop((topic, partition), None)
+            if log is None:
+                return None
+            with log.lock:
+                log.is_closed = True
+                doomed = self.directory / f"{topic[:150]}-{partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+                try:
+                    # open what is still to be read, then move the directory away from under it
+                    log.directory.rename(doomed)
+                except OSError as failed:
+                    raise KafkaStorageError(f"can't delete {log.directory}: {failed.strerror}") from failed
+            self._doomed.append(doomed)
+            return doomed
+
+    def delete_doomed(self) -> None:
+        """Remove the directories of deleted partitions. Raises OSError."""
+        with self.lock:
+            doomed, self._doomed = self._doomed, []
+        for path in doomed:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def delete_old_segments(self) -> int:
+        """Apply retention to every log; returns the number of segments deleted."""
+        return sum(log.delete_old_segments() for log in list(self.logs.values()))
+
+    def flush_dirty(self) -> None:
+        """Flush the logs whose `flush.ms` has passed."""
+        now_ms = self.clock.now_ms()
+        for log in list(self.logs.values()):
+            if log.recovery_point < log.end.offset and now_ms - log.last_flush_ms >= log.config.flush_ms:
+                log.flush()
+
+    def expire_producers(self) -> None:
+        """Forget idempotent producers that have been quiet for long."""
+        wall_ms = self.clock.wall_ms()
+        for log in list(self.logs.values()):
+            with log.lock:
+                log.producers.expire(wall_ms)
+
+    def checkpoint(self) -> None:
+        """Write where each log is flushed up to, where it starts, and its high watermark. Raises OSError."""
+        logs = dict(self.logs)
+        write_offsets(self.directory / RECOVERY_POINT_FILE, {key: log.recovery_point for key, log in logs.items()})
+        write_offsets(
+            self.directory / LOG_START_OFFSET_FILE,
+            {
+                key: log.log_start_offset
+                for key, log in logs.items()
+                if log.log_start_offset > log.segments[0].base_offset
+            },
+        )
+        write_offsets(self.directory / HIGH_WATERMARK_FILE, {key: log.high_watermark for key, log in logs.items()})
+
+
+def parse_directory_name(name: str) -> Partition | None:
+    """The topic and partition that a directory is named for; None for any other directory."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or not topic or not number.isdigit() or topic in _NOT_TOPICS:
+        return None
+    return topic, int(number)

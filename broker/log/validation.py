@@ -1,0 +1,113 @@
+"""What a batch must be before it is appended: whole batches are checked, records are not touched (Kafka's `LogValidator`).
+
+The CRC covers every record, so a batch that passes it holds what its producer wrote. Only a compacted topic, which can't
+keep a record without a key, has its records looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ...network.protocol.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    MessageSizeTooLargeError,
+)
+from ...network.records.batch import RecordBatch
+from ...network.records.crc import crc32c
+from ..topic_config import TopicConfig
+from .batch_header import HEADER_BYTES, BatchHeader, read_header
+
+_ATTRIBUTES_AT = 21
+_LOG_APPEND_TIME = 0x08
+_OFFSET = struct.Struct(">q")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP_AT = 35
+_NO_TIMESTAMP = -1
+_KNOWN_CODECS = range(5)
+
+
+def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -> BatchHeader:
+    """The header of the one batch that a producer sent for a partition, once it has been found sound.
+
+    Needs no lock; the CRC is computed with the GIL released. Raises InvalidRecordError, CorruptRecordError,
+    MessageSizeTooLargeError, InvalidTimestampError, UnsupportedForMessageFormatError.
+    """
+    size_bytes = len(records)
+    if size_bytes < HEADER_BYTES:
+        raise CorruptRecordError(f"a record batch has at least {HEADER_BYTES} bytes, here are {size_bytes}")
+    header = read_header(records)
+    if header.size_bytes != size_bytes:
+        if header.size_bytes < size_bytes:
+            raise InvalidRecordError("a producer sends exactly one batch a partition; there are bytes after the first")
+        raise CorruptRecordError(f"the batch says it has {header.size_bytes} bytes, {size_bytes} are there")
+    if size_bytes > config.max_message_bytes:
+        raise MessageSizeTooLargeError(
+            f"the batch has {size_bytes} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)"
+        )
+    if header.crc != crc32c(records[_ATTRIBUTES_AT:]):
+        raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was changed on its way")
+    if header.is_control:
+        raise InvalidRecordError("clients can't write control batches")
+    if header.count <= 0 or header.count != header.last_offset_delta + 1:
+        raise InvalidRecordError(f"{header.count} records can't end at offset delta {header.last_offset_delta}")
+    if header.compression not in _KNOWN_CODECS:
+        raise InvalidRecordError(f"there is no codec {header.compression}")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecordError(
+            f"producer {header.producer_id} has no epoch or sequence: {header.producer_epoch}, {header.base_sequence}"
+        )
+    if config.message_timestamp_type == "CreateTime":
+        _check_timestamp(header.max_timestamp, config, wall_ms)
+    if config.is_compacted and any(record.key is None for record in RecordBatch(records).records()):
+        raise InvalidRecordError("a compacted topic takes no record without a key")
+    return header
+
+
+def _check_timestamp(timestamp: int, config: TopicConfig, wall_ms: int) -> None:
+    if timestamp == _NO_TIMESTAMP:
+        return
+    if wall_ms - timestamp > config.message_timestamp_before_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {timestamp} is older than message.timestamp.before.max.ms={config.message_timestamp_before_max_ms} allows"
+        )
+    if timestamp - wall_ms > config.message_timestamp_after_max_ms:
+        raise InvalidTimestampError(
+            f"timestamp {timestamp} is further ahead than message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} allows"
+        )
+
+
+def assign(
+    batch: memoryview, header: BatchHeader, first_offset: int, leader_epoch: int, append_time: int
+) -> BatchHeader:
+    """Write into the batch what the leader decides: offset, epoch and, unless `append_time` is -1, the time."""
+    _OFFSET.pack_into(batch, 0, first_offset)
+    _EPOCH.pack_into(batch, 12, leader_epoch)
+    if append_time == _NO_TIMESTAMP:
+        return header._replace(base_offset=first_offset, partition_leader_epoch=leader_epoch)
+    attributes = header.attributes | _LOG_APPEND_TIME
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, append_time)
+    _CRC.pack_into(batch, 17, crc32c(batch[_ATTRIBUTES_AT:]))
+    return read_header(batch)
+
+
+def check_replicated_batches(records: memoryview) -> tuple[list[BatchHeader], int]:
+    """The headers of the whole batches that a leader sent, and the bytes they take. Raises CorruptRecordError."""
+    headers: list[BatchHeader] = []
+    position, size_bytes = 0, len(records)
+    while size_bytes - position >= HEADER_BYTES:
+        header = read_header(records, position)
+        end = position + header.size_bytes
+        if end > size_bytes:
+            break
+        if header.crc != crc32c(records[position + _ATTRIBUTES_AT : end]):
+            raise CorruptRecordError(
+                f"the CRC of the batch at offset {header.base_offset} doesn't fit what the leader sent"
+            )
+        headers.append(header)
+        position = end
+    return headers, position

@@ -1,0 +1,135 @@
+"""One broker: its logs, its replicas, its sockets, put together (Kafka's `BrokerServer`)."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from ..network.clock import Clock
+from .config import BrokerConfig
+from .control import Control
+from .controller import Controller
+from .log.manager import LogManager
+from .metadata import BrokerEndpoint, ClusterImage
+from .producer_ids import ProducerIds
+from .replica.manager import ReplicaManager
+from .replica.waiting import DelayedOperationPurgatory
+from .scheduler import Scheduler
+from .server import BrokerServer
+from .timer.system_timer import SystemTimer
+from .topic_config import TopicConfig
+
+_log = logging.getLogger(__name__)
+
+
+class Broker:
+    """A broker of a cluster. `open` loads the logs and binds the port, `start` serves; `close` ends it cleanly, `kill` as
+    kill -9 would. Those four are for the cluster's thread; the rest may be used from any."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        controller: Controller,
+        control: Control,
+        host: str,
+        port: int,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.controller = controller
+        self.control = control
+        self.rack = rack if rack is not None else config.broker_rack
+        self.producer_ids = ProducerIds(controller.allocate_producer_ids)
+        self._topic_configs: dict[str, TopicConfig] = {}
+        self.logs = LogManager(
+            directory,
+            clock=clock,
+            cluster_id=controller.image.cluster_id,
+            node_id=node_id,
+            config_of=self._config_of,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        )
+        self.logs.load()
+        self.server = BrokerServer(self, host, port)
+        self.scheduler = Scheduler(f"broker-{node_id}-scheduler", clock)
+        self.timer = SystemTimer(f"broker-{node_id}", clock=clock)
+        self.produce_purgatory = DelayedOperationPurgatory("Produce", self.timer)
+        self.fetch_purgatory = DelayedOperationPurgatory("Fetch", self.timer)
+        self.replicas = ReplicaManager(
+            node_id,
+            config=config,
+            clock=clock,
+            logs=self.logs,
+            scheduler=self.scheduler,
+            controller=controller,
+            produce_purgatory=self.produce_purgatory,
+            fetch_purgatory=self.fetch_purgatory,
+        )
+        self.is_running = False
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        state = self.controller.image.topics.get(topic)
+        return self.config.topic_config(dict(state.configs) if state is not None else {})
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it."""
+        return self.replicas.image
+
+    @property
+    def endpoint(self) -> BrokerEndpoint:
+        return BrokerEndpoint(self.node_id, self.server.host, self.server.port, self.rack)
+
+    def coordinator_of(self, group_id: str) -> int:
+        """The broker that looks after a group: the same for everybody who knows the same brokers."""
+        alive = sorted(self.image.brokers)
+        return alive[zlib.crc32(group_id.encode()) % len(alive)] if alive else -1
+
+    def after(self, delay_ms: float, run: Callable[[], object]) -> None:
+        """Run something later, on the scheduler's thread."""
+        self.scheduler.schedule("later", run, delay_ms=delay_ms)
+
+    def start(self) -> None:
+        """Serve. The controller knows the broker by now, so the first client already finds it in the metadata."""
+        config = self.config
+        self.logs.schedule(
+            self.scheduler,
+            retention_ms=config.log_retention_check_interval_ms,
+            flush_ms=config.log_flush_scheduler_interval_ms,
+            checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        )
+        self.scheduler.schedule(
+            "producer-expiration",
+            self.logs.expire_producers,
+            delay_ms=config.producer_id_expiration_check_interval_ms,
+            period_ms=config.producer_id_expiration_check_interval_ms,
+        )
+        self.replicas.schedule()
+        self.server.start()
+        self.is_running = True
+
+    def _stop_threads(self) -> None:
+        self.is_running = False
+        self.server.close()
+        self.scheduler.close()
+        self.produce_purgatory.close()
+        self.fetch_purgatory.close()
+        self.timer.close()
+
+    def close(self) -> None:
+        """Stop serving, close the logs and leave the marker of a clean stop. Blocks until all threads have ended."""
+        self._stop_threads()
+        self.replicas.close()
+
+    def kill(self) -> None:
+        """Stop serving and leave the logs as they are, without flush, checkpoint or marker: the next start recovers."""
+        self._stop_threads()

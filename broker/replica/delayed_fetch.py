@@ -1,0 +1,55 @@
+"""A fetch that waits for enough bytes (Kafka's `DelayedFetch`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import BrokerResponseError
+from .fetch import FetchParams, FetchResult
+from .waiting import DelayedOperation
+
+if TYPE_CHECKING:
+    from .manager import ReplicaManager
+
+
+class DelayedFetch(DelayedOperation):
+    """Completes when one of these is so: this broker doesn't lead a partition any more; a partition is unknown; a fetch
+    is below the active segment, so what it asks for won't grow; there are `min_bytes`. On expiry it answers with what
+    there is. `respond` is called exactly once, on the thread that completes it."""
+
+    def __init__(
+        self,
+        params: FetchParams,
+        results: list[FetchResult],
+        replicas: ReplicaManager,
+        respond: Callable[[list[FetchResult]], None],
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._results = results
+        self._replicas = replicas
+        self._respond = respond
+
+    def try_complete(self) -> bool:
+        available = 0
+        for result in self._results:
+            entry = result.entry
+            try:
+                partition = self._replicas.partition(entry.key)
+                # Raises for the first two conditions, and where truncation has moved the end below the fetch.
+                read = self._replicas.read_one(self._params, entry, partition, entry.max_bytes)
+            except BrokerResponseError:
+                return self.force_complete()
+            if read.region is not None and read.start.segment_base_offset != partition.log.end.segment_base_offset:
+                return self.force_complete()
+            available += read.size_bytes
+        if available >= self._params.min_bytes:
+            return self.force_complete()
+        return False
+
+    def on_complete(self) -> None:
+        self._respond(self._replicas.read(self._params, [result.entry for result in self._results]))
+
+    def on_expiration(self) -> None:
+        """Nothing is left to do: `on_complete` has answered."""

@@ -1,0 +1,74 @@
+"""A produce request with acks=all that waits for the in-sync replicas (Kafka's `DelayedProduce`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import BrokerResponseError, RequestTimedOutError
+from ..log.log import AppendInfo
+from .waiting import DelayedOperation
+
+if TYPE_CHECKING:
+    from .manager import ReplicaManager
+
+PartitionKey = tuple[str, int]
+
+
+@dataclass(slots=True)
+class ProduceResult:
+    """What became of one partition's batch: where it stands, or why not."""
+
+    info: AppendInfo | None
+    error: BrokerResponseError | None = None
+    is_pending: bool = False
+
+    @property
+    def required_offset(self) -> int:
+        """What the high watermark has to reach for the batch to be safe."""
+        return -1 if self.info is None else self.info.last_offset + 1
+
+
+class DelayedProduce(DelayedOperation):
+    """Completes when each partition's batch is on all in-sync replicas or has failed; on expiry the rest gets
+    REQUEST_TIMED_OUT. `respond` is called exactly once, on the thread that completes it."""
+
+    def __init__(
+        self,
+        timeout_ms: float,
+        results: dict[PartitionKey, ProduceResult],
+        replicas: ReplicaManager,
+        respond: Callable[[dict[PartitionKey, ProduceResult]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._results = results
+        self._replicas = replicas
+        self._respond = respond
+        for result in results.values():
+            result.is_pending = result.error is None
+
+    def try_complete(self) -> bool:
+        waiting = False
+        for key, result in self._results.items():
+            if not result.is_pending:
+                continue
+            try:
+                result.is_pending = not self._replicas.partition(key).is_replicated(result.required_offset)
+            except BrokerResponseError as error:
+                result.error = error
+                result.is_pending = False
+            waiting = waiting or result.is_pending
+        return False if waiting else self.force_complete()
+
+    def on_complete(self) -> None:
+        for (topic, index), result in self._results.items():
+            if result.is_pending:
+                result.is_pending = False
+                result.error = RequestTimedOutError(
+                    f"{topic}-{index} wrote the records, but not all in-sync replicas had them in time"
+                )
+        self._respond(self._results)
+
+    def on_expiration(self) -> None:
+        """Nothing is left to do: `on_complete` has answered."""

@@ -1,0 +1,57 @@
+"""What a fetch asks for and what it finds."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...network.protocol.errors import BrokerResponseError
+from ...network.transport import FileRegion
+
+PartitionKey = tuple[str, int]
+CONSUMER_REPLICA_ID = -1
+
+
+class FetchParams(NamedTuple):
+    """The parts of a fetch that hold for all its partitions."""
+
+    replica_id: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    committed_only: bool
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class FetchEntry(NamedTuple):
+    """One partition of a fetch."""
+
+    key: PartitionKey
+    topic_id: uuid.UUID
+    offset: int
+    max_bytes: int
+    log_start_offset: int = -1
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(slots=True)
+class FetchResult:
+    """What one partition has for a fetch."""
+
+    entry: FetchEntry
+    error: BrokerResponseError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    region: FileRegion | None = None
+    diverging_epoch: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.region is None else self.region.size_bytes

@@ -1,0 +1,364 @@
+"""All replicas of one broker: appends, reads, and what waits for them (Kafka's `ReplicaManager`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from ...network.clock import Clock
+from ...network.protocol.errors import (
+    BrokerResponseError,
+    FencedLeaderEpochError,
+    InvalidRequiredAcksError,
+    InvalidUpdateVersionError,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from ..config import BrokerConfig
+from ..log.log import LogRead
+from ..log.manager import LogManager
+from ..metadata import ClusterImage, PartitionState, TopicState
+from ..scheduler import Scheduler
+from .delayed_fetch import DelayedFetch
+from .delayed_produce import DelayedProduce, PartitionKey, ProduceResult
+from .fetch import FetchEntry, FetchParams, FetchResult
+from .partition import Partition
+from .waiting import DelayedOperationPurgatory
+
+_log = logging.getLogger(__name__)
+
+Respond = Callable[[dict[PartitionKey, ProduceResult]], None]
+
+
+class IsrAuthority(Protocol):
+    """The part of the controller that the leader of a partition talks to."""
+
+    def alter_isr(
+        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
+    ) -> PartitionState: ...
+
+
+class Fetchers(Protocol):
+    """Copies the leaders' logs for the partitions that this broker follows."""
+
+    def follow(self, partitions: Iterable[Partition], image: ClusterImage) -> None: ...
+
+    def stop_following(self, keys: Iterable[PartitionKey]) -> None: ...
+
+
+class ReplicaManager:
+    """The partitions of a broker by (topic, index).
+
+    Any thread. `_lock` serialises the taking of images and is never taken while a log's lock is held; reading the table
+    of partitions needs no lock. Delayed operations are woken without any lock held.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        logs: LogManager,
+        scheduler: Scheduler,
+        controller: IsrAuthority,
+        produce_purgatory: DelayedOperationPurgatory,
+        fetch_purgatory: DelayedOperationPurgatory,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.clock = clock
+        self.logs = logs
+        self.scheduler = scheduler
+        self.controller = controller
+        self.produce_purgatory = produce_purgatory
+        self.fetch_purgatory = fetch_purgatory
+        self.fetchers: Fetchers | None = None
+        self.image = ClusterImage(logs.cluster_id)
+        self._lock = threading.RLock()
+        self._partitions: dict[PartitionKey, Partition] = {}
+
+    # Partitions
+
+    @property
+    def partitions(self) -> Mapping[PartitionKey, Partition]:
+        """The partitions of this broker."""
+        return self._partitions
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it."""
+        found = self._partitions.get(key)
+        if found is None:
+            if self.image.partition(*key) is not None:
+                raise NotLeaderForPartitionError(f"broker {self.broker_id} has no replica of {key[0]}-{key[1]}")
+            raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
+        return found
+
+    def apply_image(self, image: ClusterImage) -> None:
+        """Take a new image: make, lead, follow and delete what it says. Called by the controller, in order."""
+        with self._lock:
+            if image.version <= self.image.version:
+                return
+            before, self.image = self.image, image
+            brokers_changed = before.brokers != image.brokers
+            touched: list[Partition] = []
+            followed: list[Partition] = []
+            for name, topic in image.topics.items():
+                if before.topics.get(name) is not topic:
+                    self._apply_topic(topic, before.topics.get(name), touched, followed)
+            gone = [key for key, partition in self._partitions.items() if self._is_gone(partition, image)]
+            if self.fetchers is not None:
+                self.fetchers.stop_following([*gone, *(partition.key for partition in touched)])
+            for key in gone:
+                touched.append(self._partitions.pop(key))
+                self.logs.delete(*key)
+            if gone:
+                self.scheduler.schedule(
+                    "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
+                )
+            if self.fetchers is not None:
+                if brokers_changed:
+                    followed = [each for each in self._partitions.values() if not each.is_leader]
+                self.fetchers.follow(followed, image)
+        for partition in touched:
+            self._wake(partition.key)
+
+    def _is_gone(self, partition: Partition, image: ClusterImage) -> bool:
+        topic = image.topics.get(partition.topic)
+        return (
+            topic is None
+            or topic.topic_id != partition.topic_id
+            or self.broker_id not in topic.partitions[partition.index].replicas
+        )
+
+    def _apply_topic(
+        self, topic: TopicState, before: TopicState | None, touched: list[Partition], followed: list[Partition]
+    ) -> None:
+        config = None
+        for index, state in enumerate(topic.partitions):
+            if self.broker_id not in state.replicas:
+                continue
+            key = (topic.name, index)
+            partition = self._partitions.get(key)
+            if partition is not None and partition.topic_id != topic.topic_id:
+                # Deleted and made again between two images.
+                del self._partitions[key]
+                self.logs.delete(*key)
+                partition = None
+            if config is None:
+                config = self.config.topic_config(dict(topic.configs))
+            if partition is None:
+                try:
+                    log = self.logs.get_or_create(topic.name, index, topic.topic_id, config)
+                except KafkaError:
+                    # The broker goes on without this replica; its clients are told that nobody leads it here.
+                    _log.exception("broker %d can't take %s-%d", self.broker_id, topic.name, index)
+                    continue
+                partition = Partition(topic.name, index, topic.topic_id, self.broker_id, log, self.clock)
+                partition.log.config = config
+                partition.apply(state)
+                self._partitions[key] = partition
+            elif before is None or before.partitions[index] is not state or before.configs != topic.configs:
+                partition.log.config = config
+                partition.apply(state)
+            else:
+                continue
+            touched.append(partition)
+            if not partition.is_leader:
+                followed.append(partition)
+
+    def _wake(self, key: PartitionKey) -> None:
+        self.produce_purgatory.check_and_complete(key)
+        self.fetch_purgatory.check_and_complete(key)
+
+    # Produce
+
+    def append_records(
+        self,
+        timeout_ms: float,
+        required_acks: int,
+        batches: Iterable[tuple[PartitionKey, memoryview]],
+        respond: Respond,
+    ) -> None:
+        """Append each partition's batch; `respond` is called once, now or when the in-sync replicas have them."""
+        results: dict[PartitionKey, ProduceResult] = {}
+        waits = False
+        if required_acks not in (-1, 0, 1):
+            error = InvalidRequiredAcksError(f"acks is -1, 0 or 1, not {required_acks}")
+            respond({key: ProduceResult(None, error) for key, _ in batches})
+            return
+        for key, records in batches:
+            try:
+                partition = self.partition(key)
+                info, moved = partition.append(records, required_acks=required_acks)
+            except BrokerResponseError as error:
+                results[key] = ProduceResult(None, error)
+                continue
+            results[key] = ProduceResult(info)
+            waits = waits or partition.log.high_watermark <= info.last_offset
+            # The followers' fetches wait for the log's end, the clients' for the high watermark.
+            if moved:
+                self.produce_purgatory.check_and_complete(key)
+            self.fetch_purgatory.check_and_complete(key)
+        if required_acks == -1 and waits:
+            delayed = DelayedProduce(timeout_ms, results, self, respond)
+            self.produce_purgatory.try_complete_else_watch(delayed, list(results))
+            return
+        respond(results)
+
+    # Fetch
+
+    def fetch_records(
+        self, params: FetchParams, entries: list[FetchEntry], respond: Callable[[list[FetchResult]], None]
+    ) -> None:
+        """Read each partition; `respond` is called once, now or when there is enough."""
+        results = self.read(params, entries)
+        if params.is_follower:
+            self._note_fetches(params.replica_id, results)
+        if (
+            params.max_wait_ms <= 0
+            or not entries
+            or sum(result.size_bytes for result in results) >= params.min_bytes
+            or any(result.error is not None or result.diverging_epoch is not None for result in results)
+        ):
+            respond(results)
+            return
+        delayed = DelayedFetch(params, results, self, respond)
+        self.fetch_purgatory.try_complete_else_watch(delayed, [result.entry.key for result in results])
+
+    def read(self, params: FetchParams, entries: list[FetchEntry]) -> list[FetchResult]:
+        """What each partition has now, together at most `max_bytes` (but at least one batch)."""
+        left = params.max_bytes
+        results = []
+        for entry in entries:
+            result = self._read_result(params, entry, left)
+            left -= result.size_bytes
+            results.append(result)
+        return results
+
+    def _read_result(self, params: FetchParams, entry: FetchEntry, left: int) -> FetchResult:
+        partition = None
+        try:
+            partition = self.partition(entry.key)
+            log = partition.log
+            if params.is_follower and entry.last_fetched_epoch >= 0:
+                diverging = self._divergence(partition, entry)
+                if diverging is not None:
+                    return FetchResult(
+                        entry,
+                        high_watermark=log.high_watermark,
+                        last_stable_offset=log.high_watermark,
+                        log_start_offset=log.log_start_offset,
+                        diverging_epoch=diverging,
+                    )
+            # Only the first answer with records ignores the limits, so that a batch larger than them gets through.
+            read = self.read_one(
+                params, entry, partition, min(entry.max_bytes, max(left, 0)), min_one_batch=left == params.max_bytes
+            )
+            return FetchResult(
+                entry,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                region=read.region,
+            )
+        except BrokerResponseError as error:
+            leader = None
+            if partition is not None and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
+                leader = (partition.leader_id, partition.leader_epoch)
+            return FetchResult(entry, error=error, leader=leader)
+
+    def _divergence(self, partition: Partition, entry: FetchEntry) -> tuple[int, int] | None:
+        """Where the follower's log leaves the leader's: an epoch and its end here; None where it doesn't (KIP-595)."""
+        partition.check_leader(entry.current_leader_epoch)
+        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
+            entry.last_fetched_epoch, partition.log.end.offset
+        )
+        if epoch < 0:
+            raise OffsetOutOfRangeError(
+                f"{entry.key[0]}-{entry.key[1]} doesn't know the epoch {entry.last_fetched_epoch} that was fetched last"
+            )
+        if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
+            return epoch, end_offset
+        return None
+
+    def read_one(
+        self,
+        params: FetchParams,
+        entry: FetchEntry,
+        partition: Partition,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+    ) -> LogRead:
+        """One partition's read; raises as `Partition.read` does."""
+        return partition.read(
+            entry.offset,
+            max_bytes,
+            current_leader_epoch=entry.current_leader_epoch,
+            is_follower=params.is_follower,
+            committed_only=params.committed_only,
+            min_one_batch=min_one_batch,
+        )
+
+    def _note_fetches(self, node: int, results: list[FetchResult]) -> None:
+        for result in results:
+            if result.error is not None or result.diverging_epoch is not None:
+                continue
+            entry = result.entry
+            partition = self._partitions.get(entry.key)
+            if partition is None:
+                continue
+            if partition.note_fetch(node, entry.offset, entry.log_start_offset):
+                self._wake(entry.key)
+                result.high_watermark = partition.log.high_watermark
+            if partition.followers_to_add():
+                partition.isr_change_pending = True
+                self.scheduler.schedule("expand-isr", lambda each=partition: self._expand_isr(each), delay_ms=0)
+
+    # In-sync replicas: the two jobs that Kafka schedules, and the expansion a fetch asks for
+
+    def schedule(self) -> None:
+        """Start the job that drops followers that lag (every half of `replica.lag.time.max.ms`)."""
+        period_ms = max(self.config.replica_lag_time_max_ms / 2, 1)
+        self.scheduler.schedule("isr-expiration", self.shrink_isrs, delay_ms=period_ms, period_ms=period_ms)
+
+    def shrink_isrs(self) -> None:
+        """Take followers that lag out of the in-sync replicas."""
+        for partition in list(self._partitions.values()):
+            dropped = partition.followers_to_drop(self.config.replica_lag_time_max_ms)
+            if dropped:
+                _log.info("%r: followers %s lag", partition, dropped)
+                self._alter_isr(partition, tuple(node for node in partition.isr if node not in dropped))
+
+    def _expand_isr(self, partition: Partition) -> None:
+        partition.isr_change_pending = False
+        added = partition.followers_to_add()
+        if added:
+            self._alter_isr(partition, (*partition.isr, *added))
+
+    def _alter_isr(self, partition: Partition, isr: tuple[int, ...]) -> None:
+        """Propose new in-sync replicas; the controller's image brings them back. No lock is held."""
+        partition.isr_change_pending = True
+        try:
+            self.controller.alter_isr(
+                partition.topic, partition.index, self.broker_id, partition.leader_epoch, partition.partition_epoch, isr
+            )
+        except (FencedLeaderEpochError, InvalidUpdateVersionError, UnknownTopicOrPartitionError) as stale:
+            _log.debug("%r: the controller refused in-sync replicas %s: %s", partition, isr, stale)
+        finally:
+            partition.isr_change_pending = False
+
+    # Stop
+
+    def close(self) -> None:
+        """Close the logs, with the marker of a clean stop. Raises KafkaStorageError."""
+        try:
+            self.logs.close()
+        except OSError as failed:
+            raise KafkaStorageError(f"can't close {self.logs.directory}: {failed}") from failed

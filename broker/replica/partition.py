@@ -1,0 +1,265 @@
+"""A broker's replica of a partition, leader or follower (Kafka's `Partition`)."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from ...network.clock import Clock
+from ...network.protocol.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasAfterAppendError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    OffsetNotAvailableError,
+    UnknownLeaderEpochError,
+)
+from ..log.log import AppendInfo, Log, LogRead
+from ..log.validation import check_client_batch
+from ..metadata import NO_LEADER, PartitionState
+
+UNKNOWN_OFFSET = -1
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """What the leader knows of a follower: how far it has fetched, and when it last had everything (monotonic ms)."""
+
+    log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    last_caught_up_ms: float = float("-inf")
+    last_fetch_ms: float = float("-inf")
+    leader_end_at_last_fetch: int = UNKNOWN_OFFSET
+
+
+class Partition:
+    """One replica and, where this broker leads, its view of the others.
+
+    Guarded by the log's own lock, the only lock of a partition: every method that changes something takes it. Nothing is
+    called from inside that could take another partition's lock or the controller's; whatever has to follow (waking
+    delayed operations, telling the controller of new in-sync replicas) is for the ReplicaManager, after the lock.
+
+    Invariants: `isr` holds the leader; the high watermark is the least log end of the in-sync replicas, and never falls
+    while this broker leads.
+    """
+
+    def __init__(self, topic: str, index: int, topic_id: uuid.UUID, broker_id: int, log: Log, clock: Clock) -> None:
+        self.topic = topic
+        self.index = index
+        self.topic_id = topic_id
+        self.broker_id = broker_id
+        self.log = log
+        self.clock = clock
+        self.key = (topic, index)
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.leader_epoch_start = 0
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, FollowerState] = {}
+        self.isr_change_pending = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.topic}-{self.index}, leader {self.leader_id}, epoch {self.leader_epoch}, isr {self.isr})"
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.broker_id
+
+    @property
+    def min_isr(self) -> int:
+        """`min.insync.replicas`, but never more than there are replicas."""
+        return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
+
+    # Roles
+
+    def apply(self, state: PartitionState) -> bool:
+        """Take the controller's decision. True if the leader or its epoch is a new one."""
+        with self.log.lock:
+            if state.partition_epoch < self.partition_epoch or state.leader_epoch < self.leader_epoch:
+                return False
+            is_new_epoch = state.leader_epoch > self.leader_epoch or state.leader != self.leader_id
+            self.replicas = state.replicas
+            self.isr = state.isr
+            self.partition_epoch = state.partition_epoch
+            self.isr_change_pending = False
+            if is_new_epoch:
+                self.leader_id = state.leader
+                self.leader_epoch = state.leader_epoch
+                if self.is_leader:
+                    self._become_leader()
+                else:
+                    self.followers = {}
+            elif self.is_leader:
+                self._know_followers()
+            if self.is_leader:
+                self._advance_high_watermark()
+            return is_new_epoch
+
+    def _become_leader(self) -> None:
+        self.leader_epoch_start = self.log.end.offset
+        # The epoch is noted before its first record, so that a follower of an older epoch finds where it ended.
+        self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset)
+        self.followers = {}
+        self._know_followers()
+
+    def _know_followers(self) -> None:
+        now_ms = self.clock.now_ms()
+        known = self.followers
+        self.followers = {
+            # A follower that was in sync gets the whole lag time to show up with the new leader.
+            node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else float("-inf"))
+            for node in self.replicas
+            if node != self.broker_id
+        }
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """Raise unless this broker leads, in the epoch that the client knows of (KIP-320): NotLeaderForPartitionError,
+        FencedLeaderEpochError, UnknownLeaderEpochError."""
+        self.check_epoch(current_leader_epoch)
+        if not self.is_leader:
+            raise NotLeaderForPartitionError(
+                f"broker {self.broker_id} doesn't lead {self.topic}-{self.index}, broker {self.leader_id} does"
+            )
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Raise FencedLeaderEpochError or UnknownLeaderEpochError unless the epoch is the current one (-1: not told)."""
+        if current_leader_epoch < 0:
+            return
+        if current_leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpochError(
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch}, {current_leader_epoch} is over; refresh metadata"
+            )
+        if current_leader_epoch > self.leader_epoch:
+            raise UnknownLeaderEpochError(
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch} as far as this broker knows, not in {current_leader_epoch}"
+            )
+
+    # Records
+
+    def append(self, records: memoryview, *, required_acks: int) -> tuple[AppendInfo, bool]:
+        """Append a client's batch; also whether the high watermark moved. Raises what `check_client_batch` and
+        `Log.append_as_leader` raise, NotLeaderForPartitionError, NotEnoughReplicasError."""
+        log = self.log
+        header = check_client_batch(records, log.config, log.clock.wall_ms())
+        with log.lock:
+            if self.leader_id != self.broker_id:
+                self.check_leader()
+            if required_acks == -1 and len(self.isr) < self.min_isr:
+                raise NotEnoughReplicasError(
+                    f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, min.insync.replicas is "
+                    f"{self.min_isr}"
+                )
+            info = log.append_as_leader(records, header, self.leader_epoch)
+            return info, self._advance_high_watermark()
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        current_leader_epoch: int,
+        is_follower: bool,
+        committed_only: bool,
+        min_one_batch: bool,
+    ) -> LogRead:
+        """Find records for a client (up to the high watermark or the last stable offset) or a follower (to the end).
+
+        Raises what `check_leader` raises, OffsetOutOfRangeError, OffsetNotAvailableError, KafkaStorageError.
+        """
+        self.check_leader(current_leader_epoch)
+        log = self.log
+        up_to = log.end.offset if is_follower else self.readable_offset(committed_only)
+        return log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch)
+
+    def readable_offset(self, committed_only: bool) -> int:
+        """Where a client's view of the log ends."""
+        return self.log.last_stable_offset if committed_only else self.log.high_watermark
+
+    def check_high_watermark_is_known(self) -> None:
+        """Raise OffsetNotAvailableError while a new leader doesn't know yet how far its followers are (KIP-207)."""
+        if self.log.high_watermark < self.leader_epoch_start and len(self.isr) > 1:
+            raise OffsetNotAvailableError(
+                f"the leader of {self.topic}-{self.index} doesn't know its high watermark yet"
+            )
+
+    # Followers
+
+    def note_fetch(self, node: int, offset: int, log_start_offset: int) -> bool:
+        """A follower asked for `offset`, so it has everything before. True if the high watermark moved."""
+        with self.log.lock:
+            follower = self.followers.get(node)
+            if follower is None or not self.is_leader:
+                return False
+            now_ms = self.clock.now_ms()
+            end = self.log.end.offset
+            # Caught up is who has what was there at the fetch before, too: under load nobody ever has all of it.
+            if offset >= end:
+                follower.last_caught_up_ms = now_ms
+            elif offset >= follower.leader_end_at_last_fetch >= 0:
+                follower.last_caught_up_ms = max(follower.last_caught_up_ms, follower.last_fetch_ms)
+            follower.log_end_offset = offset
+            follower.log_start_offset = log_start_offset
+            follower.leader_end_at_last_fetch = end
+            follower.last_fetch_ms = now_ms
+            return self._advance_high_watermark()
+
+    def _advance_high_watermark(self) -> bool:
+        log = self.log
+        followers = self.followers
+        offset = log.end.offset
+        if followers:
+            if len(self.isr) < self.min_isr:
+                return False
+            for node in self.isr:
+                follower = followers.get(node)
+                if follower is not None and follower.log_end_offset < offset:
+                    offset = follower.log_end_offset
+        return log.advance_high_watermark(offset)
+
+    def followers_to_add(self) -> tuple[int, ...]:
+        """Followers outside the in-sync replicas that have reached the high watermark within this leader's epoch."""
+        if not self.is_leader or self.isr_change_pending or len(self.isr) == len(self.replicas):
+            return ()
+        high_watermark = self.log.high_watermark
+        return tuple(
+            node
+            for node, follower in self.followers.items()
+            if node not in self.isr
+            and follower.log_end_offset >= high_watermark
+            and follower.log_end_offset >= self.leader_epoch_start
+        )
+
+    def followers_to_drop(self, max_lag_ms: float) -> tuple[int, ...]:
+        """In-sync followers that haven't caught up for `max_lag_ms`."""
+        if not self.is_leader or self.isr_change_pending or len(self.isr) <= 1:
+            return ()
+        oldest_ms = self.clock.now_ms() - max_lag_ms
+        end = self.log.end.offset
+        return tuple(
+            node
+            for node in self.isr
+            if node != self.broker_id
+            and (follower := self.followers.get(node)) is not None
+            and follower.log_end_offset != end
+            and follower.last_caught_up_ms < oldest_ms
+        )
+
+    # Waiting for replicas
+
+    def is_replicated(self, required_offset: int) -> bool:
+        """Whether every in-sync replica has all before `required_offset`. Raises NotLeaderForPartitionError,
+        NotEnoughReplicasAfterAppendError."""
+        if not self.is_leader:
+            self.check_leader()
+        if self.log.high_watermark < required_offset:
+            return False
+        if len(self.isr) < self.min_isr:
+            raise NotEnoughReplicasAfterAppendError(
+                f"{self.topic}-{self.index} wrote the records, but has only {len(self.isr)} in-sync replicas now, "
+                f"min.insync.replicas is {self.min_isr}"
+            )
+        return True

@@ -1,0 +1,66 @@
+"""Jobs that a broker runs now and then, on one thread of its own (Kafka's `KafkaScheduler`)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+
+from ..network.clock import Clock
+from ..network.protocol.errors import KafkaError
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Runs jobs when they are due by the injected clock, one after the other.
+
+    `schedule` and `close` may be called from any thread. A job that fails with a KafkaError or OSError is logged and
+    runs again at its next turn: these jobs tidy up, no client waits for them.
+    """
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._jobs: list[tuple[float, int, str, Callable[[], object], float | None]] = []
+        self._order = itertools.count()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def schedule(
+        self, name: str, job: Callable[[], object], *, delay_ms: float, period_ms: float | None = None
+    ) -> None:
+        """Run `job` after `delay_ms`, and every `period_ms` from then on unless that is None."""
+        with self._condition:
+            due_ms = self._clock.now_ms() + delay_ms
+            heapq.heappush(self._jobs, (due_ms, next(self._order), name, job, period_ms))
+            self._condition.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._closing:
+                    wait_ms = self._jobs[0][0] - self._clock.now_ms() if self._jobs else None
+                    if wait_ms is not None and wait_ms <= 0:
+                        break
+                    self._clock.wait(self._condition, wait_ms)
+                if self._closing:
+                    return
+                _, _, name, job, period_ms = heapq.heappop(self._jobs)
+            try:
+                job()
+            except (KafkaError, OSError):
+                _log.exception("the job %s failed; it runs again at its next turn", name)
+            if period_ms is not None:
+                self.schedule(name, job, delay_ms=period_ms, period_ms=period_ms)
+
+    def close(self) -> None:
+        """Stop after the job that is running. Jobs not yet due don't run. Blocks until the thread has ended."""
+        with self._condition:
+            self._closing = True
+            self._condition.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join()

@@ -1,0 +1,282 @@
+"""The broker's sockets: network threads that turn bytes into requests and answers into bytes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ..network.protocol.api import ApiKey, requests
+from ..network.protocol.codec import decode
+from ..network.protocol.errors import KafkaConnectionError, MalformedMessageError, UnsupportedVersionError
+from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
+from ..network.selector import Selector, describe_address
+from .api import registry
+from .api.api_versions import unsupported_version
+from .control import RequestSeen
+from .requests import Connection, RequestContext
+
+if TYPE_CHECKING:
+    from .node import Broker
+
+_log = logging.getLogger(__name__)
+
+_POLL_MS = 300_000.0
+_BACKLOG = 1024
+#: Sends that a connection may have waiting before no more is read from it.
+_MAX_UNSENT = 64
+
+
+class BrokerServer:
+    """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for any."""
+
+    def __init__(self, broker: Broker, host: str, port: int) -> None:
+        self._broker = broker
+        self.socket = _listen(host, port)
+        self.host, self.port = self.socket.getsockname()[:2]
+        self.connection_count = 0
+        self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
+        self._connection_ids = itertools.count()
+        self._loops = [_NetworkThread(broker, self, number) for number in range(broker.config.num_network_threads)]
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._loops[0].selector.listen(self.socket, self._accept)
+        for loop in self._loops:
+            loop.thread.start()
+
+    def _accept(self, sock: socket.socket, address: Any) -> None:
+        if self.connection_count >= self._broker.config.max_connections:
+            _log.warning("closing a connection from %s: there are %d (max.connections)", address, self.connection_count)
+            sock.close()
+            return
+        self.connection_count += 1
+        loop = self._loops[next(self._next_loop)]
+        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, str(address[0]))
+
+    def close_connections(self) -> None:
+        """End all connections, as a network that fails does; new ones are accepted."""
+        for loop in self._loops:
+            loop.drop_all()
+
+    def close(self) -> None:
+        """End everything. Blocks until the network threads have ended."""
+        for loop in self._loops:
+            loop.stop()
+        for loop in self._loops:
+            if loop.thread.ident is not None:
+                loop.thread.join()
+            loop.selector.close()
+        self.socket.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        sock.listen(_BACKLOG)
+    except OSError as failed:
+        sock.close()
+        raise KafkaConnectionError(
+            f"can't listen on {host}:{port}: {failed.strerror}; choose another port, or 0 for any"
+        ) from failed
+    return sock
+
+
+class _NetworkThread:
+    """One selector and the connections on it. Everything but `answer_ready`, `take_over`, `drop_all` and `stop` runs on
+    its own thread."""
+
+    def __init__(self, broker: Broker, server: BrokerServer, number: int) -> None:
+        self._broker = broker
+        self._server = server
+        self.selector = Selector(
+            clock=broker.clock,
+            max_receive_bytes=broker.config.socket_request_max_bytes,
+            connections_max_idle_ms=broker.config.connections_max_idle_ms,
+        )
+        self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
+        self._connections: dict[str, Connection] = {}
+        self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
+        self._ready: deque[Connection] = deque()
+        self._closing = False
+        self._drop_all = False
+
+    # Any thread
+
+    def answer_ready(self, connection: Connection) -> None:
+        self._ready.append(connection)
+        if threading.get_ident() != self.thread.ident:
+            self.selector.wakeup()
+
+    def take_over(self, connection_id: str, sock: socket.socket, peer: str) -> None:
+        """Serve an accepted socket."""
+        self._arrivals.append((connection_id, sock, peer))
+        if threading.get_ident() != self.thread.ident:
+            self.selector.wakeup()
+        else:
+            self._register_arrivals()
+
+    def drop_all(self) -> None:
+        self._drop_all = True
+        self.selector.wakeup()
+
+    def stop(self) -> None:
+        self._closing = True
+        self.selector.wakeup()
+
+    # The network thread
+
+    def _run(self) -> None:
+        selector = self.selector
+        while not self._closing:
+            selector.poll(_POLL_MS)
+            if self._arrivals:
+                self._register_arrivals()
+            for receive in selector.completed_receives:
+                connection = self._connections.get(receive.channel_id)
+                if connection is not None:
+                    self._receive(connection, receive.payload)
+            if selector.completed_sends:
+                self._count_sent()
+            if selector.disconnected:
+                for channel_id, reason in selector.disconnected.items():
+                    _log.debug("broker %d: connection %s ended: %s", self._broker.node_id, channel_id, reason)
+                    self._forget(channel_id)
+            if self._drop_all:
+                self._drop_all = False
+                for connection in list(self._connections.values()):
+                    self._drop(connection)
+            self._send_ready()
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+
+    def _register_arrivals(self) -> None:
+        while self._arrivals:
+            connection_id, sock, peer = self._arrivals.popleft()
+            self._connections[connection_id] = Connection(connection_id, self, peer)
+            self.selector.register(connection_id, sock)
+
+    def _count_sent(self) -> None:
+        limit = self._broker.config.queued_max_requests
+        for send in self.selector.completed_sends:
+            connection = self._connections.get(send.channel_id)
+            if connection is not None:
+                connection.unsent -= 1
+                if connection.unsent < _MAX_UNSENT and len(connection.slots) < limit:
+                    self.selector.unmute(connection.id)
+
+    def _receive(self, connection: Connection, payload: memoryview) -> None:
+        broker = self._broker
+        try:
+            header, position = decode_request_header(payload)
+            api = registry.apis.get(header.api_key)
+            if api is None:
+                raise UnsupportedVersionError(f"the API {header.api_key.name} is not supported")
+            context = RequestContext(broker, connection, header, broker.clock.now_ms())
+            connection.slots.append(context)
+            broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
+            if header.api_version not in api.versions_of(broker.control):
+                if header.api_key is not ApiKey.API_VERSIONS:
+                    raise UnsupportedVersionError(f"{header.api_key.name} v{header.api_version} is not supported")
+                context.api_version = 0
+                context.respond(unsupported_version(broker))
+                self._send(connection)
+                return
+            message = decode(
+                requests[header.api_key], header.api_version, payload[position:], max_elements=MAX_REQUEST_ELEMENTS
+            )
+            fault = context.fault = broker.control.intercept(context, message)
+            if fault is not None:
+                if fault.close:
+                    self._drop(connection)
+                    return
+                if fault.response is not None:
+                    context.respond(fault.response)
+                    self._send(connection)
+                    return
+            response = api.handle(broker, context, message)
+            if response is not None:
+                context.respond(response)
+        except (MalformedMessageError, UnsupportedVersionError) as wrong:
+            _log.info("broker %d: closing %s: %s", broker.node_id, connection.id, wrong)
+            self._drop(connection)
+            return
+        except Exception:
+            # A defect of one handler ends the connection that met it, with a trace; the others go on.
+            _log.exception("broker %d: a request on %s failed", broker.node_id, connection.id)
+            self._drop(connection)
+            return
+        if connection.is_open:
+            self._send(connection)
+            if len(connection.slots) >= broker.config.queued_max_requests:
+                self.selector.mute(connection.id)
+
+    def _send_ready(self) -> None:
+        ready = self._ready
+        while ready:
+            connection = ready.popleft()
+            if connection.is_open and connection.slots and connection.slots[0].is_done:
+                self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        """Send the answers that are done, up to the first that isn't."""
+        slots = connection.slots
+        was_full = len(slots) >= self._broker.config.queued_max_requests
+        while slots and slots[0].is_done:
+            context = slots.popleft()
+            if context.buffers is None:
+                self._drop(connection)
+                return
+            fault = context.fault
+            if fault is not None:
+                if fault.silent:
+                    continue
+                if fault.lose_answer:
+                    self._drop(connection)
+                    return
+                if fault.cut_after_bytes is not None:
+                    self._send_cut(connection, context.buffers, fault.cut_after_bytes)
+                    return
+            if context.buffers:
+                connection.unsent += 1
+                self.selector.send(connection.id, context.buffers)
+        if connection.unsent >= _MAX_UNSENT:
+            self.selector.mute(connection.id)
+        elif was_full and len(slots) < self._broker.config.queued_max_requests:
+            self.selector.unmute(connection.id)
+
+    def _send_cut(self, connection: Connection, buffers: list[Any], size_bytes: int) -> None:
+        """Send the first bytes of an answer, then end the connection."""
+        whole = b"".join(bytes(buffer) for buffer in buffers if not hasattr(buffer, "file"))
+        self.selector.send(connection.id, [whole[:size_bytes]])
+        self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        self.selector.close_channel(connection.id)
+        self._forget(connection.id)
+
+    def _forget(self, connection_id: str) -> None:
+        connection = self._connections.pop(connection_id, None)
+        if connection is not None:
+            connection.is_open = False
+            connection.slots.clear()
+            self._server.connection_count -= 1
+
+
+def _seen(broker: Broker, connection: Connection, header: RequestHeader, size_bytes: int, now_ms: float) -> RequestSeen:
+    return RequestSeen(
+        broker.node_id,
+        header.api_key,
+        header.api_version,
+        header.client_id,
+        header.correlation_id,
+        connection.id,
+        size_bytes,
+        now_ms,
+    )

@@ -1,0 +1,44 @@
+"""`headrace broker`: a cluster on the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+
+from ..broker import EmbeddedCluster
+from ..network.protocol.errors import KafkaError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)")
+    parser.add_argument("--port", type=int, default=0, metavar="P", help="port of the first broker (default: any free one)")
+    parser.add_argument("--data-dir", metavar="D", help="where the logs are kept (default: a temporary directory)")
+    parser.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker key of Kafka, e.g. num.partitions=3"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT. The first line on standard output tells where, once clients are served."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        config = dict(entry.split("=", 1) for entry in options.config)
+    except ValueError:
+        print("headrace broker: --config takes KEY=VALUE", file=sys.stderr)
+        return 2
+    try:
+        with EmbeddedCluster(
+            options.brokers, data_dir=options.data_dir, host=options.host, port=options.port, config=config
+        ) as cluster:
+            print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+            stop.wait()
+    except KafkaError as failed:
+        print(f"headrace broker: {failed}", file=sys.stderr)
+        return 1
+    return 0
