@@ -375,7 +375,8 @@ class Selector:
                     return
                 if channel.initiated:
                     self.connected.append(channel.id)
-                events = selectors.EVENT_WRITE
+                # what waits to be sent; and the handshake may have taken bytes off the socket that came after it
+                events = selectors.EVENT_READ | selectors.EVENT_WRITE
             if events & selectors.EVENT_READ and not channel.muted:
                 channel.read(self.completed_receives)
             if events & selectors.EVENT_WRITE and channel.sends:

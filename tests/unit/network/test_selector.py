@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import selectors
 import signal
 import socket
 import threading
@@ -215,6 +216,7 @@ def test_what_does_not_fit_follows_as_the_peer_reads(world: World) -> None:
     assert received == data + b"last"
     assert completed == sends
     assert not channel.sends
+    assert channel.watched_events == selectors.EVENT_READ  # else every further poll would return at once, for nothing
 
 
 def test_a_file_region_is_sent(world: World, tmp_path: Path) -> None:
@@ -475,6 +477,31 @@ def test_on_accept_may_stop_the_listening(world: World, unix_listener: socket.so
         sock.close()
 
 
+def test_on_accept_may_close_and_mute_channels_that_have_events_in_the_same_poll(
+    make_world: Callable[..., World], unix_listener: socket.socket
+) -> None:
+    world = make_world(connections_max_idle_ms=1000)
+
+    def on_accept(sock: socket.socket, address: object) -> None:
+        sock.close()
+        world.selector.close_channel("closed")
+        world.selector.mute("muted")
+
+    world.selector.listen(unix_listener.dup(), on_accept)
+    closed, muted = world.channel("closed"), world.channel("muted")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(unix_listener.getsockname())  # first, so that the kernel reports it first
+        closed.sendall(frame(b"too late"))
+        muted.sendall(frame(b"not now"))
+        assert world.poll() == []
+    assert world.selector.disconnected == {}
+    world.selector.unmute("muted")
+    assert world.poll() == [("muted", b"not now")]
+    world.clock.advance(1000)
+    world.poll()
+    assert list(world.selector.disconnected) == ["muted"]
+
+
 def test_an_error_in_on_accept_is_loud_and_leaks_nothing(world: World, unix_listener: socket.socket) -> None:
     def on_accept(sock: socket.socket, address: object) -> None:
         raise RuntimeError("a mistake of the server's")
@@ -642,9 +669,11 @@ class SecretTransport(PlaintextTransport):
     def handshake(self) -> int:
         if self._greeting:
             self._greeting = self._greeting[super().write((memoryview(self._greeting[:2]),)) :]
-        buffer = bytearray(self._expected)
-        count = super().read_into(memoryview(buffer)) if self._expected else 0
-        self._expected -= count or 0
+        buffer = bytearray(1000)
+        count = super().read_into(memoryview(buffer)) or 0
+        greeting = min(count, self._expected)
+        self._expected -= greeting
+        self._in += bytes(byte ^ 0xFF for byte in buffer[greeting:count])
         self.ready = not self._greeting and not self._expected  # pyright: ignore
         return (1 if self._expected else 0) | (2 if self._greeting else 0)
 
@@ -700,6 +729,16 @@ def test_a_transport_with_a_handshake_and_buffers_of_its_own(
     server.selector.send("client", [frame(b"answer")])
     server.poll()
     assert client.poll() == [("server", b"answer")]
+
+
+def test_a_request_that_came_with_the_end_of_the_handshake_is_read(make_world: Callable[..., World]) -> None:
+    world = make_world(transport=SecretTransport)
+    peer = world.channel("client")
+    peer.sendall(b"hello" + bytes(byte ^ 0xFF for byte in frame(b"request")))
+    received: list[tuple[str, bytes]] = []
+    for _ in range(10):
+        received += world.poll()
+    assert received == [("client", b"request")]
 
 
 @pytest.mark.parametrize(
