@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -249,26 +249,47 @@ _LZ4_VERSION = 1
 #: FLG bits: block checksums, content size, content checksum; and those that must be zero (reserved, dictionary).
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_UNSUPPORTED = 0x10, 0x08, 0x04, 0x03
 _LZ4_STORED = 0x80000000
+_LZ4_BLOCK_BYTES = 64 * 1024
 #: One compressed byte stands for no more than this many, in a long run of one value.
 _LZ4_MAX_RATIO = 255
 _LZ4_HEADER = struct.Struct("<IBB")
+#: Independent blocks of up to 64 KiB and nothing else, then the checksum of those two bytes.
+_LZ4_JAVA_HEADER = bytes.fromhex("04224d18604082")
+#: What Kafka 0.8 and 0.9 take: the checksum covers the magic too, which the format leaves out.
+_LZ4_JAVA_HEADER_V0 = bytes.fromhex("04224d1860401a")
+_LZ4_END = bytes(4)
 _UINT32_LE = struct.Struct("<I")
 _UINT64_LE = struct.Struct("<Q")
 
 
 def _compress_lz4(data: bytes | bytearray | memoryview, level: int, magic: int) -> bytes:
-    # As in Java, the default level is the fast compressor, and every other one the high compressor at that level,
-    # which liblz4 starts at 3 and ends at 12.
-    lz4_level = 1 if level == LEVELS[Compression.LZ4].default else min(max(level, 3), 12)
-    frame = cramjam.lz4.Compressor(level=lz4_level, content_checksum=False, block_linked=False)
-    frame.compress(data)
-    compressed = frame.finish()
-    if magic > 0:
-        return bytes(compressed)
-    out = bytearray(compressed)
-    # what Kafka 0.8 and 0.9 compute: the checksum of the header with the magic in front, which the format leaves out
-    out[_LZ4_HEADER.size] = _lz4_header_checksum(out[: _LZ4_HEADER.size])
-    return bytes(out)
+    # Block by block: cramjam's streaming compressor, which makes whole frames of independent blocks, keeps the GIL.
+    view = memoryview(data)
+    block = _lz4_fast_block if level == LEVELS[Compression.LZ4].default else _lz4_high_block
+    parts: list[bytes | memoryview | cramjam.Buffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        parts += block(view[start : start + _LZ4_BLOCK_BYTES], level)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
+    """A block with its size, by the fast compressor, which in Java is the default level and has no others."""
+    packed = cramjam.lz4.compress_block(chunk, store_size=False)
+    if len(packed) < len(chunk):
+        return _UINT32_LE.pack(len(packed)), packed
+    return _UINT32_LE.pack(len(chunk) | _LZ4_STORED), chunk
+
+
+def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
+    """A block with its size, by the high compressor: the only block of a frame, as it has no way to make less.
+
+    Its levels begin at 3, below which the frame has the fast compressor, and end at 12.
+    """
+    frame = memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))
+    start = len(_LZ4_JAVA_HEADER)
+    (size,) = _UINT32_LE.unpack_from(frame, start)
+    return (frame[start : start + _UINT32_LE.size + (size & ~_LZ4_STORED)],)
 
 
 def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:
@@ -316,15 +337,20 @@ def _lz4_bound(view: memoryview, max_bytes: int) -> tuple[int, int]:
         raise _corrupt("lz4", "the frame is cut off") from None
     if position + (_UINT32_LE.size if flags & _LZ4_CONTENT_CHECKSUM else 0) != len(view):
         raise _corrupt("lz4", "the frame doesn't end where the batch does")
-    return header_end, _agreed_bound("lz4", stored, stored + packed, declared, max_bytes)
+    return header_end, _buffer_bytes("lz4", *_agreed("lz4", stored, stored + packed, declared), max_bytes)
 
 
-def _agreed_bound(codec: str, least: int, most: int, declared: int | None, max_bytes: int) -> int:
-    """The buffer to decompress into, from what the blocks certainly and possibly hold and what the frame declares."""
-    if declared is not None:
-        if not least <= declared <= most:
-            raise _corrupt(codec, f"the frame declares {declared} bytes, and its blocks hold {least} to {most}")
-        least = most = declared
+def _agreed(codec: str, least: int, most: int, declared: int | None) -> tuple[int, int]:
+    """What a frame holds at least and at most, by its blocks and by what it declares."""
+    if declared is None:
+        return least, most
+    if not least <= declared <= most:
+        raise _corrupt(codec, f"the frame declares {declared} bytes, and its blocks hold {least} to {most}")
+    return declared, declared
+
+
+def _buffer_bytes(codec: str, least: int, most: int, max_bytes: int) -> int:
+    """The size of the buffer to decompress into."""
     if least > max_bytes:
         raise _too_large(codec, max_bytes)
     return min(most, max_bytes)
@@ -355,17 +381,18 @@ _ZSTD_STORED, _ZSTD_RUN, _ZSTD_PACKED = 0, 1, 2
 
 
 def _zstd_bound(view: memoryview, max_bytes: int) -> int:
-    """Walk over the frames (RFC 8878): the most that their blocks can hold, but not more than `max_bytes`."""
-    bound = position = 0
+    """Walk over the frames (RFC 8878): the most that they can hold, but not more than `max_bytes`."""
+    position = least = most = 0
     while True:
-        position, least, most, declared = _zstd_frame(view, position)
-        bound += _agreed_bound("zstd", least, most, declared, max_bytes - bound)
+        position, frame_least, frame_most = _zstd_frame(view, position)
+        least += frame_least
+        most += frame_most
         if position == len(view):
-            return bound
+            return _buffer_bytes("zstd", least, most, max_bytes)
 
 
-def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int, int | None]:
-    """Of the frame at `position`: where it ends, what its blocks hold at least and at most, and what it declares."""
+def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
+    """Of the frame at `position`: where it ends, and what it holds at least and at most."""
     try:
         (mark,) = _UINT32_LE.unpack_from(view, position)
         if mark != _ZSTD_MAGIC:
@@ -404,4 +431,4 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int, int | N
     position += 4 if descriptor & 0x04 else 0
     if position > len(view):
         raise _corrupt("zstd", "the frame is cut off")
-    return position, least, most, declared
+    return position, *_agreed("zstd", least, most, declared)
