@@ -76,7 +76,7 @@ class Selector:
     - `completed_sends`: sends whose last byte the kernel has taken, in order for each channel.
     - `disconnected`: by channel id, why the connection is gone: KafkaConnectionError (it never stood),
       DisconnectedError, NotKafkaError or InvalidReceiveError. Handle the receives first, they came before.
-    - `failed_sends`: what was not wholly sent on those channels, so that the peer cannot have acted on it.
+    - `failed_sends`: what was not wholly sent on such channels, so that the peer cannot have acted on it.
 
     Each poll makes new lists. Nothing is reported about a channel after `close_channel`.
     """
@@ -107,6 +107,7 @@ class Selector:
         # what happened between two polls, for the next one to tell
         self._immediately_connected: list[KafkaChannel] = []
         self._early_sends: list[NetworkSend] = []
+        self._late_sends: list[NetworkSend] = []
         self._early_failures: dict[str, KafkaError] = {}
         self._broken: list[tuple[KafkaChannel, OSError | KafkaError]] = []
         self._scratch = bytearray(SCRATCH_BYTES)
@@ -239,13 +240,18 @@ class Selector:
         """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those that wait already.
 
         Writes as much as the kernel takes now. The next poll (which will not wait) lists the send as completed when
-        that was all; the caller bounds how many wait on a channel. Raises IllegalStateError when no such channel is
-        open, and never a network error.
+        that was all; the caller bounds how many wait on a channel. Never raises a network error: on a connection that
+        the last poll reported as disconnected, as an answer to one of its last frames would be, the next poll lists
+        the send as failed. Raises IllegalStateError when there is no such connection.
         """
+        send = NetworkSend(channel_id, buffers)
         channel = self._channels.get(channel_id)
         if channel is None:
-            raise IllegalStateError(f"there is no open connection {channel_id!r} to send on; connect first")
-        send = NetworkSend(channel_id, buffers)
+            if channel_id not in self.disconnected:
+                raise IllegalStateError(f"there is no open connection {channel_id!r} to send on; connect first")
+            send.abandon()
+            self._late_sends.append(send)
+            return send
         channel.sends.append(send)
         if channel.state is ChannelState.READY and len(channel.sends) == 1:
             if self._max_idle_ms is not None:
@@ -279,7 +285,7 @@ class Selector:
         self.connected = []
         self.completed_receives = []
         self.disconnected, self._early_failures = self._early_failures, {}
-        self.failed_sends = []
+        self.failed_sends, self._late_sends = self._late_sends, []
         if self._broken:
             broken, self._broken = self._broken, []
             for channel, error in broken:

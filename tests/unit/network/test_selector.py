@@ -232,6 +232,21 @@ def test_sending_where_no_connection_is_says_so(world: World) -> None:
         world.selector.send("nowhere", [b"x"])
 
 
+def test_answering_a_connection_that_ended_with_its_last_request_is_a_failed_send(world: World) -> None:
+    peer = world.channel("a")
+    peer.sendall(frame(b"request") + b"garbage")
+    assert world.poll() == [("a", b"request")]
+    assert "a" in world.selector.disconnected
+    pooled = bytearray(b"answer")
+    send = world.selector.send("a", [pooled])
+    pooled.clear()
+    world.poll()
+    assert world.selector.failed_sends == [send]
+    assert world.selector.disconnected == {}
+    with pytest.raises(IllegalStateError):
+        world.selector.send("a", [b"much later"])
+
+
 def test_a_send_that_fails_is_reported_by_the_next_poll(world: World) -> None:
     peer = world.channel("a")
     peer.close()
