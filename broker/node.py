@@ -15,10 +15,10 @@ from .log.manager import LogManager
 from .metadata import BrokerEndpoint, ClusterImage
 from .producer_ids import ProducerIds
 from .replica.manager import ReplicaManager
-from .replica.waiting import DelayedOperationPurgatory
+from .purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
 from .scheduler import Scheduler
 from .server import BrokerServer
-from .timer.system_timer import SystemTimer
+from .timer import SystemTimer
 from .topic_config import TopicConfig
 
 _log = logging.getLogger(__name__)
@@ -62,8 +62,11 @@ class Broker:
         self.server = BrokerServer(self, host, port)
         self.scheduler = Scheduler(f"broker-{node_id}-scheduler", clock)
         self.timer = SystemTimer(f"broker-{node_id}", clock=clock)
-        self.produce_purgatory = DelayedOperationPurgatory("Produce", self.timer)
-        self.fetch_purgatory = DelayedOperationPurgatory("Fetch", self.timer)
+        self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
+        self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
+            "Produce", self.timer, self.reaper
+        )
+        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Fetch", self.timer, self.reaper)
         self.replicas = ReplicaManager(
             node_id,
             config=config,
@@ -121,9 +124,7 @@ class Broker:
         self.is_running = False
         self.server.close()
         self.scheduler.close()
-        self.produce_purgatory.close()
-        self.fetch_purgatory.close()
-        self.timer.close()
+        self.reaper.shutdown()
 
     def close(self) -> None:
         """Stop serving, close the logs and leave the marker of a clean stop. Blocks until all threads have ended."""

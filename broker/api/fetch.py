@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ..node import Broker
     from ..requests import RequestContext
 
+_FIRST_VERSION_WITH_LEADERS = 12
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 _FIRST_VERSION_WITH_REPLICA_STATE = 15
+_FIRST_VERSION_WITH_ENDPOINTS = 16
 
 
 @serves(FetchRequest, max_version=17)
@@ -61,12 +63,12 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
         committed_only=request.isolation_level == 1,
     )
     broker.replicas.fetch_records(
-        params, entries, lambda results: context.respond(build_response(broker, [*refused, *results]))
+        params, entries, lambda results: context.respond(build_response(context, [*refused, *results]))
     )
     return None
 
 
-def build_response(broker: Broker, results: list[FetchResult]) -> FetchResponse:
+def build_response(context: RequestContext, results: list[FetchResult]) -> FetchResponse:
     """The answer that tells the results, topic by topic."""
     endpoints: dict[int, NodeEndpoint] = {}
     topics: dict[tuple[str, object], FetchableTopicResponse] = {}
@@ -76,11 +78,11 @@ def build_response(broker: Broker, results: list[FetchResult]) -> FetchResponse:
         topic = topics.get(key)
         if topic is None:
             topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
-        topic.partitions.append(_partition_data(broker, result, endpoints))
+        topic.partitions.append(_partition_data(context, result, endpoints))
     return FetchResponse(responses=list(topics.values()), node_endpoints=list(endpoints.values()))
 
 
-def _partition_data(broker: Broker, result: FetchResult, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
+def _partition_data(context: RequestContext, result: FetchResult, endpoints: dict[int, NodeEndpoint]) -> PartitionData:
     data = PartitionData(
         partition_index=result.entry.key[1],
         error_code=0 if result.error is None else result.error.code,
@@ -93,11 +95,11 @@ def _partition_data(broker: Broker, result: FetchResult, endpoints: dict[int, No
     if result.diverging_epoch is not None:
         epoch, end_offset = result.diverging_epoch
         data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    if result.leader is not None:
+    if result.leader is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
         leader_id, leader_epoch = result.leader
         data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-        endpoint = broker.image.brokers.get(leader_id)
-        if endpoint is not None:
+        endpoint = context.broker.image.brokers.get(leader_id)
+        if endpoint is not None and context.api_version >= _FIRST_VERSION_WITH_ENDPOINTS:
             endpoints[leader_id] = NodeEndpoint(
                 node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
             )

@@ -26,6 +26,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_FIRST_VERSION_WITH_EPOCHS = 4
 
 
 @serves(ListOffsetsRequest)
@@ -44,6 +45,8 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
                 _look_up(partition, asked, response, request.replica_id, request.isolation_level == 1)
             except BrokerResponseError as error:
                 response.error_code = error.code
+            if context.api_version < _FIRST_VERSION_WITH_EPOCHS:
+                response.leader_epoch = -1
             partitions.append(response)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _ZSTD = 4
 _ATTRIBUTES_LOW_BYTE_AT = 22
 _FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
@@ -69,7 +70,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             else:
                 context.no_response()
             return
-        context.respond(_response(broker, topics, {**refused, **results}))
+        context.respond(_response(context, topics, {**refused, **results}))
 
     if context.fault is not None and request.acks == 0 and refused:
         context.close_connection()
@@ -93,20 +94,20 @@ def _unusable(records: memoryview | None, version: int) -> InvalidRecordError | 
 
 
 def _response(
-    broker: Broker, topics: list[tuple[str, TopicProduceData]], results: dict[PartitionKey, ProduceResult]
+    context: RequestContext, topics: list[tuple[str, TopicProduceData]], results: dict[PartitionKey, ProduceResult]
 ) -> ProduceResponse:
     endpoints: dict[int, NodeEndpoint] = {}
     responses = []
     for name, topic in topics:
         partitions = [
-            _partition_response(broker, (name, each.index), results, endpoints) for each in topic.partition_data
+            _partition_response(context, (name, each.index), results, endpoints) for each in topic.partition_data
         ]
         responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
     return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
 
 
 def _partition_response(
-    broker: Broker, key: PartitionKey, results: dict[PartitionKey, ProduceResult], endpoints: dict[int, NodeEndpoint]
+    context: RequestContext, key: PartitionKey, results: dict[PartitionKey, ProduceResult], endpoints: dict[int, NodeEndpoint]
 ) -> PartitionProduceResponse:
     result = results[key]
     error = result.error
@@ -122,10 +123,12 @@ def _partition_response(
     response = PartitionProduceResponse(
         index=key[1], error_code=error.code, base_offset=-1, error_message=str(error) or None
     )
-    if isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
+    tells_leader = context.api_version >= _FIRST_VERSION_WITH_LEADERS
+    if tells_leader and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
         # Told at once, so that the producer needn't ask for metadata first (KIP-951).
-        state = broker.image.partition(*key)
-        endpoint = broker.image.brokers.get(state.leader) if state is not None else None
+        image = context.broker.image
+        state = image.partition(*key)
+        endpoint = image.brokers.get(state.leader) if state is not None else None
         if state is not None and endpoint is not None:
             response.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
             endpoints[state.leader] = NodeEndpoint(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError
 from .fetch import FetchParams, FetchResult
-from .waiting import DelayedOperation
+from ..purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from .manager import ReplicaManager

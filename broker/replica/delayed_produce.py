@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, RequestTimedOutError
 from ..log.log import AppendInfo
-from .waiting import DelayedOperation
+from ..purgatory import DelayedOperation
 
 if TYPE_CHECKING:
     from .manager import ReplicaManager

@@ -28,7 +28,7 @@ from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, PartitionKey, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
 from .partition import Partition
-from .waiting import DelayedOperationPurgatory
+from ..purgatory import DelayedOperationPurgatory
 
 _log = logging.getLogger(__name__)
 
