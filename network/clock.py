@@ -22,6 +22,10 @@ class Clock(Protocol):
         """Milliseconds since 1970, which may jump backwards."""
         ...
 
+    def wall_ns(self) -> int:
+        """Nanoseconds since 1970, of the same clock: what the per-record path reads, because it is the quickest."""
+        ...
+
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
         """Wait on a held condition for at most `timeout_ms` (None: no limit). False when the time passed."""
         ...
@@ -41,11 +45,14 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
+    # the C function itself, without a Python call around it
+    wall_ns = staticmethod(time.time_ns)
+
     def now_ms(self) -> float:
         return time.monotonic() * 1000.0
 
     def wall_ms(self) -> int:
-        return int(time.time() * 1000.0)
+        return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
         # threading refuses waits of more than about 292 years and of less than nothing
@@ -77,6 +84,9 @@ class MockClock:
 
     def wall_ms(self) -> int:
         return int(self._wall_ms)
+
+    def wall_ns(self) -> int:
+        return int(self._wall_ms) * 1_000_000
 
     def advance(self, duration_ms: float) -> None:
         """Move both clocks on and wake everybody who waits on this clock, so that they look at the time again."""

@@ -17,8 +17,12 @@ except ModuleNotFoundError:
 @cython.exceptval(check=False)
 def murmur2_of(data: bytes) -> cython.uint:
     length: cython.Py_ssize_t = len(data)
-    # the masks keep the interpreter's integers to 32 bits; compiled, they cost nothing
-    hashed: cython.uint = 0x9747B28C ^ (length & 0xFFFFFFFF)
+    # The mask keeps the interpreter's integers to 32 bits; compiled, it costs nothing. Constants of 32 bits have a typed
+    # name, because a literal of that size would be a Python object in the compiled code too.
+    mask: cython.uint = 0xFFFFFFFF
+    multiplier: cython.uint = 0x5BD1E995
+    seed: cython.uint = 0x9747B28C
+    hashed: cython.uint = seed ^ (cython.cast(cython.uint, length) & mask)
     mixed: cython.uint
     place: cython.Py_ssize_t
     whole: cython.Py_ssize_t = length & ~3
@@ -33,10 +37,10 @@ def murmur2_of(data: bytes) -> cython.uint:
             | (source[place + 2] << 16)
             | (cython.cast(cython.uint, source[place + 3]) << 24)
         )
-        mixed = (mixed * 0x5BD1E995) & 0xFFFFFFFF
+        mixed = (mixed * multiplier) & mask
         mixed ^= mixed >> 24
-        mixed = (mixed * 0x5BD1E995) & 0xFFFFFFFF
-        hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+        mixed = (mixed * multiplier) & mask
+        hashed = (hashed * multiplier) & mask
         hashed ^= mixed
     rest: cython.Py_ssize_t = length & 3
     if rest == 3:
@@ -45,9 +49,9 @@ def murmur2_of(data: bytes) -> cython.uint:
         hashed ^= cython.cast(cython.uint, source[whole + 1]) << 8
     if rest >= 1:
         hashed ^= source[whole]
-        hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+        hashed = (hashed * multiplier) & mask
     hashed ^= hashed >> 13
-    hashed = (hashed * 0x5BD1E995) & 0xFFFFFFFF
+    hashed = (hashed * multiplier) & mask
     hashed ^= hashed >> 15
     return hashed
 

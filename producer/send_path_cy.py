@@ -41,7 +41,7 @@ class SendPath:
     """
 
     _topics: dict
-    _wall_ms: object
+    _wall_ns: object
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t
@@ -51,7 +51,7 @@ class SendPath:
     ) -> None:
         """`keys_choose`: a key decides on the partition. Records above `max_direct_bytes` are checked one by one."""
         self._topics = topics
-        self._wall_ms = clock.wall_ms
+        self._wall_ns = clock.wall_ns
         self._direct = direct
         self._keys_choose = keys_choose
         self._max_direct_bytes = max_direct_bytes
@@ -106,7 +106,8 @@ class SendPath:
                 else:
                     queue = queues.sticky
                     queues.sticky_bytes += size + 8
-                timestamp = self._wall_ms()
+                timestamp = self._wall_ns()
+                timestamp //= 1_000_000
                 with queue.lock:
                     future = queue.try_append(timestamp, key, value, None, callback)
                 if future is not None:
