@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
@@ -91,10 +92,12 @@ class NetworkClient:
         metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP,
         metadata_recovery_rebootstrap_trigger_ms: float = 300_000,
         resolver: Resolver = resolve_host,
+        canonical_names: Callable[[str, int], Sequence[str]] | None = None,
         random_unit: Callable[[], float] = random.random,
     ) -> None:
-        """`resolver` turns host and port into addresses, blocking; `random_unit` gives numbers in [0, 1) for jitter and
-        for the choice of the first node."""
+        """`resolver` turns host and port into addresses, blocking; `canonical_names` turns a bootstrap server into the
+        names to connect to instead (None: no such thing); `random_unit` gives numbers in [0, 1) for jitter and for the
+        choice of the first node."""
         self._selector = selector
         self._metadata = metadata
         self._clock = clock
@@ -117,6 +120,7 @@ class NetworkClient:
             self,
             recovery_strategy=metadata_recovery_strategy,
             rebootstrap_trigger_ms=metadata_recovery_rebootstrap_trigger_ms,
+            canonical_names=canonical_names,
         )
         self._api_versions: dict[int, NodeApiVersions] = {}
         self._connection_errors: dict[int, KafkaError] = {}
@@ -314,7 +318,8 @@ class NetworkClient:
     def time_to_usable_node(self, now_ms: float) -> float:
         """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
         can tell."""
-        return min(self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
+        delays = (self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
+        return min(delays, default=math.inf)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
         """Start a connection; the error when that fails at once. Blocks in name resolution."""
@@ -449,7 +454,9 @@ class NetworkClient:
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id, reason in self._selector.disconnected.items():
             node_id = int(channel_id)
-            self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
+            # disconnected already: its channel was closed here earlier in this poll, for a better reason
+            if not self._states.state(node_id).is_disconnected:
+                self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
 
     def _handle_connections(self, now_ms: float) -> None:
         for channel_id in self._selector.connected:
@@ -511,8 +518,6 @@ class NetworkClient:
         timed_out: bool = False,
     ) -> None:
         state = self._states.state(node_id)
-        if state.is_disconnected:
-            return  # its channel was closed earlier in this poll
         _log.log(
             logging.INFO if state is ConnectionState.READY else logging.WARNING,
             "Disconnected from node %d while %s: %s",

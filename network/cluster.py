@@ -135,7 +135,7 @@ class Cluster:
     ) -> None:
         self.nodes: Mapping[int, Node] = MappingProxyType({node.id: node for node in nodes})
         self.cluster_id = cluster_id
-        self.controller = self.nodes.get(controller_id)
+        self.controller = _broker(controller_id, self.nodes)
         self.invalid_topics = frozenset(invalid_topics)
         self.unauthorized_topics = frozenset(unauthorized_topics)
         self.internal_topics = frozenset(internal_topics)
@@ -279,5 +279,10 @@ def relocate_leaders(
 
 def relocate_leader(info: PartitionInfo, nodes: Mapping[int, Node]) -> PartitionInfo:
     """`info` with its `leader` looked up in `nodes`."""
-    leader = nodes.get(info.leader_id)
+    leader = _broker(info.leader_id, nodes)
     return info if leader == info.leader else replace(info, leader=leader)
+
+
+def _broker(node_id: int, nodes: Mapping[int, Node]) -> Node | None:
+    # a bootstrap address may have the very id, -1, that says "none" on the wire
+    return None if node_id < 0 else nodes.get(node_id)

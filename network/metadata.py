@@ -152,6 +152,11 @@ class Metadata:
     def is_closed(self) -> bool:
         return self._closed_by is not None
 
+    @property
+    def bootstrap_servers(self) -> tuple[tuple[str, int], ...]:
+        """The (host, port) pairs to start from."""
+        return self._bootstrap_servers
+
     def topic_error(self, topic: str) -> BrokerResponseError | None:
         """What the brokers said about the topic instead of its partitions, in the last answer which covered it.
 
@@ -290,8 +295,9 @@ class Metadata:
                 raise IllegalStateError("metadata arrived after its owner was closed")
             request_version = self._request_version if fetch is None else fetch.request_version
             is_partial = fetch is not None and fetch.is_partial
+            # topics that were added since the request was made don't wait for a backoff
             self._needs_partial_update = request_version < self._request_version
-            self._last_refresh_ms = now_ms
+            self._last_refresh_ms = -math.inf if self._needs_partial_update else now_ms
             self._failed_attempts = 0
             self._attempts_backoff_ms = self._backoff.backoff_ms(0)
             self._last_error = None
@@ -385,6 +391,14 @@ class Metadata:
             self._cluster = self._cluster.with_nodes(bootstrap.nodes.values(), is_bootstrap=True)
             self._epochs.clear()
 
+    def use_bootstrap_servers(self, servers: Sequence[tuple[str, int]]) -> None:
+        """Bootstrap from these addresses, now and later, in place of those given to the constructor."""
+        with self._changed:
+            self._bootstrap_servers = tuple(servers)
+            if self._cluster.is_bootstrap:
+                nodes = Cluster.bootstrap(self._bootstrap_servers).nodes
+                self._cluster = self._cluster.with_nodes(nodes.values(), is_bootstrap=True)
+
     def close(self, error: KafkaError | None = None) -> None:
         """No more updates will come: those who wait, now or later, get `error` (None: ProducerClosedError)."""
         with self._changed:
@@ -422,7 +436,11 @@ class Metadata:
 
     def _merge(self, response: MetadataResponse, version: int, *, is_partial: bool, expired: list[str]) -> Cluster:
         old = self._cluster
-        nodes = {node.node_id: Node(node.node_id, node.host, node.port, node.rack) for node in response.brokers}
+        nodes = {
+            node.node_id: Node(node.node_id, node.host, node.port, node.rack)
+            for node in response.brokers
+            if node.node_id >= 0
+        }
         partitions: dict[str, tuple[PartitionInfo, ...]] = {}
         topic_ids: dict[str, uuid.UUID] = {}
         errors: dict[str, type[BrokerResponseError]] = {}
@@ -449,7 +467,9 @@ class Metadata:
             if topic.topic_id != ZERO_UUID:
                 topic_ids[name] = topic.topic_id
             if topic.error_code == 0:
-                partitions[name] = self._partitions_of(name, topic, nodes, version)
+                infos = self._partitions_of(name, topic, nodes, version)
+                if infos:
+                    partitions[name] = infos
             else:
                 error = make_error(topic.error_code)
                 errors[name] = type(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from .cluster import Node
@@ -71,13 +71,18 @@ class MetadataUpdater:
         *,
         recovery_strategy: MetadataRecoveryStrategy,
         rebootstrap_trigger_ms: float,
+        canonical_names: Callable[[str, int], Sequence[str]] | None,
     ) -> None:
+        """`canonical_names`, where given, replaces each configured host by others before it is used; it may block."""
         self._metadata = metadata
         self._connections = connections
         self._recovery_strategy = recovery_strategy
         self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
         self._in_progress: MetadataFetch | None = None
         self._attempts_since_ms: float | None = None
+        self._canonical_names = canonical_names
+        self._configured_servers = metadata.bootstrap_servers
+        self._names_looked_up = canonical_names is None
 
     def is_update_due(self, now_ms: float) -> bool:
         """Whether a metadata request is to be sent before anything else."""
@@ -97,12 +102,20 @@ class MetadataUpdater:
             self._attempts_since_ms = now_ms
 
         failed: KafkaError | None = None
+        tried: set[int] = set()
         while True:
             node, any_connected = self._connections.least_loaded(now_ms)
             if node is None and not any_connected and self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP:
-                self._metadata.rebootstrap()
-                node, _ = self._connections.least_loaded(now_ms)
-            if node is None:
+                self._start_over()
+            if not self._names_looked_up and self._metadata.cluster.is_bootstrap:
+                error = self._look_up_names()
+                if error is not None:
+                    self._metadata.failed_update(now_ms, error)
+                    if self._metadata.version == 0:
+                        self._metadata.fatal_error(error)
+                    return self._metadata.time_to_next_update(now_ms)
+            node, _ = self._connections.least_loaded(now_ms)
+            if node is None or node.id in tried:
                 break
             if self._connections.can_send(node.id, now_ms):
                 fetch = self._metadata.next_fetch(now_ms)
@@ -121,7 +134,8 @@ class MetadataUpdater:
             failed = self._connections.connect(node, now_ms)
             if failed is None:
                 return math.inf
-            # it failed without any waiting (an unresolvable name mostly) and backs off now: try the next node
+            # it failed without any waiting (its name can't be resolved): try the next node
+            tried.add(node.id)
             self._tell_unresolvable(failed)
 
         if failed is not None:
@@ -135,11 +149,8 @@ class MetadataUpdater:
         if response.error_code != 0:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
-            if (
-                isinstance(error, RebootstrapRequiredError)
-                and self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP
-            ):
-                self.rebootstrap(now_ms)
+            if isinstance(error, RebootstrapRequiredError):
+                self._attempts_since_ms = -math.inf  # more than any trigger (KIP-1102)
             self._metadata.failed_update(now_ms, error)
         elif not response.brokers:
             # a broker that is still starting may know nobody yet
@@ -175,8 +186,30 @@ class MetadataUpdater:
 
     def rebootstrap(self, now_ms: float) -> None:
         """Go back to the configured addresses, and give them the whole trigger time."""
-        self._metadata.rebootstrap()
+        self._start_over()
         self._attempts_since_ms = now_ms
+
+    def _start_over(self) -> None:
+        if not self._metadata.cluster.is_bootstrap:
+            self._names_looked_up = self._canonical_names is None
+        self._metadata.rebootstrap()
+
+    def _look_up_names(self) -> KafkaError | None:
+        """Bootstrap from the canonical names; the error when no configured name can be resolved."""
+        assert self._canonical_names is not None
+        servers: list[tuple[str, int]] = []
+        failed: KafkaError | None = None
+        for host, port in self._configured_servers:
+            try:
+                servers.extend((name, port) for name in self._canonical_names(host, port))
+            except UnresolvableHostError as error:
+                _log.warning("Cannot bootstrap from %s:%d: %s", host, port, error)
+                failed = error
+        if not servers:
+            return failed
+        self._metadata.use_bootstrap_servers(list(dict.fromkeys(servers)))
+        self._names_looked_up = True
+        return None
 
     def _tell_unresolvable(self, error: KafkaError) -> None:
         # Before the first update there's nothing but the configured names. If none of them has an address, that's most

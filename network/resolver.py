@@ -40,3 +40,14 @@ def resolve_host(host: str, port: int) -> Sequence[ResolvedAddress]:
     if not addresses:
         raise UnresolvableHostError(f"host name {host!r} has no addresses")
     return addresses
+
+
+def canonical_host_names(host: str, port: int) -> Sequence[str]:
+    """The names that the addresses of `host` themselves have, an address where it has none.
+
+    For `client.dns.lookup=resolve_canonical_bootstrap_servers_only` (KIP-235): behind one bootstrap name there may be
+    many brokers, and authentication wants the name of each. Blocks, on the caller's thread; raises
+    UnresolvableHostError.
+    """
+    names = (socket.getnameinfo(sockaddr, socket.NI_NUMERICSERV)[0] for _, sockaddr in resolve_host(host, port))
+    return list(dict.fromkeys(names))

@@ -129,9 +129,12 @@ class MockSelector:
 
     def respond(self, channel_id: str, response: Response) -> MockSend:
         """The node answers its oldest request with this. Returns the request."""
+        return self.respond_in_version(channel_id, response, self._unanswered[channel_id][0].header.api_version)
+
+    def respond_in_version(self, channel_id: str, response: Response, version: int) -> MockSend:
+        """As `respond`, but in another version than the one that was asked for."""
         send = self._unanswered[channel_id].popleft()
-        header = send.header
-        frame = b"".join(encode_response(response, version=header.api_version, correlation_id=header.correlation_id))
+        frame = b"".join(encode_response(response, version=version, correlation_id=send.header.correlation_id))
         self.receive(channel_id, frame[4:])
         return send
 
