@@ -31,9 +31,9 @@ class EmbeddedCluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
     brokers: how many. data_dir: where the logs are kept (each broker in `broker-<id>` below it, or right in it if there
-    is one broker only), by default a temporary directory that goes with the cluster. host and port: where to listen; port
-    0 takes a free one, another number is the first broker's, the next brokers take the next. config and keywords: broker
-    keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`). clock: for virtual time.
+    is one broker only), by default a temporary directory that goes with the cluster. host and port: where to listen;
+    port 0 takes a free one, another number is the first broker's, the next brokers take the next. config and keywords:
+    broker keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`). clock: for virtual time.
 
     Start and stop it on one thread; its other methods may be called from any.
     """
@@ -112,7 +112,8 @@ class EmbeddedCluster:
         return None
 
     def _topics_of_directories(self) -> dict[str, TopicState]:
-        """Topics as the log directories tell them: for those written by Apache Kafka, about which nothing else is known."""
+        """Topics as the log directories tell them: for those written by Apache Kafka, about which nothing else is
+        known."""
         holders: dict[str, dict[int, list[int]]] = {}
         ids: dict[str, uuid.UUID] = {}
         for node_id in range(1, self._broker_count + 1):
@@ -176,7 +177,8 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may return."""
+        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
+        return."""
         if self._controller is None:
             raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
         return ",".join(f"{self._host}:{self._ports[node_id]}" for node_id in sorted(self._ports))

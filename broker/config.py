@@ -244,7 +244,8 @@ class BrokerConfig(Config):
     )
 
     def topic_config(self, overrides: dict[str, Any]) -> TopicConfig:
-        """A topic's configuration: its own keys (dotted), this broker's for the rest. Raises KafkaConfigurationError."""
+        """A topic's configuration: its own keys (dotted), this broker's for the rest. Raises
+        KafkaConfigurationError."""
         defaults = {attribute: getattr(self, name) for attribute, name in _DEFAULTS_OF_TOPICS.items()}
         for name in overrides:
             defaults.pop(name.replace(".", "_"), None)

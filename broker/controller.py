@@ -1,7 +1,7 @@
 """The controller of an embedded cluster: the one place where topics, leaders and in-sync replicas are decided.
 
-It runs in the process of the cluster. Brokers call it through the methods of `Controller` and hear of each change through
-`on_image`, so that the same broker works with a controller in another process.
+It runs in the process of the cluster. Brokers call it through the methods of `Controller` and hear of each change
+through `on_image`, so that the same broker works with a controller in another process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a broker knows of its cluster: an immutable image, replaced as a whole at each change (Kafka's `MetadataImage`)."""
+"""What a broker knows of its cluster: an immutable image, replaced as a whole at each change (Kafka's
+`MetadataImage`)."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class BrokerEndpoint(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition and who leads it. `leader_epoch` grows with each election, `partition_epoch` with each change."""
+    """Who holds a partition and who leads it. `leader_epoch` grows with each election, `partition_epoch` with each
+    change."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]

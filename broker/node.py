@@ -14,8 +14,8 @@ from .controller import Controller
 from .log.manager import LogManager
 from .metadata import BrokerEndpoint, ClusterImage
 from .producer_ids import ProducerIds
-from .replica.manager import ReplicaManager
 from .purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
+from .replica.manager import ReplicaManager
 from .scheduler import Scheduler
 from .server import BrokerServer
 from .timer import SystemTimer
@@ -25,8 +25,8 @@ _log = logging.getLogger(__name__)
 
 
 class Broker:
-    """A broker of a cluster. `open` loads the logs and binds the port, `start` serves; `close` ends it cleanly, `kill` as
-    kill -9 would. Those four are for the cluster's thread; the rest may be used from any."""
+    """A broker of a cluster. `open` loads the logs and binds the port, `start` serves; `close` ends it cleanly,
+    `kill` as kill -9 would. Those four are for the cluster's thread; the rest may be used from any."""
 
     def __init__(
         self,

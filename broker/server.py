@@ -31,7 +31,8 @@ _MAX_UNSENT = 64
 
 
 class BrokerServer:
-    """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for any."""
+    """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for
+    any."""
 
     def __init__(self, broker: Broker, host: str, port: int) -> None:
         self._broker = broker

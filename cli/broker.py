@@ -15,10 +15,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)")
-    parser.add_argument("--port", type=int, default=0, metavar="P", help="port of the first broker (default: any free one)")
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="P", help="port of the first broker (default: any free one)"
+    )
     parser.add_argument("--data-dir", metavar="D", help="where the logs are kept (default: a temporary directory)")
     parser.add_argument(
-        "--config", action="append", default=[], metavar="KEY=VALUE", help="a broker key of Kafka, e.g. num.partitions=3"
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a broker key of Kafka, e.g. num.partitions=3",
     )
 
 

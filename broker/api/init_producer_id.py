@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # Version 6 is for transactions in two phases, which need a transaction coordinator.
 @serves(InitProducerIdRequest, max_version=5)
 def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no transactions."""
+    """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no
+    transactions."""
     error = context.injected_error("")
     if error is None and request.transactional_id is not None:
         error = TransactionalIdAuthorizationFailedError("this broker has no transactions")

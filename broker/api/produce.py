@@ -35,7 +35,8 @@ _FIRST_VERSION_WITH_LEADERS = 10
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
-# Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress (KAFKA-18659).
+# Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
+# (KAFKA-18659).
 @serves(ProduceRequest, advertised_min=0)
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Answers when the batches are as safe as `acks` asks; never for acks=0."""
@@ -107,7 +108,10 @@ def _response(
 
 
 def _partition_response(
-    context: RequestContext, key: PartitionKey, results: dict[PartitionKey, ProduceResult], endpoints: dict[int, NodeEndpoint]
+    context: RequestContext,
+    key: PartitionKey,
+    results: dict[PartitionKey, ProduceResult],
+    endpoints: dict[int, NodeEndpoint],
 ) -> PartitionProduceResponse:
     result = results[key]
     error = result.error

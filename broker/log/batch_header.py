@@ -59,7 +59,8 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
     """The header at `position`, which has at least 61 bytes after it.
 
-    Raises CorruptRecordError where no batch can stand there, UnsupportedForMessageFormatError for v0 and v1. Sizes beyond the buffer and the CRC are for the caller.
+    Raises CorruptRecordError where no batch can stand there, UnsupportedForMessageFormatError for v0 and v1. Sizes
+    beyond the buffer and the CRC are for the caller.
     """
     header = BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
     if header.magic in (0, 1) and header.batch_length >= LEGACY_OVERHEAD_BYTES:

@@ -6,6 +6,7 @@ Text files are replaced as a whole (write beside, fsync, rename), so that a cras
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import uuid
 from collections.abc import Iterable
@@ -151,7 +152,9 @@ class SegmentFile:
                 rest = b"".join(buffers)[written:]
                 written += os.pwrite(descriptor, rest, self.size_bytes + written)
         except OSError as failed:
-            os.ftruncate(descriptor, self.size_bytes)
+            # Tidy only: whatever was written is past `size_bytes`, so the next append writes over it.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, self.size_bytes)
             raise KafkaStorageError(
                 f"can't append to {self.path}: {failed.strerror}; free space or repair the data directory"
             ) from failed

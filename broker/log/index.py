@@ -1,12 +1,13 @@
 """The two sparse indexes of a log segment, in Kafka's binary formats.
 
-`OffsetIndex` (`.index`): 8 bytes an entry, offset relative to the segment's base (int32) and position in the `.log` file
-(int32). `TimeIndex` (`.timeindex`): 12 bytes, largest timestamp so far (int64) and the relative offset it was seen at
-(int32). Big-endian, ascending, and only a hint: whatever an index says is checked against the log, and both can be
-rebuilt from it (Kafka's `OffsetIndex`, `TimeIndex`).
+`OffsetIndex` (`.index`): 8 bytes an entry, offset relative to the segment's base (int32) and position in the `.log`
+file (int32). `TimeIndex` (`.timeindex`): 12 bytes, largest timestamp so far (int64) and the relative offset it was
+seen at (int32). Big-endian, ascending, and only a hint: whatever an index says is checked against the log, and both
+can be rebuilt from it (Kafka's `OffsetIndex`, `TimeIndex`).
 
 Kafka maps a preallocated file. Here the entries are two typed arrays that `bisect` searches at C speed, and the file is
-written behind them: an append to the log costs no index system call, and a crash loses only what recovery rebuilds anyway.
+written behind them: an append to the log costs no index system call, and a crash loses only what recovery rebuilds
+anyway.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class _SparseIndex:
     """Two parallel ascending columns, `first` the key of the file's order.
 
     Invariant: the file holds the first `_written` entries. Owned by its segment: changed only under the log's lock;
-    lookups need no lock, because an append only extends the columns, `second` before `first`, and readers search `first`.
+    lookups need no lock, because an append only extends the columns, `second` before `first`, and readers search
+    `first`.
     """
 
     _first_type: str

@@ -1,4 +1,5 @@
-"""Where each leader epoch began in a log (KIP-101, Kafka's `LeaderEpochFileCache`): what truncation after failover is based on."""
+"""Where each leader epoch began in a log (KIP-101, Kafka's `LeaderEpochFileCache`): what truncation after failover
+is based on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bring a partition's directory into a `Log`: after a clean stop by what the files say, else by checking them (Kafka's `LogLoader`)."""
+"""Bring a partition's directory into a `Log`: after a clean stop by what the files say, else by checking them
+(Kafka's `LogLoader`)."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Log:
     """One partition's records on disk.
 
     Threads: `lock` is the one lock of a log. Whatever changes it (append, roll, truncation, retention, flush) holds it.
-    Reads don't: they take `end` and `segments` once, both replaced as a whole (never changed in place), `end` only after
-    the bytes it covers are in the file.
+    Reads don't: they take `end` and `segments` once, both replaced as a whole (never changed in place), `end` only
+    after the bytes it covers are in the file.
 
     Invariants: log_start_offset <= high_watermark <= end.offset; segments are never empty as a list, ascend by base
     offset, and the last one is the only one appended to; everything below `recovery_point` is on the disk.
@@ -149,7 +149,8 @@ class Log:
                 return None
             if headers[0].base_offset < self.end.offset:
                 raise OffsetOutOfRangeError(
-                    f"{self.topic}-{self.partition} ends at {self.end.offset}; a batch at {headers[0].base_offset} doesn't continue it"
+                    f"{self.topic}-{self.partition} ends at {self.end.offset}; a batch at "
+                    f"{headers[0].base_offset} doesn't continue it"
                 )
             for header in headers:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -188,7 +189,8 @@ class Log:
         self.producers.end_transaction(header.producer_id, header.producer_epoch, -1, header.max_timestamp)
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
-        """Begin a new segment at the log's end (or at `base_offset`, which is not before it). Raises KafkaStorageError."""
+        """Begin a new segment at the log's end (or at `base_offset`, which is not before it). Raises
+        KafkaStorageError."""
         with self.lock:
             base_offset = self.end.offset if base_offset is None else max(base_offset, self.end.offset)
             try:
@@ -204,7 +206,8 @@ class Log:
                 segment = self._new_segment(base_offset)
             except OSError as failed:
                 raise KafkaStorageError(
-                    f"can't begin a segment in {self.directory}: {failed.strerror}; free space or repair the data directory"
+                    f"can't begin a segment in {self.directory}: {failed.strerror}; free space or "
+                    "repair the data directory"
                 ) from failed
             self.segments = [*kept, segment]
             self.end = LogEnd(self.end.offset, base_offset, 0)
@@ -321,7 +324,8 @@ class Log:
                 self.leader_epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop `offset` and everything after it: the log of a follower that differs from its leader's. Raises OSError."""
+        """Drop `offset` and everything after it: the log of a follower that differs from its leader's. Raises
+        OSError."""
         with self.lock:
             if offset >= self.end.offset:
                 return

@@ -134,7 +134,8 @@ class LogManager:
                 )
             if known.get("node.id", str(self.node_id)) != str(self.node_id):
                 raise KafkaConfigurationError(
-                    f"{self.directory} belongs to the broker {known['node.id']}, not to {self.node_id}; set node.id to it"
+                    f"{self.directory} belongs to the broker {known['node.id']}, not to "
+                    f"{self.node_id}; set node.id to it"
                 )
             self.directory_id = known.get("directory.id", "")
             return
@@ -176,7 +177,8 @@ class LogManager:
                 raise KafkaStorageError(f"can't write to {self.directory}: {failed.strerror}") from failed
 
     def schedule(self, scheduler: Scheduler, *, retention_ms: int, flush_ms: int, checkpoint_ms: int) -> None:
-        """Hand the periodic jobs to the broker's scheduler; the periods are Kafka's log.retention.check.interval.ms etc."""
+        """Hand the periodic jobs to the broker's scheduler; the periods are Kafka's log.retention.check.interval.ms
+        etc."""
         scheduler.schedule("log-retention", self.delete_old_segments, delay_ms=retention_ms, period_ms=retention_ms)
         scheduler.schedule("log-flusher", self.flush_dirty, delay_ms=flush_ms, period_ms=flush_ms)
         scheduler.schedule(

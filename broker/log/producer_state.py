@@ -1,7 +1,8 @@
-"""What a partition remembers of its idempotent producers: duplicates, gaps and fencing (KIP-98, Kafka's `ProducerStateManager`).
+"""What a partition remembers of its idempotent producers: duplicates, gaps and fencing (KIP-98, Kafka's
+`ProducerStateManager`).
 
-A snapshot is written at each roll and at a clean stop, in Kafka's `.snapshot` format version 1: version (int16), CRC-32C
-of the rest (uint32), then an array of entries.
+A snapshot is written at each roll and at a clean stop, in Kafka's `.snapshot` format version 1: version (int16),
+CRC-32C of the rest (uint32), then an array of entries.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class ProducerStateEntry:
         epoch = batch.producer_epoch
         if epoch < self.producer_epoch:
             raise InvalidProducerEpochError(
-                f"producer {self.producer_id} wrote with epoch {epoch}, but epoch {self.producer_epoch} is known: a newer "
+                f"producer {self.producer_id} wrote with epoch {epoch}, but epoch "
+                f"{self.producer_epoch} is known: a newer "
                 "producer has taken over; start a new one"
             )
         if epoch > self.producer_epoch:
@@ -125,7 +127,8 @@ class ProducerStateEntry:
             increment_sequence(self.last_sequence, 1) if self.last_sequence != NO_SEQUENCE else 0
         ):
             raise OutOfOrderSequenceNumberError(
-                f"producer {self.producer_id} (epoch {epoch}) wrote sequence {batch.base_sequence} after {self.last_sequence}"
+                f"producer {self.producer_id} (epoch {epoch}) wrote sequence {batch.base_sequence} "
+                f"after {self.last_sequence}"
             )
         if self.current_txn_first_offset >= 0 and not batch.is_transactional:
             raise InvalidTxnStateError(f"producer {self.producer_id} wrote without its transaction while it is open")

@@ -37,8 +37,9 @@ def segment_name(base_offset: int) -> str:
 class LogSegment:
     """A run of batches from `base_offset` on.
 
-    Changed only under its log's lock; reads need none (the file is read by position, and what a reader may see is bounded
-    by the log's end, which moves only after the bytes are there). The indexes of a segment are loaded at their first use.
+    Changed only under its log's lock; reads need none (the file is read by position, and what a reader may see is
+    bounded by the log's end, which moves only after the bytes are there). The indexes of a segment are loaded at
+    their first use.
     """
 
     def __init__(
@@ -101,7 +102,8 @@ class LogSegment:
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, *, limits: SegmentLimits
     ) -> bool:
-        """Whether the next append of `size_bytes` belongs into a new segment: by size, age, full index or offset range."""
+        """Whether the next append of `size_bytes` belongs into a new segment: by size, age, full index or offset
+        range."""
         size = self.log.size_bytes
         if size == 0:
             return not self.offset_index.can_append_offset(last_offset)
@@ -153,7 +155,8 @@ class LogSegment:
         return cut
 
     def close_for_appends(self) -> None:
-        """Give the time index its last entry and write both indexes out: at a roll and at a clean stop. Raises OSError."""
+        """Give the time index its last entry and write both indexes out: at a roll and at a clean stop. Raises
+        OSError."""
         if self.log.size_bytes:
             self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.write_out()
@@ -201,10 +204,10 @@ class LogSegment:
 
     def next_offset(self) -> int:
         """The offset after the last batch; the base offset where there is none."""
-        last = None
-        for last in self.batches(self.offset_index.last_entry.position):
-            pass
-        return self.base_offset if last is None else last.header.next_offset
+        next_offset = self.base_offset
+        for found in self.batches(self.offset_index.last_entry.position):
+            next_offset = found.header.next_offset
+        return next_offset
 
     # Recovery
 
@@ -269,6 +272,7 @@ class LogSegment:
         return [self.directory / (stem + suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")]
 
     def delete(self) -> None:
-        """Remove the files; a fetch answer that is being sent keeps reading from its open descriptor. Raises OSError."""
+        """Remove the files; a fetch answer that is being sent keeps reading from its open descriptor. Raises
+        OSError."""
         for path in self.paths:
             path.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
-"""What a batch must be before it is appended: whole batches are checked, records are not touched (Kafka's `LogValidator`).
+"""What a batch must be before it is appended: whole batches are checked, records are not touched (Kafka's
+`LogValidator`).
 
-The CRC covers every record, so a batch that passes it holds what its producer wrote. Only a compacted topic, which can't
-keep a record without a key, has its records looked at.
+The CRC covers every record, so a batch that passes it holds what its producer wrote. Only a compacted topic, which
+can't keep a record without a key, has its records looked at.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ def _check_timestamp(timestamp: int, config: TopicConfig, wall_ms: int) -> None:
         return
     if wall_ms - timestamp > config.message_timestamp_before_max_ms:
         raise InvalidTimestampError(
-            f"timestamp {timestamp} is older than message.timestamp.before.max.ms={config.message_timestamp_before_max_ms} allows"
+            f"timestamp {timestamp} is older than "
+            f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms} allows"
         )
     if timestamp - wall_ms > config.message_timestamp_after_max_ms:
         raise InvalidTimestampError(
-            f"timestamp {timestamp} is further ahead than message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} allows"
+            f"timestamp {timestamp} is further ahead than "
+            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} allows"
         )
 
 

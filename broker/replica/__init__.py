@@ -1,1 +1,2 @@
-"""Replicas: partitions with their leaders and followers, the requests that wait for them, the fetchers between brokers."""
+"""Replicas: partitions with their leaders and followers, the requests that wait for them, the fetchers between
+brokers."""

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError
-from .fetch import FetchParams, FetchResult
 from ..purgatory import DelayedOperation
+from .fetch import FetchParams, FetchResult
 
 if TYPE_CHECKING:
     from .manager import ReplicaManager

@@ -23,12 +23,12 @@ from ..config import BrokerConfig
 from ..log.log import LogRead
 from ..log.manager import LogManager
 from ..metadata import ClusterImage, PartitionState, TopicState
+from ..purgatory import DelayedOperationPurgatory
 from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, PartitionKey, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
 from .partition import Partition
-from ..purgatory import DelayedOperationPurgatory
 
 _log = logging.getLogger(__name__)
 

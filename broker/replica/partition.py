@@ -35,9 +35,10 @@ class FollowerState:
 class Partition:
     """One replica and, where this broker leads, its view of the others.
 
-    Guarded by the log's own lock, the only lock of a partition: every method that changes something takes it. Nothing is
-    called from inside that could take another partition's lock or the controller's; whatever has to follow (waking
-    delayed operations, telling the controller of new in-sync replicas) is for the ReplicaManager, after the lock.
+    Guarded by the log's own lock, the only lock of a partition: every method that changes something takes it.
+    Nothing is called from inside that could take another partition's lock or the controller's; whatever has to
+    follow (waking delayed operations, telling the controller of new in-sync replicas) is for the ReplicaManager,
+    after the lock.
 
     Invariants: `isr` holds the leader; the high watermark is the least log end of the in-sync replicas, and never falls
     while this broker leads.
@@ -126,16 +127,19 @@ class Partition:
             )
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Raise FencedLeaderEpochError or UnknownLeaderEpochError unless the epoch is the current one (-1: not told)."""
+        """Raise FencedLeaderEpochError or UnknownLeaderEpochError unless the epoch is the current one (-1: not
+        told)."""
         if current_leader_epoch < 0:
             return
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(
-                f"{self.topic}-{self.index} is in epoch {self.leader_epoch}, {current_leader_epoch} is over; refresh metadata"
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch}, {current_leader_epoch} "
+                "is over; refresh metadata"
             )
         if current_leader_epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(
-                f"{self.topic}-{self.index} is in epoch {self.leader_epoch} as far as this broker knows, not in {current_leader_epoch}"
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch} as far as this broker "
+                f"knows, not in {current_leader_epoch}"
             )
 
     # Records

@@ -1,0 +1,394 @@
+"""A partition's log: appends, reads, rolls, truncation, retention, recovery."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+from headrace.broker.log.loader import load_log
+from headrace.broker.log.validation import check_client_batch
+from headrace.broker.topic_config import TopicConfig
+from headrace.network.clock import MockClock
+from headrace.network.protocol.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceNumberError,
+    UnsupportedForMessageFormatError,
+)
+from headrace.network.records.batch import read_batches
+from headrace.network.records.builder_cy import build_batch
+
+NOW_MS = 1_600_000_000_000
+
+
+def batch(count=1, *, value=b"x" * 10, timestamp=NOW_MS, **header):
+    return memoryview(bytearray(build_batch([(timestamp + at, b"key", value) for at in range(count)], **header)))
+
+
+class LogHarness:
+    """Opens the same directory again and again."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.clock = MockClock(wall_ms=NOW_MS)
+
+    def open(self, *, is_clean=True, recovery_point=0, log_start_offset=0, **config):
+        self.log = load_log(
+            self.directory / "t-0",
+            "t",
+            0,
+            config=TopicConfig.resolve_from(config, {}, {}),
+            clock=self.clock,
+            is_clean=is_clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            producer_id_expiration_ms=86_400_000,
+        )
+        return self.log
+
+    def append(self, count=1, *, epoch=0, **arguments):
+        records = batch(count, **arguments)
+        header = check_client_batch(records, self.log.config, self.clock.wall_ms())
+        info = self.log.append_as_leader(records, header, epoch)
+        self.log.advance_high_watermark(self.log.end.offset)
+        return info
+
+    def offsets(self, start=0):
+        return [
+            record.offset
+            for each in self.log.batches(start, self.log.end.offset)
+            for record in each.records()
+            if record.offset >= start
+        ]
+
+
+@pytest.fixture
+def harness(tmp_path):
+    return LogHarness(tmp_path)
+
+
+def read_bytes(read):
+    if read.region is None:
+        return b""
+    return os.pread(read.region.file.fileno(), read.region.size_bytes, read.region.offset)
+
+
+def test_offsets_and_epochs_are_assigned_in_place(harness):
+    log = harness.open()
+    assert harness.append(3).first_offset == 0
+    info = harness.append(2, epoch=4)
+    assert (info.first_offset, info.last_offset) == (3, 4)
+    content = (harness.directory / "t-0" / "00000000000000000000.log").read_bytes()
+    first, second = read_batches(content)
+    assert (first.base_offset, first.partition_leader_epoch) == (0, 0)
+    assert (second.base_offset, second.partition_leader_epoch) == (3, 4)
+    second.validate()
+    assert log.leader_epochs.entries == [(0, 0), (4, 3)]
+
+
+def test_a_read_begins_at_the_batch_with_the_offset(harness):
+    log = harness.open()
+    for _ in range(50):
+        harness.append(3, value=b"v" * 500)
+    read = log.read(100, 10_000, up_to=150, min_one_batch=True)
+    first = next(iter(read_batches(read_bytes(read))))
+    assert first.base_offset == 99
+    assert read.size_bytes == 10_000
+    assert log.read(150, 10_000, up_to=150, min_one_batch=True).region is None
+    with pytest.raises(OffsetOutOfRangeError, match="0 to 150"):
+        log.read(151, 10_000, up_to=150, min_one_batch=True)
+
+
+def test_a_read_stops_before_its_bound(harness):
+    log = harness.open()
+    for _ in range(10):
+        harness.append(2)
+    read = log.read(0, 100_000, up_to=6, min_one_batch=True)
+    assert [each.base_offset for each in read_batches(read_bytes(read))] == [0, 2, 4]
+
+
+def test_a_batch_larger_than_the_limit_is_read_whole_if_it_is_the_first(harness):
+    log = harness.open()
+    harness.append(1, value=b"v" * 5000)
+    assert log.read(0, 100, up_to=1, min_one_batch=True).size_bytes > 5000
+    assert log.read(0, 100, up_to=1, min_one_batch=False).size_bytes == 100
+
+
+def test_segments_roll_by_size_and_are_named_by_offset(harness):
+    log = harness.open(**{"segment.bytes": 1000})
+    for _ in range(10):
+        harness.append(1, value=b"v" * 400)
+    names = sorted(path.name for path in (harness.directory / "t-0").glob("*.log"))
+    assert names[:3] == [
+        "00000000000000000000.log",
+        "00000000000000000002.log",
+        "00000000000000000004.log",
+    ]
+    assert harness.offsets() == list(range(10))
+    assert log.read(5, 10_000, up_to=10, min_one_batch=True).start.segment_base_offset == 4
+
+
+def test_segments_roll_by_age(harness):
+    log = harness.open(**{"segment.ms": 1000})
+    harness.append(1, timestamp=NOW_MS)
+    harness.append(1, timestamp=NOW_MS + 1000)
+    assert len(log.segments) == 1
+    harness.append(1, timestamp=NOW_MS + 1001)
+    assert len(log.segments) == 2
+
+
+def test_segments_roll_when_an_index_is_full(harness):
+    log = harness.open(**{"segment.index.bytes": 24, "index.interval.bytes": 0})
+    for number in range(8):
+        harness.append(1, timestamp=NOW_MS + number)
+    assert len(log.segments) > 1
+
+
+def test_the_index_is_sparse(harness):
+    log = harness.open(**{"index.interval.bytes": 1000})
+    for number in range(100):
+        harness.append(1, value=b"v" * 100, timestamp=NOW_MS + number)
+    index = log.segments[0].offset_index
+    assert 10 <= len(index) <= 20
+    log.close()
+    content = (harness.directory / "t-0" / "00000000000000000000.index").read_bytes()
+    assert len(content) == 8 * len(index)
+    for offset, position in struct.iter_unpack(">ii", content):
+        found = log.segments[0].find(offset)
+        assert found.position == position
+
+
+def test_a_batch_sent_twice_is_appended_once(harness):
+    harness.open()
+    harness.append(3, producer_id=5, producer_epoch=0, base_sequence=0)
+    again = harness.append(3, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert again.is_duplicate
+    assert (again.first_offset, again.last_offset) == (0, 2)
+    assert harness.log.end.offset == 3
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        harness.append(1, producer_id=5, producer_epoch=0, base_sequence=9)
+
+
+def test_log_append_time_is_written_into_the_batch(harness):
+    harness.open(**{"message.timestamp.type": "LogAppendTime"})
+    harness.clock.set_wall_ms(NOW_MS + 77)
+    info = harness.append(2)
+    assert info.log_append_time == NOW_MS + 77
+    (only,) = harness.log.batches(0, 2)
+    only.validate()
+    assert {record.timestamp for record in only.records()} == {NOW_MS + 77}
+
+
+def test_what_a_client_may_not_send(harness):
+    config = harness.open(**{"max.message.bytes": 500, "message.timestamp.after.max.ms": 10}).config
+
+    def check(records):
+        return check_client_batch(memoryview(records), config, NOW_MS)
+
+    good = bytes(batch())
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        check(bytearray(good[:-1] + b"!"))
+    with pytest.raises(CorruptRecordError, match="says it has"):
+        check(bytearray(good[:-1]))
+    with pytest.raises(CorruptRecordError, match="at least 61"):
+        check(bytearray(good[:30]))
+    with pytest.raises(InvalidRecordError, match="exactly one batch"):
+        check(bytearray(good + good))
+    with pytest.raises(MessageSizeTooLargeError, match=r"max\.message\.bytes"):
+        check(bytearray(batch(value=b"v" * 500)))
+    with pytest.raises(InvalidTimestampError, match="further ahead"):
+        check(bytearray(batch(timestamp=NOW_MS + 11)))
+    with pytest.raises(InvalidRecordError, match="control"):
+        check(bytearray(batch(attributes=0x20)))
+    legacy = bytearray(good)
+    legacy[16] = 1
+    with pytest.raises(UnsupportedForMessageFormatError, match="v1"):
+        check(legacy)
+
+
+def test_timestamps_are_found(harness):
+    log = harness.open(**{"segment.bytes": 2000, "index.interval.bytes": 300})
+    for number in range(60):
+        harness.append(2, value=b"v" * 50, timestamp=NOW_MS + 10 * number)
+    found, _epoch = log.offset_for_timestamp(NOW_MS + 301)
+    assert found == (NOW_MS + 301, 61)
+    found, _epoch = log.offset_for_timestamp(NOW_MS + 302)
+    assert found == (NOW_MS + 310, 62)
+    assert log.offset_for_timestamp(NOW_MS + 10_000) is None
+    assert log.offset_of_max_timestamp()[0] == (NOW_MS + 591, 119)
+
+
+def test_truncation_cuts_segments_indexes_and_producers(harness):
+    log = harness.open(**{"segment.bytes": 1000, "index.interval.bytes": 0})
+    for number in range(10):
+        harness.append(1, value=b"v" * 300, producer_id=1, producer_epoch=0, base_sequence=number, epoch=number // 4)
+    log.truncate_to(5)
+    assert log.end.offset == 5
+    assert harness.offsets() == list(range(5))
+    assert log.leader_epochs.entries == [(0, 0), (1, 4)]
+    assert log.producers.producers[1].last_sequence == 4
+    assert harness.append(1, producer_id=1, producer_epoch=0, base_sequence=5).first_offset == 5
+
+
+def test_truncation_within_a_batch_drops_all_of_it(harness):
+    log = harness.open()
+    harness.append(3)
+    harness.append(3)
+    log.truncate_to(4)
+    assert log.end.offset == 3
+
+
+def test_a_log_can_begin_anew_at_any_offset(harness):
+    log = harness.open()
+    harness.append(3)
+    log.truncate_fully_and_start_at(100)
+    assert (log.log_start_offset, log.end.offset, log.high_watermark) == (100, 100, 100)
+    assert harness.append().first_offset == 100
+
+
+def test_old_segments_go_by_age(harness):
+    log = harness.open(**{"segment.bytes": 1000, "retention.ms": 1000})
+    for number in range(6):
+        harness.append(1, value=b"v" * 600, timestamp=NOW_MS + number)
+    assert log.delete_old_segments() == 0
+    harness.clock.advance(1003)
+    assert log.delete_old_segments() == 3
+    assert log.log_start_offset == 3
+    harness.clock.advance(5000)
+    assert log.delete_old_segments() == 3
+    assert (log.log_start_offset, log.end.offset) == (6, 6)
+    assert harness.append().first_offset == 6
+
+
+def test_old_segments_go_by_size(harness):
+    log = harness.open(**{"segment.bytes": 1000, "retention.bytes": 2000, "retention.ms": -1})
+    for _ in range(6):
+        harness.append(1, value=b"v" * 600)
+    log.delete_old_segments()
+    assert 2000 <= log.size_bytes < 3000
+    assert harness.offsets(log.log_start_offset) == [2, 3, 4, 5][-len(log.segments) :]
+
+
+def test_segments_past_the_high_watermark_stay(harness):
+    log = harness.open(**{"segment.bytes": 1000, "retention.ms": 0})
+    for _ in range(4):
+        harness.append(1, value=b"v" * 600)
+    log.high_watermark = 2
+    harness.clock.advance(1000)
+    log.delete_old_segments()
+    assert log.log_start_offset == 2
+
+
+def test_a_region_that_is_being_sent_outlives_its_segment(harness):
+    log = harness.open(**{"segment.bytes": 1000, "retention.ms": 0})
+    for _ in range(4):
+        harness.append(1, value=b"v" * 600)
+    read = log.read(0, 10_000, up_to=4, min_one_batch=True)
+    harness.clock.advance(1000)
+    assert log.delete_old_segments() > 0
+    next(iter(read_batches(read_bytes(read)))).validate()
+
+
+def test_a_closed_log_takes_nothing_and_comes_back_whole(harness):
+    log = harness.open(**{"segment.bytes": 1000})
+    for number in range(7):
+        harness.append(2, value=b"v" * 100, producer_id=3, producer_epoch=0, base_sequence=2 * number)
+    log.flush()
+    log.close()
+    with pytest.raises(KafkaStorageError, match="closed"):
+        harness.append()
+    again = harness.open(recovery_point=14)
+    assert again.end.offset == 14
+    assert again.producers.producers[3].last_sequence == 13
+    assert harness.append(2, producer_id=3, producer_epoch=0, base_sequence=12).is_duplicate
+
+
+def test_a_torn_tail_is_cut_and_indexes_are_rebuilt(harness):
+    harness.open(**{"index.interval.bytes": 0})
+    for number in range(10):
+        harness.append(2, value=b"v" * 100, timestamp=NOW_MS + number)
+    path = harness.directory / "t-0" / "00000000000000000000.log"
+    with path.open("ab") as file:
+        file.write(bytes(batch(2))[:70])
+    (harness.directory / "t-0" / "00000000000000000000.index").write_bytes(b"\x7f" * 16)
+    again = harness.open(is_clean=False, **{"index.interval.bytes": 0})
+    assert again.end.offset == 20
+    assert harness.offsets() == list(range(20))
+    assert len(again.segments[0].offset_index) == 9
+    again.segments[0].sanity_check()
+    assert harness.append().first_offset == 20
+
+
+@pytest.mark.parametrize("position", [16, 22, 57, 80])
+def test_recovery_stops_at_the_first_batch_that_is_damaged(harness, position):
+    harness.open(**{"segment.bytes": 1500})
+    sizes = [harness.append(2, value=b"v" * 100) and harness.log.end.position for _ in range(9)]
+    assert len(harness.log.segments) == 2
+    path = harness.directory / "t-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[sizes[2] + position] ^= 0xFF
+    path.write_bytes(content)
+    again = harness.open(is_clean=False)
+    assert again.end.offset == 6
+    assert len(again.segments) == 1
+    assert harness.offsets() == list(range(6))
+
+
+def test_what_was_flushed_is_not_checked_again(harness):
+    harness.open(**{"segment.bytes": 500})
+    for _ in range(6):
+        harness.append(1, value=b"v" * 300)
+    first = harness.directory / "t-0" / "00000000000000000000.log"
+    content = bytearray(first.read_bytes())
+    content[70] ^= 0xFF
+    first.write_bytes(content)
+    harness.log.segments[0].close_for_appends()
+    assert harness.open(is_clean=False, recovery_point=6).end.offset == 6
+
+
+def test_records_of_older_formats_are_not_cut_away(harness):
+    harness.open()
+    harness.append()
+    path = harness.directory / "t-0" / "00000000000000000000.log"
+    content = bytearray(path.read_bytes())
+    content[16] = 1
+    path.write_bytes(content)
+    with pytest.raises(UnsupportedForMessageFormatError, match="v1"):
+        harness.open(is_clean=False)
+    assert path.stat().st_size == len(content)
+
+
+def test_a_follower_takes_the_leaders_batches_as_they_are(harness, tmp_path):
+    harness.open()
+    for epoch in (0, 0, 3):
+        harness.append(2, epoch=epoch)
+    copied = read_bytes(harness.log.read(0, 10_000, up_to=6, min_one_batch=True))
+    follower = LogHarness(tmp_path / "follower")
+    follower.open()
+    partial = memoryview(copied)[: len(copied) - 5]
+    info = follower.log.append_as_follower(partial)
+    assert (info.first_offset, info.last_offset) == (0, 3)
+    last = memoryview(copied)[follower.log.end.position :]
+    follower.log.append_as_follower(last)
+    assert follower.log.leader_epochs.entries == [(0, 0), (3, 4)]
+    path = harness.directory / "t-0" / "00000000000000000000.log"
+    assert (tmp_path / "follower" / "t-0" / path.name).read_bytes() == path.read_bytes()
+    with pytest.raises(OffsetOutOfRangeError, match="doesn't continue"):
+        follower.log.append_as_follower(last)
+
+
+def test_an_append_that_fails_leaves_the_log_as_it_was(harness):
+    log = harness.open()
+    harness.append()
+    descriptor = log.active_segment.log._descriptor
+    readonly = os.open(log.active_segment.log.path, os.O_RDONLY)
+    os.dup2(readonly, descriptor)
+    os.close(readonly)
+    with pytest.raises(KafkaStorageError, match="can't append"):
+        harness.append()
+    assert log.end.offset == 1
