@@ -67,9 +67,18 @@ class KafkaProducer(SendPath):
     """
 
     def __init__(
-        self, config: Mapping[str, Any] | None = None, /, *, clock: Clock = SYSTEM_CLOCK, **keywords: Any
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        **keywords: Any,
     ) -> None:
-        self.config = ProducerConfig.resolve(config, **keywords)
+        """A `ProducerConfig` is taken as it is: it was resolved elsewhere, such as on Spark's driver."""
+        if isinstance(config, ProducerConfig) and not keywords:
+            self.config = config
+        else:
+            self.config = ProducerConfig.resolve(config, **keywords)
         self._clock = clock
         plugins = (
             resolve_serializer(self.config.key_serializer, "key.serializer"),
