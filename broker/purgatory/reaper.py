@@ -1,0 +1,47 @@
+"""The thread that lets a broker's time pass."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+from ..timer import Timer
+
+#: As long as a purge may be late; an expiration wakes the thread by itself.
+_POLL_MS = 200.0
+
+
+class Purgeable(Protocol):
+    def purge_if_due(self) -> int: ...
+
+
+class ExpiredOperationReaper:
+    """A daemon thread that advances a timer and purges the purgatories that share it.
+
+    It only moves expired operations on to the timer's executor, so no operation ever holds it up. `look_after` and
+    `shutdown` may be called from any thread.
+    """
+
+    def __init__(self, name: str, timer: Timer) -> None:
+        self._timer = timer
+        self._purgatories: list[Purgeable] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._reap, name=name, daemon=True)
+        self._thread.start()
+
+    def look_after(self, purgatory: Purgeable) -> None:
+        """Purge this one too from now on."""
+        self._purgatories.append(purgatory)
+
+    def shutdown(self) -> None:
+        """End the thread, then close the timer. Operations that still wait are not completed. May be called again."""
+        self._stopping = True
+        self._timer.wakeup()
+        self._thread.join()
+        self._timer.close()
+
+    def _reap(self) -> None:
+        while not self._stopping:
+            self._timer.advance_clock(_POLL_MS)
+            for purgatory in self._purgatories:
+                purgatory.purge_if_due()
