@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -37,6 +38,16 @@ _completion = threading.Lock()
 
 # Threads that complete batches: a future waited for on one of them could never be completed.
 _sender_threads: set[int] = set()
+
+
+def _begin_anew_in_child() -> None:
+    """After a fork: another thread of the parent may have held the lock, and the parent's sender threads stayed there."""
+    global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
+    _completion = threading.Lock()
+    _sender_threads.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def register_sender_thread(identity: int) -> None:

@@ -273,6 +273,19 @@ class KafkaProducer(SendPath):
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         engine.accumulator.flush(_seconds(timeout) * 1000.0)
 
+    def abort(self) -> None:
+        """Drop every record that isn't on the way to a broker: their futures fail with RecordAbortedError.
+
+        What is in flight goes on and is told by its futures. The producer stays usable. Waits for the sender thread to
+        do it, which takes a turn of its loop; in a callback it doesn't wait. Any thread. (librdkafka's ``purge``.)
+        """
+        engine = self._usable_engine()
+        done = engine.sender.request_abort()
+        if on_sender_thread():
+            return
+        while not done.wait(0.1) and engine.is_alive:
+            pass
+
     def close(self, timeout: float | None = None) -> None:
         """Deliver what was sent, and end the sender thread. Closing again does nothing.
 

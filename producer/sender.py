@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
 
 from ..network.clock import Clock
@@ -83,6 +84,7 @@ class Sender:
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
         self._producer_id_retry_at_ms = 0.0
+        self._aborts: deque[threading.Event] = deque()
         self._closing = threading.Event()
         self._force_close = threading.Event()
         #: Why the thread ended, where it did not end because it was closed.
@@ -122,6 +124,7 @@ class Sender:
     def run_once(self) -> None:
         """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
         now_ms = self._clock.now_ms()
+        self._abort_where_asked()
         if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
@@ -140,10 +143,26 @@ class Sender:
         self._closing.set()
         self._client.wakeup()
 
-    def abort(self, error: KafkaError) -> None:
-        """Fail what waits and isn't on the way yet. Sender thread."""
+    def request_abort(self) -> threading.Event:
+        """Have everything that isn't on the way to a broker failed. Any thread; the event tells when it's done."""
+        done = threading.Event()
+        self._aborts.append(done)
+        self._client.wakeup()
+        return done
+
+    def _abort_where_asked(self) -> None:
+        while self._aborts:
+            done = self._aborts.popleft()
+            self._fail_waiting(
+                errors.RecordAbortedError("the record was dropped by abort() before it was acknowledged")
+            )
+            done.set()
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        """Fail what waits and isn't on the way."""
         for batch in self._accumulator.take_everything():
-            self._fail(batch, error, adjust=False)
+            # Behind a batch that had a sequence number there would be a gap: those that follow begin a new epoch.
+            self._fail(batch, error, adjust=True)
 
     # Producer id.
 
@@ -151,7 +170,7 @@ class Sender:
         """Step the idempotence state. False where nothing can be delivered any more."""
         if transactions.state is State.FATAL_ERROR:
             assert transactions.fatal_error is not None
-            self.abort(transactions.fatal_error)
+            self._fail_waiting(transactions.fatal_error)
             return False
         transactions.resolve()
         transactions.bump_epoch_if_due()
@@ -439,6 +458,7 @@ class Sender:
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail all that has no answer. Nothing runs after it on this thread."""
+        self._abort_where_asked()
         self._accumulator.take_everything()
         self._in_flight.clear()
         for batch in self._accumulator.incomplete_batches():

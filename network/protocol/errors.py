@@ -90,6 +90,11 @@ class ProducerClosedError(IllegalStateError):
     """The producer is closed; make a new one."""
 
 
+class RecordAbortedError(KafkaError):
+    """The program dropped the record with `abort` before it was acknowledged; where it had been sent once, it may be in
+    the log."""
+
+
 class SerializationError(KafkaError):
     """A key or a value could not be turned into bytes."""
 
