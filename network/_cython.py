@@ -21,8 +21,12 @@ def _decorator(*_arguments: object, **_options: object) -> Callable[[_T], _T]:
     return _unchanged
 
 
-cclass = cfunc = ccall = inline = final = _unchanged
-exceptval = freelist = locals = returns = boundscheck = wraparound = cdivision = no_gc_clear = _decorator
+cclass = cfunc = inline = final = no_gc = _unchanged
+exceptval = freelist = _decorator
+
+
+def declare(_type: object = None, **_options: object) -> Any:
+    """A class attribute's C type: means nothing to the interpreter, which finds the attribute set by ``__init__``."""
 
 
 def cast(_type: object, value: Any) -> Any:
