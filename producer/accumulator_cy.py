@@ -294,10 +294,7 @@ class RecordAccumulator:
         batch: ProducerBatch
         queue: PartitionQueue
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
-        if partition >= 0:
-            queue = topic_queues.queues[partition]
-        else:
-            queue = self._sticky_queue(topic_queues, size)
+        queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         with queue.lock:
             future = queue.try_append(timestamp, key, value, headers, callback)
         if future is not None:

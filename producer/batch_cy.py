@@ -41,7 +41,7 @@ _sender_threads: set[int] = set()
 
 
 def _begin_anew_in_child() -> None:
-    """After a fork: another thread of the parent may have held the lock, and the parent's sender threads stayed there."""
+    """After a fork: another thread of the parent may hold the lock, and the parent's sender threads stayed there."""
     global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
     _completion = threading.Lock()
     _sender_threads.clear()
@@ -51,7 +51,7 @@ os.register_at_fork(after_in_child=_begin_anew_in_child)
 
 
 def register_sender_thread(identity: int) -> None:
-    """Let futures refuse to block on this thread (`threading.get_ident()`), because it is the one that completes them."""
+    """Let futures refuse to block on this thread (`threading.get_ident()`): it is the one that completes them."""
     _sender_threads.add(identity)
 
 
@@ -187,8 +187,7 @@ class ProducerBatch:
         before: cython.Py_ssize_t = builder.position
         if not builder.try_append(timestamp, key, value, headers):
             return None
-        if builder.position - before > self.max_record_bytes:
-            self.max_record_bytes = builder.position - before
+        self.max_record_bytes = max(self.max_record_bytes, builder.position - before)
         future: RecordFuture = RecordFuture.__new__(RecordFuture)
         future.batch = self
         future.index = builder.count - 1
@@ -463,7 +462,7 @@ class RecordFuture:
             log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        import asyncio  # only who awaits pays for it
+        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
 
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()

@@ -251,8 +251,8 @@ class KafkaProducer(SendPath):
         told = engine.metadata.topic_error(topic)
         if isinstance(told, UnknownTopicOrPartitionError):
             return KafkaTimeoutError(
-                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it and "
-                f"don't create it by themselves. Create the topic, or check its name."
+                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it and"
+                f" don't create it by themselves. Create the topic, or check its name."
             )
         servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         return KafkaTimeoutError(

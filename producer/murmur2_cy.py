@@ -17,8 +17,8 @@ except ModuleNotFoundError:
 @cython.exceptval(check=False)
 def murmur2_of(data: bytes) -> cython.uint:
     length: cython.Py_ssize_t = len(data)
-    # The mask keeps the interpreter's integers to 32 bits; compiled, it costs nothing. Constants of 32 bits have a typed
-    # name, because a literal of that size would be a Python object in the compiled code too.
+    # The mask keeps the interpreter's integers to 32 bits; compiled, it costs nothing. Constants of 32 bits have a
+    # typed name, because a literal of that size would be a Python object in the compiled code too.
     mask: cython.uint = 0xFFFFFFFF
     multiplier: cython.uint = 0x5BD1E995
     seed: cython.uint = 0x9747B28C

@@ -66,7 +66,7 @@ class Sender:
         keep_order: bool,
         retry_backoff_ms: float,
     ) -> None:
-        """`keep_order`: hold a partition back while a batch of it is in flight, as no sequence numbers keep the order."""
+        """`keep_order`: hold a partition back while a batch of it is in flight, as nothing else keeps the order."""
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator

@@ -50,7 +50,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class _Sequences:
-    """The sequence numbers of one partition. `in_flight` holds batches with a sequence and no final answer, in order."""
+    """The sequence numbers of one partition. `in_flight`: batches with a sequence and no final answer, in order."""
 
     __slots__ = (
         "in_flight",
@@ -186,7 +186,7 @@ class TransactionManager:
         self._forget(known, batch)
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
-        """Whether a batch that was answered with `error` is to be sent again; asks for a new epoch where that is due."""
+        """Whether a batch answered with `error` is to be sent again; asks for a new epoch where that is due."""
         partition = batch.topic_partition
         known = self._sequences(partition)
         if isinstance(error, UnknownProducerIdError):
@@ -254,7 +254,7 @@ class TransactionManager:
             del self._unresolved[partition]
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """Begin a new epoch, in which this partition's sequences start at 0, once none of its batches is on the wire."""
+        """Begin an epoch in which this partition's sequences start at 0, once none of its batches is on the wire."""
         self._bump_required = True
         self._to_rewrite.add(partition)
 
