@@ -3,7 +3,8 @@
 """The reader of a v2 batch's records: whatever the bytes are, records come out or a CorruptRecordError.
 
 Every length is held against the bytes that are left before anything is allocated or read, so that bounds checks are
-done once, here, and not by the language: compiled code has them off.
+done once, here, and not by the language: compiled code has them off. A check and the read that it is for use the same
+local variable, so that not even two threads in one iterator get beyond the buffer.
 
 Source: Kafka's ``DefaultRecord.readFrom`` and ``DefaultRecordBatch.RecordIterator``; varints as in ``ByteUtils``.
 """
@@ -90,12 +91,13 @@ class RecordIterator:
         self.cursor = self.position
         self.limit = self.end
         size: cython.longlong = self.take_varint()
-        if size < 0 or size > self.limit - self.cursor:
-            raise self.damaged(f"its size is {size}, and {self.limit - self.cursor} bytes are left")
-        self.limit = self.cursor + size
+        start: cython.Py_ssize_t = self.cursor
+        if size < 0 or size > self.end - start:
+            raise self.damaged(f"its size is {size}, and {self.end - start} bytes are left")
         if size == 0:
             raise self.damaged("it is empty")
-        self.cursor += 1  # attributes: none are defined
+        self.limit = start + size
+        self.cursor = start + 1  # attributes: none are defined
         delta: cython.longlong = self.take_varlong()
         timestamp: cython.longlong = self.append_time
         if not self.is_append_time:
@@ -128,20 +130,22 @@ class RecordIterator:
     @cython.exceptval(0, check=True)
     def take_raw(self, last_shift: cython.int, last_bits: cython.int) -> cython.ulonglong:
         """An unsigned varint, whose last possible byte is the one at `last_shift` and is at most `last_bits`."""
+        cursor: cython.Py_ssize_t = self.cursor
+        limit: cython.Py_ssize_t = self.limit
         raw: cython.ulonglong = 0
         shift: cython.int = 0
         byte: cython.int
-        while True:
-            if self.cursor >= self.limit:
-                raise self.damaged("it ends within a number")
-            byte = self.view[self.cursor]
-            self.cursor += 1
+        while cursor < limit:
+            byte = self.view[cursor]
+            cursor += 1
             if shift == last_shift and byte > last_bits:
                 raise self.damaged("a number in it has too many bits")
             raw |= cython.cast(cython.ulonglong, byte & 0x7F) << shift
             if byte < 0x80:
+                self.cursor = cursor
                 return raw
             shift += 7
+        raise self.damaged("it ends within a number")
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
@@ -158,9 +162,12 @@ class RecordIterator:
         return cython.cast(cython.longlong, raw >> 1) ^ -cython.cast(cython.longlong, raw & 1)
 
     @cython.cfunc
-    def take_bytes(self, size: cython.Py_ssize_t) -> bytes:
-        """The next `size` bytes, which the caller knows to be there."""
+    def take_bytes(self, size: cython.longlong, what: str) -> bytes:
+        """The next `size` bytes; `what` they are is for the error."""
         start: cython.Py_ssize_t = self.cursor
+        left: cython.Py_ssize_t = self.limit - start
+        if size < 0 or size > left:
+            raise self.damaged(f"its {what} has size {size}, and {left} bytes are left")
         self.cursor = start + size
         if size == 0:
             return b""
@@ -177,9 +184,7 @@ class RecordIterator:
         size: cython.longlong = self.take_varint()
         if size == -1:
             return None  # type: ignore[return-value]
-        if size < 0 or size > self.limit - self.cursor:
-            raise self.damaged(f"its {what} has size {size}, and {self.limit - self.cursor} bytes are left")
-        return self.take_bytes(size)
+        return self.take_bytes(size, what)
 
     @cython.cfunc
     def take_headers(self) -> tuple:
@@ -189,13 +194,9 @@ class RecordIterator:
         if count < 0 or count * MIN_HEADER_BYTES > self.limit - self.cursor:
             raise self.damaged(f"it claims {count} headers, and {self.limit - self.cursor} bytes are left")
         headers: list = []
-        size: cython.longlong
         while count > 0:
-            size = self.take_varint()
-            if size < 0 or size > self.limit - self.cursor:
-                raise self.damaged(f"a header's name has size {size}, and {self.limit - self.cursor} bytes are left")
             # as in Java, a name that isn't UTF-8 doesn't make the record unreadable
-            name = self.take_bytes(size).decode("utf-8", "replace")
-            headers.append((name, self.take_nullable_bytes("header")))
+            name = self.take_bytes(self.take_varint(), "header name").decode("utf-8", "replace")
+            headers.append((name, self.take_nullable_bytes("header value")))
             count -= 1
         return tuple(headers)

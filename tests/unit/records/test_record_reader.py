@@ -139,12 +139,14 @@ def test_more_headers_than_bytes(reader: ModuleType, count: int):
 
 @pytest.mark.parametrize("size", [-1, 2, (1 << 31) - 1])
 def test_a_headers_name_beyond_the_record(reader: ModuleType, size: int):
-    assert_damaged(reader, record(*START, 1, size, b"n") + bytes(50), f"a header's name has size {size}, and 1 byte")
+    assert_damaged(reader, record(*START, 1, size, b"n") + bytes(50), f"its header name has size {size}, and 1 byte")
 
 
 @pytest.mark.parametrize("size", [-2, 1])
 def test_a_headers_value_beyond_the_record(reader: ModuleType, size: int):
-    assert_damaged(reader, record(*START, 1, 0, size) + bytes(50), f"its header has size {size}, and 0 bytes are left")
+    assert_damaged(
+        reader, record(*START, 1, 0, size) + bytes(50), f"its header value has size {size}, and 0 bytes are left"
+    )
 
 
 def test_bytes_after_the_headers(reader: ModuleType):
