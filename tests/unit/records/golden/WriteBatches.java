@@ -13,7 +13,7 @@ import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
 import org.apache.kafka.common.record.internal.RecordBatch;
 
 /**
- * Has Apache Kafka's own classes write the batches that test_java_batches.py reads, one "name hex" a line.
+ * Has Apache Kafka's own classes write the batches that test_golden_batches.py reads, one "name hex" a line.
  *
  * With the jars of kafka-clients 4.3 and of its codecs in one folder:
  *   java -cp "$JARS/*" WriteBatches.java > java_batches.txt
