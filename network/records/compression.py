@@ -25,7 +25,12 @@ from typing import NamedTuple
 
 import cramjam
 
-from ..protocol.errors import CorruptRecordError, KafkaConfigurationError, UnsupportedCompressionTypeError
+from ..protocol.errors import (
+    CorruptRecordError,
+    KafkaConfigurationError,
+    UnsupportedCodecError,
+    UnsupportedCompressionTypeError,
+)
 
 
 class Compression(IntEnum):
@@ -282,14 +287,25 @@ def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
 
 
 def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
-    """A block with its size, by the high compressor: the only block of a frame, as it has no way to make less.
+    """A block with its size, by the high compressor, whose levels begin at 3 and end at 12.
 
-    Its levels begin at 3, below which the frame has the fast compressor, and end at 12.
+    cramjam offers it for whole frames only, so this is the one block of a frame.
     """
-    frame = memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))
+    return (_only_lz4_block(memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))),)
+
+
+def _only_lz4_block(frame: memoryview) -> memoryview:
+    """The block, with its size, of a frame that has no other, and thus none that it would refer to."""
     start = len(_LZ4_JAVA_HEADER)
     (size,) = _UINT32_LE.unpack_from(frame, start)
-    return (frame[start : start + _UINT32_LE.size + (size & ~_LZ4_STORED)],)
+    end = start + _UINT32_LE.size + (size & ~_LZ4_STORED)
+    checksums = bool(frame[4] & _LZ4_BLOCK_CHECKSUM) + bool(frame[4] & _LZ4_CONTENT_CHECKSUM)
+    if frame[4] & _LZ4_CONTENT_SIZE or len(frame) != end + len(_LZ4_END) + checksums * _UINT32_LE.size:
+        raise UnsupportedCodecError(
+            "this version of cramjam cuts 64 KiB into several lz4 blocks, which Kafka can't take at this level; "
+            "install cramjam 2.14 or newer, or leave out the level"
+        )
+    return frame[start:end]
 
 
 def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:

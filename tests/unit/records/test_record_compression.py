@@ -13,9 +13,10 @@ import pytest
 from headrace.network.protocol.errors import (
     CorruptRecordError,
     KafkaConfigurationError,
+    UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
-from headrace.network.records.compression import LEVELS, Compression, compress, decompress
+from headrace.network.records.compression import LEVELS, Compression, _only_lz4_block, compress, decompress
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
 MIB = 1 << 20
@@ -131,6 +132,16 @@ def test_another_implementation_reads_the_lz4_frames_of_every_compressor(level: 
     for data in SAMPLES.values():
         frame = compress(Compression.LZ4, data, level)
         assert pyarrow.Codec("lz4").decompress(frame, len(data)).to_pybytes() == data
+
+
+def test_a_frame_that_is_cut_into_linked_blocks_gives_none_away():
+    # cramjam before 2.14 made such frames of as little as 64 KiB: their first block alone would lose the rest
+    frame = cramjam.lz4.compress(SAMPLES["noise-65537"], level=3)
+    with pytest.raises(UnsupportedCodecError, match=r"install cramjam 2\.14 or newer"):
+        _only_lz4_block(memoryview(frame))
+    sized = bytes.fromhex("04224d18 68 40 0500000000000000 2b 05000080") + b"water" + bytes(4)
+    with pytest.raises(UnsupportedCodecError):
+        _only_lz4_block(memoryview(sized))
 
 
 def test_lz4_frames_are_javas():
