@@ -139,6 +139,10 @@ class Metadata:
         """How many updates there have been; what `await_update` compares with."""
         return self._version
 
+    def age_ms(self, now_ms: float) -> float:
+        """Milliseconds since the last successful update; infinite before the first. Any thread."""
+        return now_ms - self._last_success_ms
+
     @property
     def max_age_ms(self) -> float:
         return self._max_age_ms

@@ -38,8 +38,10 @@ else:
 # A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
 MAX_CAPACITY_FACTOR = 8
 
-# How the estimate of a topic's compression ratio moves: quickly up, slowly down, as Kafka's CompressionRatioEstimator.
-RATIO_IMPROVING_STEP = 0.005
+# How a partition's estimate of its compression ratio moves. Up at once and a step beyond, because a batch that turns
+# out too large has to be split; down by a share of the way, so that it settles within some ten batches (Kafka's
+# CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
+RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
 
 
@@ -454,9 +456,9 @@ class RecordAccumulator:
         queue: PartitionQueue = self.queue_of(batch)
         observed = packed_bytes / raw_bytes
         if observed > queue.compression_ratio:
-            queue.compression_ratio = max(queue.compression_ratio + RATIO_DETERIORATE_STEP, observed)
+            queue.compression_ratio = max(min(queue.compression_ratio + RATIO_DETERIORATE_STEP, 1.0), observed)
         else:
-            queue.compression_ratio = max(queue.compression_ratio - RATIO_IMPROVING_STEP, observed)
+            queue.compression_ratio += (observed - queue.compression_ratio) * RATIO_IMPROVING_SHARE
 
     def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
         """The broker found a batch too large: believe this ratio from now on."""

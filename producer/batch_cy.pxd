@@ -28,6 +28,7 @@ cdef class ProducerBatch:
     cdef readonly object children
     cdef object event
     cdef readonly Py_ssize_t max_record_bytes
+    cdef public Py_ssize_t raw_bytes
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cdef object _run_callbacks(self, list callbacks)

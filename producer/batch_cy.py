@@ -172,6 +172,7 @@ class ProducerBatch:
         self.children = None
         self.event = None
         self.max_record_bytes = 0
+        self.raw_bytes = 0
 
     @cython.cfunc
     def try_append(
@@ -506,6 +507,11 @@ class RecordFuture:
     def retriable(self) -> bool:
         """Whether it failed with an error that may pass (kafka-python)."""
         return self.failed() and isinstance(self._error(), RetriableError)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the record goes: known from the send on, whatever becomes of it."""
+        return TopicPartition(self.batch.topic, self.batch.partition)
 
     def cancelled(self) -> bool:
         """Always False: a record that was taken can't be taken back one by one."""

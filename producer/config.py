@@ -27,7 +27,7 @@ from .config_rules import (
 
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "TLS and SASL are not there yet; only security.protocol=PLAINTEXT is"
-_METRICS = "metrics are not there yet"
+_METRICS = "what is measured costs little enough to be measured always"
 _INTERNAL = "it replaces a part inside kafka-python that doesn't exist here"
 _PROXY = "connections through a proxy are not there yet"
 
@@ -39,8 +39,6 @@ LEFT_OUT = {
     "sasl.*": _SECURITY,
     "security.providers": "it names Java security providers, which need the JVM",
     "metric.reporters": _METRICS,
-    "metrics.num.samples": _METRICS,
-    "metrics.sample.window.ms": _METRICS,
     "metrics.recording.level": _METRICS,
     "metrics.enabled": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -415,6 +413,23 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         importance="low",
         doc="The largest answer that is accepted from a broker; the connection is given up on a larger one. Kafka has "
         "no such key; the name is that of librdkafka and kafka-python.",
+    )
+
+    # What is measured
+
+    metrics_sample_window_ms: int = key(
+        default=30_000,
+        at_least=1,
+        importance="low",
+        doc="How long a sample of a metric gathers observations. Averages, maxima and rates are those of the last "
+        "`metrics.num.samples` samples.",
+    )
+    metrics_num_samples: int = key(
+        default=2,
+        at_least=1,
+        at_most=1000,
+        importance="low",
+        doc="How many samples a metric keeps.",
     )
 
     @property

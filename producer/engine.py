@@ -24,6 +24,7 @@ from ..network.selector import Selector
 from .accumulator_cy import RecordAccumulator
 from .buffer_pool import BufferPool
 from .config import ProducerConfig
+from .metrics import ProducerMetrics
 from .sender import Sender
 from .transaction_manager import TransactionManager
 
@@ -89,6 +90,15 @@ class Engine:
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
+        self.metrics = ProducerMetrics(
+            clock,
+            self.client_id,
+            self.pool,
+            window_ms=config.metrics_sample_window_ms,
+            samples=config.metrics_num_samples,
+            requests_in_flight=self.client.in_flight_request_count,
+            metadata_age_seconds=lambda: self.metadata.age_ms(clock.now_ms()) / 1000.0,
+        )
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
@@ -104,12 +114,14 @@ class Engine:
             retries=config.retries,
             keep_order=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
             retry_backoff_ms=config.retry_backoff_ms,
+            metrics=self.metrics,
         )
         self.accumulator.wakeup = self.sender.wakeup
-        accumulator = self.accumulator
+        accumulator, metrics = self.accumulator, self.metrics
 
         def on_metadata(cluster: Cluster) -> None:
             accumulator.update_metadata(cluster)
+            metrics.keep_topics(cluster.topics)
 
         self.metadata.add_listener(on_metadata)
         self.process_id = os.getpid()

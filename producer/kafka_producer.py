@@ -173,7 +173,9 @@ class KafkaProducer(SendPath):
         if queues is None or not partition < queues.partition_count:
             started_ms = self._clock.now_ms()
             queues = self._await_partitions(engine, topic, partition, budget_ms)
-            budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
+            waited_ms = self._clock.now_ms() - started_ms
+            engine.metrics.waited_for_metadata(waited_ms)
+            budget_ms = max(0.0, budget_ms - waited_ms)
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
 
@@ -251,7 +253,7 @@ class KafkaProducer(SendPath):
         told = engine.metadata.topic_error(topic)
         if isinstance(told, UnknownTopicOrPartitionError):
             return KafkaTimeoutError(
-                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it and"
+                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers lack it and"
                 f" don't create it by themselves. Create the topic, or check its name."
             )
         servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
@@ -271,7 +273,11 @@ class KafkaProducer(SendPath):
         engine = self._usable_engine()
         if on_sender_thread():
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
-        engine.accumulator.flush(_seconds(timeout) * 1000.0)
+        started_ms = self._clock.now_ms()
+        try:
+            engine.accumulator.flush(_seconds(timeout) * 1000.0)
+        finally:
+            engine.metrics.flushed(self._clock.now_ms() - started_ms)
 
     def abort(self) -> None:
         """Drop every record that isn't on the way to a broker: their futures fail with RecordAbortedError.
@@ -323,6 +329,16 @@ class KafkaProducer(SendPath):
             engine, topic, 0, 0.0 if on_sender_thread() else float(self.config.max_block_ms)
         )
         return set(range(queues.partition_count))
+
+    def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
+        """What is measured: ``{group: {name: value}}`` with Kafka's groups and names, in Kafka's units.
+
+        Metrics of a topic or a node stand in a group of their own: ``producer-topic-metrics.<topic>``. With `raw` they
+        are keyed by `MetricName`, which has the tags and a description. An average of nothing is not a number. Costs
+        are the reader's: nothing is worked out before. Any thread.
+        """
+        registry = self._engine.metrics.registry
+        return dict(registry) if raw else registry.by_group()
 
     def bootstrap_connected(self) -> bool:
         """Whether a broker has told this producer about its cluster (kafka-python's name). Never waits. Any thread."""

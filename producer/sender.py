@@ -30,6 +30,7 @@ from .accumulator_cy import RecordAccumulator
 from .batch_cy import ProducerBatch, register_sender_thread, unregister_sender_thread
 from .batch_split import split_batch
 from .delivery import Verdict, action_for
+from .metrics import ProducerMetrics
 from .transaction_manager import NO_OFFSET, State, TransactionManager
 
 log = logging.getLogger("headrace.producer")
@@ -65,6 +66,7 @@ class Sender:
         retries: int,
         keep_order: bool,
         retry_backoff_ms: float,
+        metrics: ProducerMetrics,
     ) -> None:
         """`keep_order`: hold a partition back while a batch of it is in flight, as nothing else keeps the order."""
         self._client = client
@@ -81,6 +83,7 @@ class Sender:
         self._retries = retries
         self._keep_order = keep_order
         self._retry_backoff_ms = retry_backoff_ms
+        self._metrics = metrics
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
         self._producer_id_retry_at_ms = 0.0
@@ -288,16 +291,17 @@ class Sender:
             callback=lambda response: self._on_produced(response, by_partition),
             max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
         )
+        self._metrics.sent(node.id, batches, now_ms)
         self._client.send(request, now_ms)
 
     def _seal(self, batch: ProducerBatch) -> None:
         """Compress (once) and write the header (again where the sequence numbers changed): the batch's bytes."""
         builder = batch.builder
         if batch.compression is None:
-            raw_bytes = builder.position
+            batch.raw_bytes = builder.position
             batch.compression = builder.compress(self._compression, self._compression_level)
             if self._compression is not Compression.NONE:
-                self._accumulator.note_compression(batch, raw_bytes, builder.position)
+                self._accumulator.note_compression(batch, batch.raw_bytes, builder.position)
         batch.records = builder.finish(
             compression=batch.compression,
             producer_id=batch.producer_id,
@@ -362,6 +366,7 @@ class Sender:
             for batch in batches.values():
                 self._complete(batch, -1, -1)
             return
+        self._metrics.answered(response.node_id, response.latency_ms, response.message.throttle_time_ms, now_ms)
         unanswered = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
@@ -403,11 +408,13 @@ class Sender:
         if action.refresh_metadata:
             self._metadata.request_update()
         if action.verdict is Verdict.SPLIT and batch.count > 1:
+            self._metrics.split(now_ms)
             self._split(batch)
         elif action.verdict is Verdict.COMPLETE:
             self._complete(batch, -1, -1)
         elif self._may_retry(batch, error, action.verdict, answer, now_ms):
             log.debug("%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
+            self._metrics.retried(batch, now_ms)
             self._accumulator.reenqueue(batch, now_ms)
         else:
             record_errors = _record_errors(answer, error) if answer is not None else None
@@ -452,6 +459,7 @@ class Sender:
     ) -> None:
         if self._transactions is not None and batch.has_sequence:
             self._transactions.failed(batch, error, adjust)
+        self._metrics.failed(batch, self._clock.now_ms())
         batch.fail(error, record_errors)
         if not batch.in_flight:
             self._accumulator.release(batch)

@@ -99,6 +99,22 @@ class SerializationError(KafkaError):
     """A key or a value could not be turned into bytes."""
 
 
+class RowDeliveryError(KafkaError):
+    """A row of a DataFrame could not be delivered; the cause is in `__cause__` and in the message.
+
+    `row` counts from 0 within the Spark partition or the Arrow batch; `partition` is -1 where none had been chosen yet.
+    """
+
+    def __init__(self, message: str = "", topic: str | None = None, partition: int = -1, row: int = -1) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.row = row
+
+    def __reduce__(self) -> tuple:
+        return type(self), (str(self), self.topic, self.partition, self.row)
+
+
 class PartitionerError(KafkaError):
     """A partitioner failed, or chose something that is no partition of the topic."""
 
