@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ _CLIENT_THROTTLES_FROM: dict[int, int] = {
 }
 
 
+@functools.cache
 def client_software_version() -> str:
     """The installed version, in the characters that KIP-511 allows; "unknown" when this is no installation."""
     try:

@@ -126,7 +126,8 @@ class NetworkClient:
         self._connection_errors: dict[int, KafkaError] = {}
         self._aborted: list[ClientResponse] = []
         self._next_correlation_id = 0
-        self._handshake = ApiVersionsRequest(
+        self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
+        self._handshake_message = ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
         )
         self._closed = False
@@ -245,7 +246,7 @@ class NetworkClient:
             self._handle_completed_sends(responses, now_ms)
             self._handle_completed_receives(responses, now_ms)
             self._handle_disconnections(responses, now_ms)
-            self._handle_connections(now_ms)
+            self._handle_connections(responses, now_ms)
             self._handle_timeouts(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
         _call_back(responses)
@@ -446,7 +447,7 @@ class NetworkClient:
         if isinstance(error, UnsupportedVersionError) and version > 0:
             # KIP-511: the broker names the versions of ApiVersions that it knows; before Kafka 2.4 it didn't
             theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
-            self._check_api_versions(node_id, min(next(theirs, 0), version - 1), now_ms)
+            self._handshakes[node_id] = min(next(theirs, 0), version - 1)
             return
         failure = type(error)(f"{self._states.address(node_id)} answered ApiVersions with: {error}")
         self._fail_connection(node_id, failure, now_ms, responses)
@@ -458,18 +459,20 @@ class NetworkClient:
             if not self._states.state(node_id).is_disconnected:
                 self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
 
-    def _handle_connections(self, now_ms: float) -> None:
+    def _handle_connections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id in self._selector.connected:
-            node_id = int(channel_id)
-            if self._states.state(node_id) is ConnectionState.CONNECTING:
+            self._handshakes[int(channel_id)] = ApiVersionsRequest.versions.max
+        # only now, after what this poll said of disconnections: what can be sent to is known
+        handshakes, self._handshakes = self._handshakes, {}
+        for node_id, version in handshakes.items():
+            if self._selector.is_channel_ready(str(node_id)):
                 self._states.checking_api_versions(node_id)
-                self._check_api_versions(node_id, ApiVersionsRequest.versions.max, now_ms)
-
-    def _check_api_versions(self, node_id: int, version: int, now_ms: float) -> None:
-        request = self.new_request(node_id, self._handshake, now_ms=now_ms)
-        error = self._send(request, now_ms, is_internal=True, version=version)
-        if error is not None:
-            raise error
+                request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
+                error = self._send(request, now_ms, is_internal=True, version=version)
+                if error is not None:
+                    # nothing but the client id can be at fault, and waiting won't make it shorter
+                    self._fail_connection(node_id, error, now_ms, responses)
+                    self._metadata.fatal_error(error)
 
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
@@ -546,8 +549,8 @@ class NetworkClient:
     def _explained(self, node_id: int, reason: KafkaError) -> KafkaError:
         """The selector's reason, with the name by which the user knows the node."""
         address = self._states.address(node_id)
-        handshake = self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
-        if isinstance(reason, NotKafkaError) or (handshake and isinstance(reason, ProtocolError)):
+        never_ready = self._states.state(node_id) is not ConnectionState.READY
+        if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
             error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
         else:
             error = type(reason)(f"{address}: {reason}")

@@ -111,6 +111,7 @@ class ClientHarness:
         bootstrap: Sequence[tuple[str, int]] = (("host0", 9000),),
         random_unit: Callable[[], float] = no_jitter,
         allow_auto_topic_creation: bool = True,
+        client_id: str | None = "test",
         **settings: Any,
     ) -> None:
         self.clock = WatchedClock()
@@ -139,7 +140,7 @@ class ClientHarness:
             selector=self.selector,
             metadata=self.metadata,
             clock=self.clock,
-            client_id="test",
+            client_id=client_id,
             resolver=self.names,
             random_unit=random_unit,
             **options,

@@ -10,6 +10,7 @@ from headrace.network.api_versions import NodeApiVersions, client_software_versi
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
     DisconnectedError,
+    EncodeError,
     IllegalStateError,
     InvalidReceiveError,
     KafkaConnectionError,
@@ -129,6 +130,29 @@ class TestHandshake:
         assert len(harness.selector.sent) == 5  # versions 4, 3, 2, 1, 0
         assert harness.selector.open == set()
 
+    def test_a_connection_that_is_lost_in_the_poll_that_asks_for_another_version(self) -> None:
+        harness = ClientHarness()
+        harness.step()
+        harness.selector.complete_connect("-1")
+        harness.step()
+        harness.selector.respond_in_version("-1", ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[]), 0)
+        harness.selector.fail("-1", DisconnectedError("reset"))
+        harness.step()
+        assert isinstance(harness.metadata.last_error, DisconnectedError)
+        harness.clock.advance(1000)
+        harness.step()
+        harness.handshake("-1")
+
+    def test_a_client_id_that_does_not_fit_into_a_request_is_told_to_those_who_wait(self) -> None:
+        harness = ClientHarness(client_id="x" * 40_000)
+        waiter = Waiter(harness.metadata, harness.clock)
+        harness.step()
+        harness.selector.complete_connect("-1")
+        harness.step()
+        with pytest.raises(EncodeError, match="client_id"):
+            waiter.result()
+        assert harness.selector.open == set()
+
 
 class TestVersions:
     def test_the_highest_version_that_both_sides_know(self) -> None:
@@ -230,6 +254,14 @@ class TestFailures:
         assert str(error).startswith("host0:9000 answered with something that is not Kafka")
         assert "HTTP" in str(error)
         assert error.__cause__ is reason
+
+    def test_something_that_talks_before_it_is_asked(self) -> None:
+        harness = ClientHarness()
+        harness.step()
+        # connected and lost in the same poll: it is never reported as connected
+        harness.selector.fail("-1", InvalidReceiveError("10.0.0.1:9000 sent a frame whose length is above the limit"))
+        harness.step()
+        assert isinstance(harness.metadata.last_error, NotKafkaError)
 
     @pytest.mark.parametrize(
         "payload",

@@ -1,0 +1,201 @@
+"""NetworkClient over real sockets: what it says when something other than a broker answers, and that it gets through
+when one does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from headrace.network.client import NetworkClient
+from headrace.network.clock import SYSTEM_CLOCK
+from headrace.network.cluster import TopicPartition
+from headrace.network.metadata import Metadata
+from headrace.network.protocol.errors import (
+    DisconnectedError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NotKafkaError,
+    UnresolvableHostError,
+)
+from headrace.network.protocol.frames import decode_request, encode_response
+from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.network.protocol.messages.metadata import MetadataRequest
+from headrace.network.resolver import canonical_host_names
+from headrace.network.selector import Selector
+from support.client_harness import api_versions_response
+from support.mock_client import metadata_response
+
+Serve = Callable[[Callable[[socket.socket], None]], int]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start a server that treats each connection with a function, on a thread of its own; gives its port."""
+    listeners: list[socket.socket] = []
+    threads: list[threading.Thread] = []
+
+    def spawn(target: Callable[..., None], *args: object) -> None:
+        threads.append(threading.Thread(target=target, args=args, daemon=True))
+        threads[-1].start()
+
+    def handle(connection: socket.socket, treat: Callable[[socket.socket], None]) -> None:
+        with connection:
+            connection.settimeout(30)
+            treat(connection)
+
+    def start(treat: Callable[[socket.socket], None]) -> int:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def run() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                spawn(handle, connection, treat)
+
+        spawn(run)
+        return listener.getsockname()[1]
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+    for thread in threads:
+        thread.join(30)
+
+
+class Running:
+    """A client whose polls run on a thread of their own, as a sender's do."""
+
+    def __init__(self, *servers: tuple[str, int]) -> None:
+        self.metadata = Metadata(
+            clock=SYSTEM_CLOCK,
+            bootstrap_servers=servers,
+            refresh_backoff_ms=20,
+            refresh_backoff_max_ms=100,
+            max_age_ms=300_000,
+            max_idle_ms=300_000,
+        )
+        self.client = NetworkClient(
+            selector=Selector(clock=SYSTEM_CLOCK, max_receive_bytes=1_000_000),
+            metadata=self.metadata,
+            clock=SYSTEM_CLOCK,
+            client_id="test",
+            max_in_flight_requests_per_connection=5,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=100,
+            request_timeout_ms=30_000,
+            connection_setup_timeout_ms=10_000,
+            connection_setup_timeout_max_ms=30_000,
+        )
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.client.poll(1000, SYSTEM_CLOCK.now_ms())
+        self.client.close()
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self.client.wakeup()
+        self._thread.join(30)
+
+    def failure(self, wanted: type[KafkaError]) -> KafkaError:
+        """Wait for metadata, several times, until the reason for the failure is a `wanted`."""
+        for _ in range(100):
+            with pytest.raises(KafkaTimeoutError) as caught:
+                self.metadata.await_update(self.metadata.version, 100)
+            if isinstance(caught.value.__cause__, wanted):
+                assert str(caught.value.__cause__) in str(caught.value)
+                return caught.value.__cause__
+        raise AssertionError(f"the last error is {self.metadata.last_error!r}")
+
+
+def http(connection: socket.socket) -> None:
+    connection.recv(4096)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+def garbage(connection: socket.socket) -> None:
+    connection.recv(4096)
+    connection.sendall(b"\x00\x00\x00\x08\xde\xad\xbe\xef\x00\x01\x02\x03")
+
+
+def broker(connection: socket.socket) -> None:
+    """Answers ApiVersions and Metadata, as a cluster of itself alone."""
+    stream = connection.makefile("rwb")
+    while length := stream.read(4):
+        header, message = decode_request(stream.read(int.from_bytes(length, "big")))
+        if isinstance(message, ApiVersionsRequest):
+            response = api_versions_response()
+        else:
+            assert isinstance(message, MetadataRequest)
+            response = metadata_response({"topic": 3})
+            response.brokers[0].host, response.brokers[0].port = connection.getsockname()
+        for part in encode_response(response, version=header.api_version, correlation_id=header.correlation_id):
+            stream.write(part)
+        stream.flush()
+
+
+def test_a_broker(serve: Serve) -> None:
+    with Running(("127.0.0.1", serve(broker))) as running:
+        running.metadata.await_update(0, 30_000)
+        assert running.metadata.cluster.cluster_id == "mock-cluster"
+        running.metadata.add_topic("topic", SYSTEM_CLOCK.now_ms())
+        running.client.wakeup()
+        running.metadata.await_update(1, 30_000)
+        cluster = running.metadata.cluster
+        assert cluster.partition_count("topic") == 3
+        assert cluster.leader_for(TopicPartition("topic", 2)) == cluster.nodes[0]
+
+
+@pytest.mark.parametrize(
+    ("treat", "wanted", "says"),
+    [
+        (http, NotKafkaError, "HTTP"),
+        (garbage, NotKafkaError, "not Kafka"),
+        (lambda connection: None, DisconnectedError, "had not answered anything"),
+    ],
+    ids=["HTTP", "garbage", "closes"],
+)
+def test_something_that_is_no_broker(
+    serve: Serve, treat: Callable[[socket.socket], None], wanted: type[KafkaError], says: str
+) -> None:
+    port = serve(treat)
+    with Running(("localhost", port)) as running:
+        error = running.failure(wanted)
+        assert f"localhost:{port}" in str(error)
+        assert says in str(error)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with Running(("127.0.0.1", port)) as running:
+        assert f"127.0.0.1:{port}" in str(running.failure(KafkaConnectionError))
+
+
+def test_a_name_without_addresses() -> None:
+    with Running(("no-such-host.invalid", 9092)) as running, pytest.raises(UnresolvableHostError) as caught:
+        running.metadata.await_update(0, 60_000)
+    assert "no-such-host.invalid" in str(caught.value)
+
+
+def test_a_bad_server_does_not_hide_a_good_one(serve: Serve) -> None:
+    with Running(("127.0.0.1", serve(http)), ("127.0.0.1", serve(broker))) as running:
+        running.metadata.await_update(0, 30_000)
+        assert running.metadata.last_error is None
+
+
+def test_loopback_has_a_canonical_name() -> None:
+    assert len(canonical_host_names("127.0.0.1", 9092)) == 1
