@@ -236,6 +236,18 @@ class BrokerConfig(Config):
         default=1_800_000, at_least=1, at_most=INT32_MAX, doc="Longest session timeout a member may ask for."
     )
     group_max_size: int = key(default=INT32_MAX, at_least=1, at_most=INT32_MAX, doc="Most members of a group.")
+    offsets_topic_num_partitions: int = key(
+        default=4, at_least=1, at_most=INT32_MAX, doc="Partitions that groups are kept in. Kafka's default is 50."
+    )
+    offsets_topic_replication_factor: int = key(
+        default=3, at_least=1, at_most=32767, doc="Replicas of the offsets topic; fewer where there are fewer brokers."
+    )
+    offsets_topic_segment_bytes: int = key(
+        default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Segment size of the offsets topic."
+    )
+    offsets_retention_check_interval_ms: int = key(
+        default=600_000, at_least=1, at_most=INT64_MAX, doc="How often it is looked for offsets to forget."
+    )
     offset_metadata_max_bytes: int = key(
         default=4096, at_least=0, at_most=INT32_MAX, doc="Largest note beside a committed offset."
     )

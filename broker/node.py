@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from ..network.clock import Clock
 from .config import BrokerConfig
 from .control import Control
 from .controller import Controller
+from .group.coordinator import GroupCoordinator
+from .group.offsets import OffsetStore
 from .log.manager import LogManager
 from .metadata import BrokerEndpoint, ClusterImage
 from .producer_ids import ProducerIds
@@ -77,6 +78,15 @@ class Broker:
             produce_purgatory=self.produce_purgatory,
             fetch_purgatory=self.fetch_purgatory,
         )
+        self.offsets = OffsetStore(
+            config=config, clock=clock, replicas=self.replicas, scheduler=self.scheduler, controller=controller
+        )
+        self.group_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Group", self.timer, self.reaper)
+        self.groups = GroupCoordinator(
+            config=config, clock=clock, timer=self.timer, purgatory=self.group_purgatory, store=self.offsets
+        )
+        self.offsets.on_adopted = self.groups.adopt
+        self.replicas.leadership_listeners.append(self.offsets.leadership_changed)
         self.is_running = False
 
     def _config_of(self, topic: str) -> TopicConfig:
@@ -91,11 +101,6 @@ class Broker:
     @property
     def endpoint(self) -> BrokerEndpoint:
         return BrokerEndpoint(self.node_id, self.server.host, self.server.port, self.rack)
-
-    def coordinator_of(self, group_id: str) -> int:
-        """The broker that looks after a group: the same for everybody who knows the same brokers."""
-        alive = sorted(self.image.brokers)
-        return alive[zlib.crc32(group_id.encode()) % len(alive)] if alive else -1
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
         """Run something later, on the scheduler's thread."""
@@ -115,6 +120,12 @@ class Broker:
             self.logs.expire_producers,
             delay_ms=config.producer_id_expiration_check_interval_ms,
             period_ms=config.producer_id_expiration_check_interval_ms,
+        )
+        self.scheduler.schedule(
+            "offsets-expiration",
+            self.offsets.expire,
+            delay_ms=config.offsets_retention_check_interval_ms,
+            period_ms=config.offsets_retention_check_interval_ms,
         )
         self.replicas.schedule()
         self.server.start()

@@ -54,7 +54,7 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> B
         raise InvalidRequestError(f"there are coordinators for groups only, not for keys of type {key_type}")
     if not key:
         raise InvalidGroupIdError("a group needs an id")
-    node_id = broker.coordinator_of(key)
+    node_id = broker.offsets.coordinator_of(key)
     endpoint = broker.image.brokers.get(node_id)
     if endpoint is None:
         raise CoordinatorNotAvailableError(f"the coordinator of {key!r} is not alive")

@@ -79,6 +79,7 @@ class ReplicaManager:
         self.produce_purgatory = produce_purgatory
         self.fetch_purgatory = fetch_purgatory
         self.fetchers: Fetchers | None = None
+        self.leadership_listeners: list[Callable[[Partition], None]] = []
         self.image = ClusterImage(logs.cluster_id)
         self._lock = threading.RLock()
         self._partitions: dict[PartitionKey, Partition] = {}
@@ -126,6 +127,8 @@ class ReplicaManager:
                     followed = [each for each in self._partitions.values() if not each.is_leader]
                 self.fetchers.follow(followed, image)
         for partition in touched:
+            for listener in self.leadership_listeners:
+                listener(partition)
             self._wake(partition.key)
 
     def _is_gone(self, partition: Partition, image: ClusterImage) -> bool:

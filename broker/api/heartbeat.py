@@ -1,0 +1,26 @@
+"""Heartbeat: a member is alive, and hears whether its group rebalances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import BrokerResponseError
+from ...network.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+
+@serves(HeartbeatRequest)
+def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Answers at once."""
+    try:
+        error = context.injected_error("")
+        if error is not None:
+            raise error
+        broker.groups.heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    except BrokerResponseError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse()

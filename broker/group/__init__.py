@@ -1,0 +1,1 @@
+"""Classic consumer groups: membership, rebalances, committed offsets (the protocol that all clients speak)."""

@@ -1,0 +1,227 @@
+"""A group and its members (Kafka's `ClassicGroup`)."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .coordinator import SessionTimeout
+
+NO_GENERATION = -1
+
+
+class GroupState(enum.Enum):
+    """Where a group stands; the values are what clients are told."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+#: From which states each state is reached; everything else is a defect.
+TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(
+        {
+            GroupState.EMPTY,
+            GroupState.PREPARING_REBALANCE,
+            GroupState.COMPLETING_REBALANCE,
+            GroupState.STABLE,
+            GroupState.DEAD,
+        }
+    ),
+}
+
+
+class JoinResult(NamedTuple):
+    """The answer to a join."""
+
+    member_id: str
+    error_code: int = 0
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: Sequence[tuple[str, str | None, bytes]] = ()
+    skip_assignment: bool = False
+
+
+class SyncResult(NamedTuple):
+    """The answer to a sync."""
+
+    error_code: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group goes on in a partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One member. `join` and `sync` are the answers that it waits for."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+    assignment: bytes = b""
+    join: Callable[[JoinResult], None] | None = None
+    sync: Callable[[SyncResult], None] | None = None
+    is_new: bool = False
+    session: SessionTimeout | None = None
+
+    def metadata(self, protocol: str) -> bytes:
+        """What the member says about itself for a protocol; nothing for one it doesn't know."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def answer_join(self, result: JoinResult) -> None:
+        join, self.join = self.join, None
+        if join is not None:
+            join(result)
+
+    def answer_sync(self, result: SyncResult) -> None:
+        sync, self.sync = self.sync, None
+        if sync is not None:
+            sync(result)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A group. `lock` guards all of it; it is taken before any other lock of the broker but the coordinator's table."""
+
+    group_id: str
+    lock: threading.RLock = field(default_factory=threading.RLock)  # type: ignore[valid-type]
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int = 0
+    generation: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    pending_members: dict[str, SessionTimeout] = field(default_factory=dict)
+    pending_syncs: set[str] = field(default_factory=set)
+    offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
+    new_member_joined: bool = False
+
+    def move_to(self, state: GroupState, wall_ms: int) -> None:
+        if self.state not in TRANSITIONS[state]:
+            raise RuntimeError(f"the group {self.group_id!r} can't go from {self.state.value} to {state.value}")
+        self.state = state
+        self.state_since_ms = wall_ms
+
+    # Members
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            self.protocol_type = self.protocol_type or None
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member: Member) -> None:
+        self.members.pop(member.member_id, None)
+        self.pending_syncs.discard(member.member_id)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+
+    def replace_static(self, member: Member, new_id: str) -> None:
+        """Give a static member that came back a new id; whoever uses the old one is fenced."""
+        old_id = member.member_id
+        order = [new_id if key == old_id else key for key in self.members]
+        del self.members[old_id]
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.members = {key: self.members[key] for key in order}
+        self.static_members[member.instance_id or ""] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def has_all_joined(self) -> bool:
+        """Whether every member waits for the next generation, and nobody with a fresh id is still to come."""
+        return not self.pending_members and all(member.join is not None for member in self.members.values())
+
+    # Protocols
+
+    def supports(self, protocol_type: str, names: set[str]) -> bool:
+        """Whether somebody with these protocols can be a member."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        if protocol_type != self.protocol_type:
+            return False
+        return bool(names & self.common_protocols())
+
+    def common_protocols(self) -> set[str]:
+        """The protocols that all members know."""
+        sets = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*sets) if sets else set()
+
+    def select_protocol(self) -> str:
+        """The protocol most members prefer among those that all know."""
+        candidates = self.common_protocols()
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = next(name for name, _ in member.protocols if name in candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def next_generation(self, wall_ms: int) -> None:
+        """Begin the next generation with the members there are."""
+        self.generation = (self.generation + 1) & 0x7FFFFFFF
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.move_to(GroupState.COMPLETING_REBALANCE, wall_ms)
+        else:
+            self.protocol_name = None
+            self.move_to(GroupState.EMPTY, wall_ms)
+        self.pending_syncs.clear()
+
+    def member_list(self) -> list[tuple[str, str | None, bytes]]:
+        """What the leader is told to assign for."""
+        protocol = self.protocol_name or ""
+        return [(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()]
+
+    def join_result(
+        self, member: Member, *, with_members: bool | None = None, skip_assignment: bool = False
+    ) -> JoinResult:
+        is_leader = member.member_id == self.leader_id if with_members is None else with_members
+        return JoinResult(
+            member.member_id,
+            0,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader_id or "",
+            self.member_list() if is_leader else (),
+            skip_assignment,
+        )
