@@ -22,9 +22,9 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     gc.collect()
-    before = os.listdir("/proc/self/fd")
+    before = os.listdir("/dev/fd")
     yield
-    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir("/dev/fd") == before
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fault-proxy")]
 
 

@@ -32,10 +32,10 @@ LIMIT = 50_000_000
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
     gc.collect()
-    before = os.listdir("/proc/self/fd")
+    before = os.listdir("/dev/fd")
     yield
     gc.collect()
-    assert os.listdir("/proc/self/fd") == before
+    assert os.listdir("/dev/fd") == before
 
 
 @pytest.fixture
