@@ -1,0 +1,75 @@
+"""A quiet Spark for the examples: loopback only, no log but errors, and a clear word where Java is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+LEAST_JAVA = 17
+
+
+def require_java() -> None:
+    """End the program with instructions where there is no Java that Spark 4 can use."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
+    advice = (
+        f"Spark needs Java {LEAST_JAVA} or later. Install it (Debian and Ubuntu: apt-get install "
+        f"openjdk-{LEAST_JAVA}-jre-headless) and, if it isn't on the PATH, set JAVA_HOME."
+    )
+    if java is None:
+        raise SystemExit(f"There is no java {f'in JAVA_HOME={home}' if home else 'on the PATH'}. {advice}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if version is None or int(version[1]) < LEAST_JAVA:
+        found = version[1] if version else "of a version that it doesn't tell"
+        raise SystemExit(f"{java} is Java {found}. {advice}")
+
+
+def start_spark(name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session of its own JVM, listening on loopback only."""
+    require_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    logging = Path(__file__).with_name("log4j2.properties").resolve()
+    builder = SparkSession.builder.appName(name).master(master)
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.executor.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for key, value in {**quiet, **(settings or {})}.items():
+        builder = builder.config(key, value)
+    with _stderr_kept_back():
+        return builder.getOrCreate()
+
+
+@contextlib.contextmanager
+def _stderr_kept_back() -> Iterator[None]:
+    """The JVM greets with warnings about its own modules; they are shown only where it doesn't start."""
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(original, kept.read())
+            raise
+        finally:
+            os.dup2(original, 2)
+            os.close(original)

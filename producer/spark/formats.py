@@ -1,0 +1,199 @@
+"""From a column's values to bytes: raw, string, json and msgpack.
+
+Each format is a function from a list of Python values to a list of bytes, None staying None (a null key, a tombstone).
+Structs, maps and arrays look the same whichever door they came through: rows and Arrow batches both end here.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgpack
+
+from ...network.protocol.errors import SerializationError
+
+Encoder = Callable[[Sequence[Any]], Sequence["bytes | None"]]
+
+_encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class UnfitValueError(SerializationError):
+    """A value that a format can't express. `index` is its place in the column."""
+
+    def __init__(self, message: str, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.index)
+
+
+def encoder(value_format: str) -> Encoder:
+    """The function of a format: `raw`, `string`, `json` or `msgpack`."""
+    return _ENCODERS[value_format]
+
+
+def encode_raw(values: Sequence[Any]) -> Sequence[bytes | None]:
+    """Binary as it is, strings in UTF-8."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if not kinds or kinds == {bytes}:
+        return values
+    if kinds == {str}:
+        return [None if value is None else value.encode() for value in values]
+    return [_each(index, value, _raw, "raw") for index, value in enumerate(values)]
+
+
+def encode_string(values: Sequence[Any]) -> Sequence[bytes | None]:
+    """Strings and binary as they are, numbers, booleans, dates and times in their usual notation."""
+    kinds = set(map(type, values))
+    kinds.discard(type(None))
+    if not kinds or kinds <= {bytes, str}:
+        return encode_raw(values)
+    return [_each(index, value, _string, "string") for index, value in enumerate(values)]
+
+
+def encode_json(values: Sequence[Any]) -> Sequence[bytes | None]:
+    """Compact JSON in UTF-8: structs as objects, binary in base64, times in ISO 8601 (UTC), decimals as strings."""
+    return [_each(index, value, _json, "json") for index, value in enumerate(values)]
+
+
+def encode_msgpack(values: Sequence[Any]) -> Sequence[bytes | None]:
+    """MessagePack: structs as maps, binary as such, times as timestamps (extension -1), decimals as strings."""
+    return [_each(index, value, _msgpack, "msgpack") for index, value in enumerate(values)]
+
+
+_ENCODERS: dict[str, Encoder] = {
+    "raw": encode_raw,
+    "string": encode_string,
+    "json": encode_json,
+    "msgpack": encode_msgpack,
+}
+
+
+def _each(index: int, value: Any, encode: Callable[[Any], bytes], name: str) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return encode(value)
+    except _UnfitError as unfit:
+        hint = "; format json or msgpack takes structs, maps and arrays" if name in ("raw", "string") else ""
+        raise UnfitValueError(f"format {name} can't express a {unfit}{hint}", index) from None
+    except (ValueError, OverflowError, RecursionError, TypeError) as error:
+        raise UnfitValueError(f"format {name} failed on a {type(value).__name__}: {error}", index) from error
+
+
+class _UnfitError(Exception):
+    """A value of a type that a format doesn't know; its text is the type's name."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("struct" if hasattr(value, "__fields__") else type(value).__name__)
+
+
+def _raw(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _UnfitError(value)
+
+
+def _string(value: Any) -> bytes:
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, (int, float, decimal.Decimal, uuid.UUID)):
+        return str(value).encode()
+    if isinstance(value, datetime.datetime):
+        return _iso(value).encode()
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat().encode()
+    return _raw(value)
+
+
+def _json(value: Any) -> bytes:
+    return _encode_json(_plain(value)).encode()
+
+
+def _msgpack(value: Any) -> bytes:
+    packed = msgpack.packb(_packable(value), use_bin_type=True, datetime=True)
+    if packed is None:
+        raise _UnfitError(value)
+    return packed
+
+
+def _iso(value: datetime.datetime) -> str:
+    return _utc(value).isoformat().replace("+00:00", "Z")
+
+
+def _utc(value: datetime.datetime) -> datetime.datetime:
+    """Spark's timestamps come to Python as local times without a zone."""
+    return value.astimezone(datetime.timezone.utc)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has a notation for."""
+    kind = type(value)
+    if kind in _JSON_AS_IT_IS:
+        return value
+    if kind is float:
+        # as Spark's to_json does
+        return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return base64.b64encode(value).decode()
+    return _nested(value, _plain, _plain_leaf)
+
+
+def _packable(value: Any) -> Any:
+    """What MessagePack has a notation for."""
+    kind = type(value)
+    if kind in _MSGPACK_AS_IT_IS:
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return _nested(value, _packable, _packable_leaf)
+
+
+_JSON_AS_IT_IS = frozenset((str, int, bool, type(None)))
+_MSGPACK_AS_IT_IS = frozenset((str, int, bool, float, bytes, type(None)))
+
+
+def _nested(value: Any, convert: Callable[[Any], Any], leaf: Callable[[Any], Any]) -> Any:
+    fields = getattr(value, "__fields__", None)
+    if fields is not None:
+        return dict(zip(fields, map(convert, value), strict=True))
+    if isinstance(value, Mapping):
+        return {_name_of(name): convert(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [convert(inner) for inner in value]
+    return leaf(value)
+
+
+def _name_of(name: Any) -> str:
+    return name if isinstance(name, str) else _string(name).decode(errors="backslashreplace")
+
+
+def _plain_leaf(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return _iso(value)
+    return _scalar(value)
+
+
+def _packable_leaf(value: Any) -> Any:
+    if isinstance(value, datetime.datetime):
+        return _utc(value)
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    raise _UnfitError(value)

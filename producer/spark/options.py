@@ -1,0 +1,162 @@
+"""What a sink is told: the producer's configuration and a few options of its own, resolved on Spark's driver.
+
+Source: the options of Spark's Kafka sink (KafkaSourceProvider), and `ProducerConfig`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pickle
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...network.config import dotted, parse_bool
+from ...network.protocol.errors import KafkaConfigurationError
+from ..config import ProducerConfig
+
+FORMATS = ("raw", "string", "json", "msgpack")
+
+#: Brokers' quotas and logs go by client.id, and a job is one client however many workers it has.
+DEFAULT_CLIENT_ID = "headrace-spark"
+
+# Spark hands a data source's options over in lower case, and people write them in three spellings.
+_OWN = {
+    "topic": "topic",
+    "valueformat": "value_format",
+    "keyformat": "key_format",
+    "includeheaders": "include_headers",
+}
+
+# What Spark itself adds to the options of a streaming query.
+_SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkOptions:
+    """A sink's options, checked. Pickles to the executors; never shows a secret.
+
+    `topic` overrides the column of that name. `digest` is the same for equal configurations: workers share a producer
+    by it.
+    """
+
+    config: ProducerConfig
+    topic: str | None
+    value_format: str
+    key_format: str
+    include_headers: bool
+    digest: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def resolve(cls, config: Mapping[str, Any] | ProducerConfig | None, own: Mapping[str, Any]) -> SinkOptions:
+        """Sort out which option is whose, and check them all. `own` (keyword arguments) wins over `config`.
+
+        Producer keys may carry Spark's prefix ``kafka.``. Raises KafkaConfigurationError. Driver.
+        """
+        if isinstance(config, ProducerConfig):
+            config = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+        if config is not None and not isinstance(config, Mapping):
+            raise KafkaConfigurationError(
+                f"the configuration is of type {type(config).__name__}; give a dict of keys, or keyword arguments"
+            )
+        options: dict[str, Any] = {}
+        names: dict[str, str] = {}
+        producer: dict[str, Any] = {}
+        for source in (config or {}, {name: value for name, value in own.items() if value is not None}):
+            for name, value in source.items():
+                if not isinstance(name, str):
+                    raise KafkaConfigurationError(f"the option {name!r} is not text")
+                option = _own_option(name)
+                if option is not None:
+                    if source is config and option in options:
+                        raise KafkaConfigurationError(f"the option {name} is given twice, also as {names[option]}")
+                    options[option] = value
+                    names[option] = name
+                elif name.lower() not in _SPARKS_OWN:
+                    producer[_without_prefix(name)] = value
+        _check_names(producer)
+        if not any(dotted(name) == "client.id" for name in producer):
+            producer["client.id"] = DEFAULT_CLIENT_ID
+        resolved = ProducerConfig.resolve(producer)
+        topic = options.get("topic")
+        if topic is not None and (not isinstance(topic, str) or not _is_topic(topic)):
+            raise KafkaConfigurationError(
+                f"topic={topic!r} can't be the name of a topic: 1 to 249 letters, digits, '.', '_' and '-'"
+            )
+        return cls(
+            config=resolved,
+            topic=topic,
+            value_format=_format(options, "value_format", resolved.value_serializer),
+            key_format=_format(options, "key_format", resolved.key_serializer),
+            include_headers=_flag(options, "include_headers"),
+            digest=_digest(resolved),
+        )
+
+    def __str__(self) -> str:
+        servers = ",".join(str(address) for address in self.config.bootstrap_servers)
+        return f"{self.topic or 'the topics of column topic'} at {servers}"
+
+
+def _own_option(name: str) -> str | None:
+    return _OWN.get(name.lower().replace("_", "").replace(".", ""))
+
+
+def _without_prefix(name: str) -> str:
+    return name[len("kafka.") :] if name.lower().startswith("kafka.") else name
+
+
+def _is_topic(topic: str) -> bool:
+    return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic) is not None and topic not in (".", "..")
+
+
+def _check_names(producer: Mapping[str, Any]) -> None:
+    """Name the option that was meant, where an unknown one resembles one of the sink's."""
+    known = {name for entry in ProducerConfig.keys for name in (entry.name, entry.attribute)}
+    for name in producer:
+        if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
+            continue
+        if ProducerConfig.why_left_out(dotted(name)) is None and dotted(name) not in ProducerConfig.without_effect:
+            raise KafkaConfigurationError(
+                f"{name} is neither an option of the sink (topic, value_format, key_format, include_headers) nor a key "
+                f"of the producer, as docs/configuration.md lists them"
+            )
+
+
+def _format(options: Mapping[str, Any], name: str, serializer: Any) -> str:
+    given = options.get(name)
+    if given is None:
+        return "raw" if serializer is None else "serializer"
+    if serializer is not None:
+        part = name.partition("_")[0]
+        raise KafkaConfigurationError(f"{name}={given!r} and a {part}.serializer both say how a {part} becomes bytes")
+    chosen = given.strip().lower() if isinstance(given, str) else given
+    if chosen not in FORMATS:
+        raise KafkaConfigurationError(f"{name}={given!r} is none of {', '.join(FORMATS)}")
+    return chosen
+
+
+def _flag(options: Mapping[str, Any], name: str) -> bool:
+    try:
+        return parse_bool(options.get(name, True))
+    except ValueError as wrong:
+        raise KafkaConfigurationError(f"{name}={options[name]!r} {wrong}") from None
+
+
+def _digest(config: ProducerConfig) -> bytes:
+    """Equal for configurations that make the same producer. The values can't be read from it."""
+    values = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+    try:
+        image = pickle.dumps(values)
+    except Exception as first:
+        # a lambda as a serializer, which only Spark's own pickler can take along
+        try:
+            from pyspark import cloudpickle  # noqa: PLC0415  (only who needs it needs pyspark)
+
+            image = cloudpickle.dumps(values)
+        except Exception:
+            raise KafkaConfigurationError(
+                f"the configuration can't be sent to Spark's workers ({type(first).__name__}: {first}); give classes "
+                f"or import paths (package.module:Name) for serializers, partitioners and interceptors"
+            ) from first
+    return hashlib.sha256(image).digest()

@@ -1,0 +1,98 @@
+"""What a write did: collected by each task, merged on the driver."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+
+class OffsetRange(NamedTuple):
+    """Where the records of a write stand in one partition: the lowest and the highest offset, and how many of its
+    records lie between them (others may have written there too). Offsets are -1 with ``acks=0``."""
+
+    first: int
+    last: int
+    records: int
+
+    def widened(self, other: OffsetRange) -> OffsetRange:
+        """The range that covers both."""
+        return OffsetRange(min(self.first, other.first), max(self.last, other.last), self.records + other.records)
+
+
+@dataclasses.dataclass
+class WriteReport:
+    """Rows delivered, where to, and how fast. Each row in it was acknowledged.
+
+    `bytes` are those of keys, values and headers before compression; `retries` counts batches that were sent more than
+    once. `task_ms` adds up over the tasks, `elapsed_ms` is from the first to the last on the driver (0: not measured).
+    """
+
+    rows: int = 0
+    bytes: int = 0
+    batches: int = 0
+    retries: int = 0
+    tasks: int = 0
+    task_ms: float = 0.0
+    elapsed_ms: float = 0.0
+    offsets: dict[tuple[str, int], OffsetRange] = dataclasses.field(default_factory=dict)
+    slowest_task: tuple[int, float] | None = None
+
+    @property
+    def rows_per_second(self) -> float:
+        """Rows per second of elapsed time; of the tasks' time where the elapsed time was not measured."""
+        spent_ms = self.elapsed_ms or self.task_ms
+        return self.rows * 1000.0 / spent_ms if spent_ms else 0.0
+
+    def add(self, other: WriteReport) -> WriteReport:
+        """Take another report in, and return this one."""
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.batches += other.batches
+        self.retries += other.retries
+        self.tasks += other.tasks
+        self.task_ms += other.task_ms
+        for place, found in other.offsets.items():
+            self.note(place, found)
+        if other.slowest_task is not None and (
+            self.slowest_task is None or other.slowest_task[1] > self.slowest_task[1]
+        ):
+            self.slowest_task = other.slowest_task
+        return self
+
+    def note(self, place: tuple[str, int], found: OffsetRange) -> None:
+        """Widen the range of one partition."""
+        known = self.offsets.get(place)
+        self.offsets[place] = found if known is None else known.widened(found)
+
+    @classmethod
+    def merged(cls, reports: Iterable[WriteReport]) -> WriteReport:
+        """One report of several."""
+        whole = cls()
+        for report in reports:
+            whole.add(report)
+        return whole
+
+    def lines(self) -> Iterator[str]:
+        """The report as text, line by line."""
+        yield (
+            f"{self.rows} rows, {self.bytes} bytes in {self.batches} batches ({self.retries} sent again), "
+            f"{self.tasks} tasks, {self.rows_per_second:,.0f} rows/s"
+        )
+        for (topic, partition), found in sorted(self.offsets.items()):
+            yield f"  {topic}-{partition}: {found.records} records at offsets {found.first} to {found.last}"
+        if self.slowest_task is not None:
+            yield f"  slowest: Spark partition {self.slowest_task[0]}, {self.slowest_task[1]:.0f} ms"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+class ReportAccumulatorParam:
+    """How Spark adds up the tasks' reports (pyspark.accumulators.AccumulatorParam, by its methods)."""
+
+    def zero(self, value: Any) -> WriteReport:
+        return WriteReport()
+
+    def addInPlace(self, value1: WriteReport, value2: WriteReport) -> WriteReport:
+        return value1.add(value2)
