@@ -114,7 +114,8 @@ class PartitionQueue:
         with self.lock:
             place: cython.Py_ssize_t = 0
             for other in self.batches:
-                if not other.has_sequence or other.base_sequence > batch.base_sequence:
+                # sequence numbers begin again at 0 after 2^31 - 1
+                if not other.has_sequence or (other.base_sequence - batch.base_sequence) & 0x7FFFFFFF < 2**30:
                     break
                 place += 1
             self.batches.insert(place, batch)
@@ -177,23 +178,27 @@ class TopicQueues:
         queue: PartitionQueue
         for queue in self.queues:
             queue.leader = leaders.get(queue.partition)
+        if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
+            self.switch(None, count=count)
+        # Last, because it is what makes threads that send use the rest.
         self.partition_count = count
-        if count == 0:
-            self.sticky = None
-        elif self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count:
-            self.switch(None)
 
     def needs_switch(self, batch_size: int, record_bytes: int) -> bool:
         """Whether the sticky partition has had its share: asked when it needs a new batch (KIP-794)."""
         return self.sticky_bytes + record_bytes >= batch_size or self.sticky is None or self.sticky.leader is None
 
-    def switch(self, usable: Callable[[Node], bool] | None, adaptive: bool = True) -> None:
-        """Choose the next sticky partition among those with a leader, shorter queues being likelier (KIP-794)."""
-        candidates = [queue for queue in self.queues[: self.partition_count] if queue.leader is not None]
+    def switch(self, usable: Callable[[Node], bool] | None, adaptive: bool = True, count: int = 0) -> None:
+        """Choose the next sticky partition among those with a leader, shorter queues being likelier (KIP-794).
+
+        `count`: how many partitions there are, where that isn't what is known yet.
+        """
+        # where the topic has just vanished, one of those that it had: it may return
+        partitions = self.queues[: count or self.partition_count] or self.queues
+        candidates = [queue for queue in partitions if queue.leader is not None]
         if usable is not None:
             candidates = [queue for queue in candidates if usable(queue.leader)] or candidates
         if not candidates:
-            candidates = self.queues[: self.partition_count]
+            candidates = partitions
         if adaptive and len(candidates) > 1:
             depths = [queue.depth() for queue in candidates]
             ceiling = max(depths) + 1
@@ -227,6 +232,7 @@ class RecordAccumulator:
     wakeup = cython.declare(object, visibility="public")
     active: dict
     incomplete: dict
+    updating: Any
     drain_index: dict
     node_latency: dict
     flushing: object
@@ -264,17 +270,22 @@ class RecordAccumulator:
         self.drain_index = {}
         self.node_latency = {}
         self.flushing = _Counter()
+        #: Two threads that grew the same topic's queues at once would make two queues for one partition.
+        self.updating = threading.Lock()
         self.closed = False
 
     # Callers' threads.
 
-    def topic_queues(self, topic: str, cluster: Cluster) -> TopicQueues:
-        """The queues of a topic, made when it is first sent to. Any thread."""
+    def topic_queues(self, topic: str, cluster: Cluster, partition: int = 0) -> TopicQueues:
+        """The queues of a topic, made when it is first sent to; from `cluster` if they lack `partition`. Any thread."""
         known = self.topics.get(topic)
         if known is None:
             known = self.topics.setdefault(topic, TopicQueues(topic))
-        if known.partition_count == 0:
-            known.update(cluster)
+        if known.partition_count <= partition:
+            # the sender thread, which updates it too, tells waiting threads of new metadata before it gets to this
+            with self.updating:
+                if known.partition_count <= partition:
+                    known.update(cluster)
         return known
 
     def append(
@@ -300,6 +311,8 @@ class RecordAccumulator:
         with queue.lock:
             future = queue.try_append(timestamp, key, value, headers, callback)
         if future is not None:
+            if partition < 0:
+                topic_queues.sticky_bytes += size
             return future
         if partition < 0 and topic_queues.needs_switch(self.batch_size, size):
             # it is the open batch that turned out to be full: the next one may be opened elsewhere
@@ -363,7 +376,8 @@ class RecordAccumulator:
     def update_metadata(self, cluster: Cluster) -> None:
         """Take over new partitions and leaders. Called after each metadata update."""
         for topic_queues in list(self.topics.values()):
-            topic_queues.update(cluster)
+            with self.updating:
+                topic_queues.update(cluster)
 
     def ready(self, now_ms: float) -> ReadyCheck:
         """Brokers with something to be sent now, when to look again, and topics whose leader isn't known.
@@ -386,7 +400,7 @@ class RecordAccumulator:
             if queue.leader is None:
                 leaderless.add(queue.topic)
                 continue
-            if queue.muted or queue.leader.id in nodes:
+            if queue.muted:
                 continue
             if batch.attempts > 0:
                 wait_ms = batch.retry_at_ms - now
@@ -517,11 +531,14 @@ class RecordAccumulator:
     def forget(self, batch: ProducerBatch) -> None:
         """A batch that was split no longer counts as incomplete; its parts have its memory."""
         self.incomplete.pop(batch, None)
+        batch.take_buffer()
 
     def release(self, batch: ProducerBatch) -> None:
         """A batch is complete and nothing reads its buffer any more: give the memory back."""
         self.incomplete.pop(batch, None)
-        self.pool.deallocate(batch.builder.buffer, batch.allocated_bytes)
+        buffer = batch.take_buffer()
+        if buffer is not None:
+            self.pool.deallocate(buffer, batch.allocated_bytes)
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
         """With one request in flight and no idempotence: hold a partition back while a batch of it is on the way."""
@@ -529,10 +546,17 @@ class RecordAccumulator:
         queue.muted = muted
 
     def take_everything(self) -> list[ProducerBatch]:
-        """Take every waiting batch off, to fail it."""
+        """Take every waiting batch off, to fail it. Once the accumulator is closed, none is added behind its back."""
         queue: PartitionQueue
+        topic_queues: TopicQueues
         taken: list = []
-        for queue in list(self.active):
+        queues: list = list(self.active)
+        if self.closed:
+            # a thread that saw it open may hold the lock of a queue that isn't active yet
+            queues = []
+            for topic_queues in list(self.topics.values()):
+                queues.extend(topic_queues.queues)
+        for queue in queues:
             taken.extend(queue.take_all(self.active))
         return taken
 
@@ -580,8 +604,9 @@ class RecordAccumulator:
             self.flushing.add(-1)
 
     def close(self) -> None:
-        """Take no more records. What is here is sent without lingering."""
+        """Take no more records, not even those that wait for memory. What is here is sent without lingering."""
         self.closed = True
+        self.pool.close()
 
 
 class _Counter:

@@ -21,6 +21,7 @@ cdef class ProducerBatch:
     cdef public long long base_sequence
     cdef public bint in_flight
     cdef readonly bint done
+    cdef readonly bint settled
     cdef readonly object exception
     cdef readonly object record_errors
     cdef readonly long long base_offset

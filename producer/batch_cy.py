@@ -165,6 +165,7 @@ class ProducerBatch:
         self.base_sequence = -1
         self.in_flight = False
         self.done = False
+        self.settled = False
         self.exception = None
         self.record_errors = None
         self.base_offset = -1
@@ -197,9 +198,9 @@ class ProducerBatch:
         future.value_size = -1 if value is None else len(value)
         future.headers_size = -1 if headers is None else len(headers)
         if callback is not None:
-            # flat, not a tuple a record: tuples would keep the garbage collector walking
-            self.callbacks.append(callback)
-            self.callbacks.append(future)
+            # Flat, not a tuple a record: tuples would keep the garbage collector walking. In one step, because `listen`
+            # adds to the list under another lock.
+            self.callbacks.extend((callback, future))
         return future
 
     def append_record(
@@ -251,6 +252,21 @@ class ProducerBatch:
         """The batch will not be delivered; `record_errors` (index -> error) tells a record's own cause (KIP-467)."""
         return self._finish(-1, -1, exception, record_errors)
 
+    def abandon(self, exception: BaseException) -> None:
+        """Let waiting for the batch fail and call nobody: for a forked child, where no sender thread completes it."""
+        self.exception = exception
+        self.callbacks = None
+        self.done = True
+        self.settled = True
+
+    def take_buffer(self) -> bytearray | None:
+        """Give the memory back that the records stand in; None where it was given back before.
+
+        Futures are kept as long as their users like, and must not keep it from being freed.
+        """
+        self.records = None
+        return self.builder.detach()
+
     def _finish(
         self,
         base_offset: cython.longlong,
@@ -268,9 +284,14 @@ class ProducerBatch:
             self.done = True
             callbacks: list = self.callbacks
             self.callbacks = None
-        self._run_callbacks(callbacks)
-        if self.event is not None:
-            self.event.set()
+        try:
+            self._run_callbacks(callbacks)
+        finally:
+            with _completion:
+                self.settled = True
+                event = self.event
+            if event is not None:
+                event.set()
         return True
 
     @cython.cfunc
@@ -285,7 +306,8 @@ class ProducerBatch:
                     callback(future._metadata(), None)
                 else:
                     callback(future._metadata(), future._error())
-            except Exception:
+            except BaseException:
+                # also a CancelledError or a SystemExit of the user's: this thread serves other records too
                 log.exception(
                     "the callback of the record at %s-%d, offset %d raised; the record itself is not affected",
                     self.topic,
@@ -321,14 +343,13 @@ class ProducerBatch:
             batch = future._live_batch()
             if batch.done:
                 return False
-            batch.callbacks.append(callback)
-            batch.callbacks.append(future)
+            batch.callbacks.extend((callback, future))
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the batch is complete or has been split, at most `timeout` seconds."""
+        """Wait until the batch is complete and its callbacks have run, or it was split; at most `timeout` seconds."""
         with _completion:
-            if self.done or self.children is not None:
+            if self.settled or self.children is not None:
                 return True
             if self.event is None:
                 self.event = threading.Event()
@@ -389,9 +410,11 @@ class RecordFuture:
         return batch.exception
 
     def done(self) -> bool:
-        """Whether the record's fate is known."""
+        """Whether the record's fate is known, and its callbacks have run (but for those that ask)."""
+        batch: ProducerBatch
         with _completion:
-            return self._live_batch().done
+            batch = self._live_batch()
+        return batch.settled or (batch.done and on_sender_thread())
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """The record's metadata, waiting for it at most `timeout` seconds (None: without limit).
@@ -402,7 +425,8 @@ class RecordFuture:
         self._wait(timeout)
         error = self._error()
         if error is not None:
-            raise error
+            # many futures share it, and each raise would add to the traceback that the last one left
+            raise error.with_traceback(None)
         return self._metadata()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -419,9 +443,11 @@ class RecordFuture:
         while True:
             with _completion:
                 batch = self._live_batch()
-            if batch.done:
+            if batch.settled:
                 return
             if on_sender_thread():
+                if batch.done:
+                    return
                 raise IllegalStateError(
                     "a future can't be waited for inside a callback: callbacks run on the sender thread, which is the "
                     "one that completes futures. Use add_callback, or hand the future to another thread."

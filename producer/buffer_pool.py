@@ -77,15 +77,14 @@ class BufferPool:
         deadline_ms = start_ms + max_block_ms
         try:
             while accumulated < size_bytes:
-                remaining_ms = deadline_ms - self._clock.now_ms()
-                if remaining_ms <= 0:
+                if self._clock.now_ms() >= deadline_ms:
                     self.exhausted_count += 1
                     raise BufferExhaustedError(
                         f"no {size_bytes} bytes of buffer.memory ({self.total_bytes} bytes) became free within "
                         f"max.block.ms ({max_block_ms:.0f} ms): records are sent faster than the brokers take them, "
                         f"or no broker answers. Slow down, or raise buffer.memory or max.block.ms."
                     )
-                self._clock.wait(turn, remaining_ms)
+                self._clock.wait_until(turn, deadline_ms)
                 if self._closed:
                     raise ProducerClosedError("the producer was closed while this record waited for memory")
                 if self._waiters[0] is not turn:

@@ -18,7 +18,7 @@ from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metadata_updater import MetadataRecoveryStrategy
-from ..network.protocol.errors import KafkaTimeoutError
+from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.records.compression import Compression
 from ..network.selector import Selector
 from .accumulator_cy import RecordAccumulator
@@ -32,6 +32,9 @@ log = logging.getLogger("headrace.producer")
 
 #: How long the interpreter's exit waits for records of producers that nobody closed, in seconds, all together.
 EXIT_FLUSH_SECONDS = 10.0
+
+#: How long a sender thread that was told to end at once may take, in seconds: a callback that runs has to return first.
+FORCED_CLOSE_SECONDS = 5.0
 
 _client_numbers = itertools.count(1)
 _running: set[Engine] = set()
@@ -155,13 +158,18 @@ class Engine:
             self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
             return
         self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
-        self._thread.join(timeout_seconds if timeout_seconds else None)
+        self._thread.join(timeout_seconds)
         if not self._thread.is_alive():
             return
         left = sum(batch.count for batch in self.accumulator.incomplete_batches() if not batch.done)
         self.sender.close(force=True)
-        self._thread.join()
-        if left:
+        self._thread.join(FORCED_CLOSE_SECONDS)
+        if self._thread.is_alive():
+            raise KafkaTimeoutError(
+                f"the producer's sender thread does not end, with {left} records not acknowledged: a callback or an "
+                f"interceptor of yours blocks it. The records fail when it returns."
+            )
+        if left and timeout_seconds:
             raise KafkaTimeoutError(
                 f"the producer was closed with {left} records not acknowledged within {timeout_seconds:g} s; they have "
                 f"failed, and some of them may have reached the log"
@@ -170,25 +178,32 @@ class Engine:
 
 def _close_at_exit() -> None:
     """Deliver what forgotten producers still have, within a bound, and say so."""
-    clock_of = {engine: engine.clock for engine in list(_running)}
-    for engine, clock in clock_of.items():
-        if engine.process_id != os.getpid():
-            continue
+    engines = [engine for engine in list(_running) if engine.process_id == os.getpid()]
+    deadline_ms = {engine: engine.clock.now_ms() + EXIT_FLUSH_SECONDS * 1000.0 for engine in engines}
+    for engine in engines:
         if engine.accumulator.has_incomplete:
             log.warning(
                 "producer %s was not closed before the interpreter ended; its last records are being sent. "
                 "Close it, or use it in a with statement.",
                 engine.client_id,
             )
-        deadline_ms = clock.now_ms() + EXIT_FLUSH_SECONDS * 1000.0
+        engine.begin_close()
+    for engine in engines:
         try:
-            engine.close(max((deadline_ms - clock.now_ms()) / 1000.0, 0.001))
+            engine.close(max((deadline_ms[engine] - engine.clock.now_ms()) / 1000.0, 0.001))
         except KafkaTimeoutError as left:
             log.error("producer %s: %s", engine.client_id, left)
 
 
 def _forget_parents_engines() -> None:
-    """In a forked child: the threads of these engines exist in the parent only."""
+    """In a forked child: the threads of these engines exist in the parent only, so nothing here ever completes."""
+    for engine in list(_running):
+        error = IllegalStateError(
+            f"this record was sent by process {engine.process_id}, before process {os.getpid()} was forked from it. It is "
+            f"delivered there, and only there its future tells what became of it"
+        )
+        for batch in engine.accumulator.incomplete_batches():
+            batch.abandon(error)
     _running.clear()
 
 

@@ -170,12 +170,14 @@ class KafkaProducer(SendPath):
         budget_ms = 0.0 if on_sender_thread() else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
-        if queues is None or not partition < queues.partition_count:
+        count = 0 if queues is None else queues.partition_count
+        if queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
             queues = self._await_partitions(engine, topic, partition, budget_ms)
             waited_ms = self._clock.now_ms() - started_ms
             engine.metrics.waited_for_metadata(waited_ms)
             budget_ms = max(0.0, budget_ms - waited_ms)
+            count = queues.partition_count or len(queues.queues)
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
 
@@ -192,7 +194,8 @@ class KafkaProducer(SendPath):
                 cluster = engine.metadata.cluster
                 partition = self._partition(topic, record.key, key, record.value, value, cluster)
             elif key is not None and not self.config.partitioner_ignore_keys:
-                partition = partition_for_key(key, queues.partition_count)
+                # as it was above: by now the topic may have vanished from the metadata
+                partition = partition_for_key(key, count)
         size = encoded_size(key, value, headers)
         if size > self.config.max_request_size:
             raise MessageSizeTooLargeError(
@@ -223,7 +226,7 @@ class KafkaProducer(SendPath):
         seen_fresh = False
         while True:
             metadata.add_topic(topic, clock.now_ms())
-            queues = engine.accumulator.topic_queues(topic, metadata.cluster)
+            queues = engine.accumulator.topic_queues(topic, metadata.cluster, max(partition, 0))
             count = queues.partition_count
             if count > 0 and partition < count:
                 return queues
@@ -237,7 +240,8 @@ class KafkaProducer(SendPath):
                 metadata.await_update(version, deadline_ms - clock.now_ms())
             except KafkaTimeoutError as timeout:
                 raise self._no_metadata(engine, topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
-            seen_fresh = True
+            # an answer to an earlier request, for other topics, doesn't count
+            seen_fresh = not metadata.update_requested
             error = metadata.topic_error(topic)
             if error is not None and not isinstance(error, RetriableError):
                 raise error

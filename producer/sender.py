@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from uuid import UUID
 
 from ..network.clock import Clock
 from ..network.cluster import Node, TopicPartition
@@ -200,6 +201,9 @@ class Sender:
     def _on_producer_id(self, response: ClientResponse) -> None:
         transactions = self._transactions
         assert transactions is not None
+        if transactions.state is not State.INITIALIZING:
+            # a produce request was answered with a fatal error meanwhile
+            return
         error = response.error
         if error is None:
             assert response.message is not None
@@ -270,6 +274,8 @@ class Sender:
             )
         cluster = self._metadata.cluster
         topics = []
+        # what the ids mean now: when the answer comes, the topic may have been created anew under another id
+        names: dict[UUID, str] = {}
         all_ids_known = True
         for topic, partitions in by_topic.items():
             data = TopicProduceData(name=topic, partition_data=partitions)
@@ -278,6 +284,7 @@ class Sender:
                 all_ids_known = False
             else:
                 data.topic_id = topic_id
+                names[topic_id] = topic
             topics.append(data)
         by_partition = {batch.topic_partition: batch for batch in batches}
         request = self._client.new_request(
@@ -288,7 +295,7 @@ class Sender:
             now_ms=now_ms,
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
-            callback=lambda response: self._on_produced(response, by_partition),
+            callback=lambda response: self._on_produced(response, by_partition, names),
             max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(node.id, batches, now_ms)
@@ -331,21 +338,23 @@ class Sender:
         self._next_in_flight_expiry_ms = soonest_ms
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
-        was_sent = batch.attempts > 0 or batch.in_flight
+        attempts = batch.attempts + (1 if batch.in_flight else 0)
         reason = self._metadata.last_error
         error = errors.DeliveryTimeoutError(
             f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
             f"({self._delivery_timeout_ms:.0f} ms; {now_ms - batch.created_ms:.0f} ms have passed)"
-            + (f" after {batch.attempts + 1} attempts" if was_sent else "; they were never sent")
+            + (f" after {attempts} attempts" if attempts else "; they were never sent")
             + (f". Last connection error: {reason}" if reason is not None else "")
         )
-        if self._transactions is not None and was_sent and batch.has_sequence:
+        if self._transactions is not None and batch.has_sequence:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
 
     # Answers.
 
-    def _on_produced(self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch]) -> None:
+    def _on_produced(
+        self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
+    ) -> None:
         now_ms = response.received_ms
         for batch in batches.values():
             batch.in_flight = False
@@ -370,7 +379,7 @@ class Sender:
         unanswered = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
-            name = topic.name or self._metadata.cluster.topic_name(topic.topic_id)
+            name = topic.name or names.get(topic.topic_id)
             for answer in topic.partition_responses:
                 partition = TopicPartition(name or "", answer.index)
                 batch = unanswered.pop(partition, None)
@@ -387,12 +396,13 @@ class Sender:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
         for batch in unanswered.values():
-            error = errors.MalformedMessageError(f"node {response.node_id} did not answer for {batch.topic_partition}")
+            # as good as an answer that was lost
+            error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
             self._on_error(batch, error, None, now_ms)
 
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         if self._transactions is not None:
-            self._transactions.completed(batch, base_offset)
+            self._transactions.completed(batch)
         batch.complete(base_offset, log_append_time)
         self._accumulator.release(batch)
 
@@ -407,6 +417,8 @@ class Sender:
         action = action_for(error)
         if action.refresh_metadata:
             self._metadata.request_update()
+        if self._transactions is not None and batch.has_sequence:
+            self._transactions.attempt_failed(batch, error)
         if action.verdict is Verdict.SPLIT and batch.count > 1:
             self._metrics.split(now_ms)
             self._split(batch)
@@ -418,7 +430,12 @@ class Sender:
             self._accumulator.reenqueue(batch, now_ms)
         else:
             record_errors = _record_errors(answer, error) if answer is not None else None
-            self._fail(batch, error, adjust=batch.attempts < self._retries, record_errors=record_errors)
+            # One that could have been sent again may be in the log: what follows must not take its place in the
+            # sequence before that is known.
+            given_up = action.verdict is Verdict.RETRY
+            if given_up and self._transactions is not None and batch.has_sequence:
+                self._transactions.mark_unresolved(batch)
+            self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
 
     def _may_retry(
         self,

@@ -1,8 +1,10 @@
 """Idempotence: the producer's id and epoch, and the sequence numbers by which brokers tell a retry from a new batch.
 
 All of it belongs to the sender thread. A sequence number is given when a batch is drained, kept over retries, and
-rewritten only with a new epoch, and only while none of the partition's batches is on the wire (KIP-360): so an answer
-always speaks of the numbers the batch has.
+rewritten only with a new epoch (KIP-360): while none of the partition's batches is on the wire, so that an answer
+always speaks of the numbers the batch has, and while none of them may be in the log already. A batch whose answer was
+lost is sent once more under its old number first; the broker then says whether it has it. (Java rewrites it at once,
+and the broker, which has no reason to take the new numbers for a repetition, appends it twice.)
 
 Source: Kafka's TransactionManager and TxnPartitionMap (KIP-98, KIP-360).
 """
@@ -21,7 +23,7 @@ from ..network.protocol.errors import (
     UnknownProducerIdError,
 )
 from .batch_cy import ProducerBatch
-from .delivery import Verdict, action_for
+from .delivery import InLog, Verdict, action_for
 
 log = logging.getLogger("headrace.producer")
 
@@ -29,6 +31,9 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_OFFSET = -1
+
+#: Of so many batches a broker remembers, per producer and partition, that it has them (Kafka's ProducerStateEntry).
+BATCHES_REMEMBERED = 5
 
 
 class State(Enum):
@@ -54,7 +59,6 @@ class _Sequences:
 
     __slots__ = (
         "in_flight",
-        "last_acked_offset",
         "last_acked_sequence",
         "next_sequence",
         "producer_epoch",
@@ -66,14 +70,15 @@ class _Sequences:
         self.producer_epoch = producer_epoch
         self.next_sequence = 0
         self.last_acked_sequence = -1
-        self.last_acked_offset = NO_OFFSET
         self.in_flight: list[ProducerBatch] = []
 
 
 class TransactionManager:
     """Producer id, epoch and sequences of an idempotent producer. One per producer; only the sender thread uses it.
 
-    Invariant: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch.
+    Invariants: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch, and are no
+    more than a broker remembers (but for the parts of split ones, which no broker has seen). `_doubtful` are those of
+    them which a broker may have appended although no answer said so.
     """
 
     def __init__(self) -> None:
@@ -82,9 +87,9 @@ class TransactionManager:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.fatal_error: KafkaError | None = None
         self._partitions: dict[TopicPartition, _Sequences] = {}
-        self._unresolved: dict[TopicPartition, int] = {}
+        self._unresolved: set[TopicPartition] = set()
         self._to_rewrite: set[TopicPartition] = set()
-        self._bump_required = False
+        self._doubtful: set[ProducerBatch] = set()
 
     # The producer id.
 
@@ -116,7 +121,7 @@ class TransactionManager:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         log.debug("producer id %d, epoch %d", producer_id, producer_epoch)
-        self._rewrite()
+        self._rewrite(self._rewritable())
 
     def fail(self, error: KafkaError) -> None:
         """No record of this producer can be delivered any more."""
@@ -138,19 +143,18 @@ class TransactionManager:
         if self.state is not State.READY:
             return False
         partition = batch.topic_partition
-        if partition in self._to_rewrite:
-            return False
         known = self._partitions.get(partition)
         if known is None:
             return True
-        if not batch.has_sequence:
-            stale = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
-            if known.in_flight and stale:
-                return False
-            # what became of earlier sequence numbers must be known before new ones are given
-            return partition not in self._unresolved
-        # a retry: one at a time, the oldest first, so that the broker sees the sequence without gaps
-        return not known.in_flight or known.in_flight[0] is batch
+        if batch.has_sequence:
+            # a retry: one at a time, the oldest first, so that the broker sees the sequence without gaps; before its
+            # numbers change it goes out only in order to learn whether the broker has it
+            return known.in_flight[0] is batch and (partition not in self._to_rewrite or batch in self._doubtful)
+        # what became of earlier sequence numbers must be known before new ones are given
+        if partition in self._to_rewrite or partition in self._unresolved:
+            return False
+        stale = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
+        return not known.in_flight or (not stale and len(known.in_flight) < BATCHES_REMEMBERED)
 
     def take_sequence(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence number, unless it has one from an earlier attempt."""
@@ -176,14 +180,23 @@ class TransactionManager:
 
     # Answers.
 
-    def completed(self, batch: ProducerBatch, base_offset: int) -> None:
+    def completed(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
         known = self._sequences(batch.topic_partition)
-        if batch.last_sequence > known.last_acked_sequence or batch.last_sequence < known.last_acked_sequence - 2**30:
-            known.last_acked_sequence = batch.last_sequence
-        if base_offset >= 0:
-            known.last_acked_offset = max(known.last_acked_offset, base_offset + batch.count - 1)
+        # one that had expired may be answered after another epoch has begun
+        current = batch.producer_id == known.producer_id and batch.producer_epoch == known.producer_epoch
+        last = batch.last_sequence
+        if current and (last > known.last_acked_sequence or last < known.last_acked_sequence - 2**30):
+            known.last_acked_sequence = last
         self._forget(known, batch)
+
+    def attempt_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
+        """Keep in mind what an answer, or its absence, says of whether the broker has the batch."""
+        if isinstance(error, (OutOfOrderSequenceNumberError, UnknownProducerIdError)):
+            # it looked for the batch among those it remembers, and has not got it
+            self._doubtful.discard(batch)
+        elif action_for(error).in_log is not InLog.NO and batch in self._sequences(batch.topic_partition).in_flight:
+            self._doubtful.add(batch)
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
         """Whether a batch answered with `error` is to be sent again; asks for a new epoch where that is due."""
@@ -197,10 +210,10 @@ class TransactionManager:
             self.request_epoch_bump(partition)
             return True
         if isinstance(error, OutOfOrderSequenceNumberError):
-            if partition not in self._unresolved and not self._is_next(known, batch.base_sequence):
-                # an earlier batch has to be sent again first
-                return True
-            self.request_epoch_bump(partition)
+            # Behind another open batch that one has to be sent again first. The oldest one has a true gap before it:
+            # its predecessors are answered for, or have failed and are not in the log.
+            if known.in_flight and known.in_flight[0] is batch:
+                self.request_epoch_bump(partition)
             return True
         return isinstance(error, RetriableError)
 
@@ -224,11 +237,12 @@ class TransactionManager:
         if batch in known.in_flight:
             place = known.in_flight.index(batch)
             known.in_flight[place : place + 1] = parts
+        self._doubtful.discard(batch)
 
-    @staticmethod
-    def _forget(known: _Sequences, batch: ProducerBatch) -> None:
+    def _forget(self, known: _Sequences, batch: ProducerBatch) -> None:
         if batch in known.in_flight:
             known.in_flight.remove(batch)
+        self._doubtful.discard(batch)
 
     @staticmethod
     def _is_next(known: _Sequences, sequence: int) -> bool:
@@ -237,10 +251,8 @@ class TransactionManager:
     # Sequence numbers whose fate isn't known, and new epochs.
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
-        """A batch expired after it had been sent: the broker may or may not have it."""
-        partition = batch.topic_partition
-        following = (batch.last_sequence + 1) & 0x7FFFFFFF
-        self._unresolved[partition] = max(self._unresolved.get(partition, 0), following)
+        """A batch was given up after it had been sent: the broker may or may not have it."""
+        self._unresolved.add(batch.topic_partition)
 
     def resolve(self) -> None:
         """Look at partitions with unresolved sequences: with nothing in flight it shows what became of them."""
@@ -251,21 +263,35 @@ class TransactionManager:
             if not self._is_next(known, known.next_sequence):
                 log.info("%s: sequence numbers were left open by batches that expired; a new epoch begins", partition)
                 self.request_epoch_bump(partition)
-            del self._unresolved[partition]
+            self._unresolved.discard(partition)
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """Begin an epoch in which this partition's sequences start at 0, once none of its batches is on the wire."""
-        self._bump_required = True
+        """Begin an epoch in which this partition's sequences start at 0, once it's known which of its open batches the
+        broker has."""
+        self._sequences(partition)
         self._to_rewrite.add(partition)
+
+    def _rewritable(self) -> list[TopicPartition]:
+        """Partitions that wait for a new epoch, and whose open batches are in no log and on no wire.
+
+        It is enough to look at the oldest one for doubts: no broker takes a batch whose predecessor it hasn't got.
+        """
+        ready = []
+        for partition in self._to_rewrite:
+            open_batches = self._partitions[partition].in_flight
+            if not any(batch.in_flight for batch in open_batches) and not (
+                open_batches and open_batches[0] in self._doubtful
+            ):
+                ready.append(partition)
+        return ready
 
     def bump_epoch_if_due(self) -> None:
         """Begin the requested epoch, or ask for a new producer id when the epochs are used up."""
-        if not self._bump_required or self.state is not State.READY:
+        if not self._to_rewrite or self.state is not State.READY:
             return
-        for partition in self._to_rewrite:
-            if any(batch.in_flight for batch in self._sequences(partition).in_flight):
-                return
-        self._bump_required = False
+        ready = self._rewritable()
+        if not ready:
+            return
         if self.producer_epoch >= MAX_PRODUCER_EPOCH:
             self.producer_id = NO_PRODUCER_ID
             self.producer_epoch = NO_PRODUCER_EPOCH
@@ -273,19 +299,20 @@ class TransactionManager:
             return
         self.producer_epoch += 1
         log.debug("producer id %d begins epoch %d", self.producer_id, self.producer_epoch)
-        self._rewrite()
+        self._rewrite(ready)
 
-    def _rewrite(self) -> None:
-        for partition in self._to_rewrite:
-            known = self._sequences(partition)
+    def _rewrite(self, partitions: list[TopicPartition]) -> None:
+        for partition in partitions:
+            known = self._partitions[partition]
             known.producer_id = self.producer_id
             known.producer_epoch = self.producer_epoch
             known.next_sequence = 0
             known.last_acked_sequence = -1
             for batch in known.in_flight:
                 self._number(known, batch)
-            self._unresolved.pop(partition, None)
-        self._to_rewrite.clear()
+                self._doubtful.discard(batch)
+            self._unresolved.discard(partition)
+            self._to_rewrite.discard(partition)
 
     def in_flight(self, partition: TopicPartition) -> list[ProducerBatch]:
         """Batches of a partition with a sequence and no final answer, in sequence order: for tests and `repr`."""

@@ -215,6 +215,14 @@ class RecordBatchBuilder:
         )
         return memoryview(self.buffer)[: self.position]
 
+    def detach(self) -> bytearray | None:
+        """Let go of the buffer and return it; None where that was done before. Sizes stay; nothing fits in."""
+        buffer = self.buffer
+        self.buffer = None
+        self.view = None
+        self.capacity = 0
+        return buffer
+
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> int:
     """Upper bound in bytes of a batch that holds just this record; `headers` as `encode_headers` made them."""
