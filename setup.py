@@ -1,4 +1,4 @@
-"""Build of the compiled modules. Everything else about the package is declared in pyproject.toml.
+"""Where the packages are, and how the hot modules are compiled. Everything else is declared in pyproject.toml.
 
 Every module named ``*_cy.py`` is plain Python that Cython also compiles (pure-Python mode). With a C compiler the
 build compiles them, and a compilation that fails is an error. Without a C compiler the interpreted modules are
@@ -14,10 +14,11 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import Extension, find_packages, setup
+from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-PACKAGES = ("network", "producer", "broker")
+PARTS = ("network", "producer", "broker", "cli")
 REQUIRED = os.environ.get("HEADRACE_REQUIRE_COMPILED") == "1"
 
 
@@ -34,40 +35,74 @@ def compiler_problem() -> str | None:
                 check=True,
                 capture_output=True,
             )
-        except FileNotFoundError:
+        except OSError:
             return f"there is no C compiler ({command[0]})"
         except subprocess.CalledProcessError as failed:
-            return f"the C compiler can't build against this Python: {failed.stderr.decode(errors='replace').strip()}"
+            said = failed.stderr.decode(errors="replace").strip().splitlines()
+            return f"the C compiler can't build against this Python: {said[0] if said else command[0]}"
     return None
 
 
-def extensions() -> list:
-    problem = compiler_problem() if sys.platform != "win32" else None
+def hot_modules() -> list[Extension]:
+    """An extension for each hot module, still with its Python source; none where they can't be compiled."""
+    problem = compiler_problem()
     if problem is not None:
         if REQUIRED:
             raise SystemExit(f"HEADRACE_REQUIRE_COMPILED=1, but {problem}")
         print(f"headrace: {problem}; the interpreted modules are installed instead", file=sys.stderr)
         return []
-    from Cython.Build import cythonize
-    from setuptools import Extension
-
-    modules = []
-    for source in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*_cy.py")):
-        relative = source.relative_to(ROOT)
-        name = "headrace." + ".".join(relative.with_suffix("").parts)
-        modules.append(Extension(name, [str(relative)], extra_compile_args=["-O3"]))
-    # A compiled module finds another's declarations (*.pxd) as headrace.<package>.<module>: a link gives it that path.
-    package = ROOT / "build" / "include" / "headrace"
-    package.parent.mkdir(parents=True, exist_ok=True)
-    if not package.is_symlink():
-        package.symlink_to(ROOT, target_is_directory=True)
-    return cythonize(
-        modules,
-        build_dir="build/cython",
-        include_path=[str(package.parent)],
-        language_level="3",
-        compiler_directives={"embedsignature": True},
-    )
+    sources = sorted(source.relative_to(ROOT) for part in PARTS for source in (ROOT / part).rglob("*_cy.py"))
+    return [
+        # -g0: the symbols of the generated C code would be nine tenths of what is installed
+        Extension(
+            "headrace." + ".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=["-O3", "-g0"]
+        )
+        for source in sources
+    ]
 
 
-setup(ext_modules=extensions())
+def link_packages() -> Path:
+    """The folder in which ``headrace/network`` and the others are links to the packages' sources.
+
+    A compiled module finds another's declarations (``*.pxd``), and a type checker what the tests import, by a path
+    that says what the import says.
+    """
+    include = ROOT / "build" / "include"
+    package = include / "headrace"
+    if package.is_symlink():
+        package.unlink()
+    package.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        if not (package / part).is_symlink():
+            (package / part).symlink_to(Path("..", "..", "..", part), target_is_directory=True)
+    return include
+
+
+class CompileHotModules(build_ext):
+    """Turns the hot modules into C before they are compiled; only then, so that reading metadata stays quick."""
+
+    def run(self) -> None:
+        from Cython.Build import cythonize  # noqa: PLC0415 - needed only where something is compiled
+
+        translated = cythonize(
+            self.extensions,
+            build_dir="build/cython",
+            include_path=[str(link_packages())],
+            language_level="3",
+            compiler_directives={"embedsignature": True},
+        )
+        for extension, as_c in zip(self.extensions, translated, strict=True):
+            extension.sources = as_c.sources
+            extension.depends = as_c.depends
+        self.parallel = self.parallel or os.cpu_count()
+        super().run()
+
+
+setup(
+    packages=[
+        "headrace." + name for part in PARTS for name in (part, *(f"{part}.{sub}" for sub in find_packages(part)))
+    ],
+    package_dir={"headrace." + part: part for part in PARTS},
+    ext_modules=hot_modules(),
+    cmdclass={"build_ext": CompileHotModules},
+)

@@ -1,12 +1,23 @@
-"""What the hot modules use of ``cython`` when they run interpreted and Cython isn't installed.
+"""What the hot modules use of ``cython`` when they run interpreted: decorators that change nothing, types as names.
 
-Decorators leave their function or class as it is and types are only names, so that one source serves both ways.
+A hot module begins with::
+
+    from ..network import _cython as cython
+
+    if cython.compiled:  # read by Cython only: see network/_cython.py
+        import cython
+
+The interpreter keeps this module, whose `compiled` is False, and never runs the second import: whether Cython is
+installed makes no difference to it. Cython acts on ``import cython`` when it compiles, wherever that stands, and from
+there on takes ``cython`` for its own, where ``cython.compiled`` is true. That is why the condition above stands alone:
+what is compiled or interpreted otherwise belongs into an ``if cython.compiled`` of its own, below it.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
 
@@ -35,9 +46,17 @@ def cast(_type: object, value: Any) -> Any:
 
 
 def address(_value: object) -> Any:
+    """Raises TypeError: an address exists only in compiled code, behind ``if cython.compiled``."""
     raise TypeError("an address exists only in compiled code: ask cython.compiled first")
 
 
-# The names of the C types the hot modules annotate with.
-bint = bool
-int = longlong = uint = ulonglong = uchar = char = double = Py_ssize_t = p_char = p_const_char = p_const_uchar = Any
+# The names of the C types that the hot modules annotate with. Cython has the sizes, the interpreter the kinds.
+bint: TypeAlias = bool
+int: TypeAlias = builtins.int
+uint: TypeAlias = builtins.int
+longlong: TypeAlias = builtins.int
+ulonglong: TypeAlias = builtins.int
+Py_ssize_t: TypeAlias = builtins.int
+double: TypeAlias = float
+p_const_char: TypeAlias = bytes
+p_const_uchar: TypeAlias = bytes

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+from ..network import _cython as cython
 from ..network.clock import Clock
 from ..network.cluster import Cluster, Node
 from ..network.protocol.errors import KafkaTimeoutError, ProducerClosedError
@@ -25,10 +26,8 @@ from ..network.records.builder_cy import encoded_size
 from ..network.records.compression import Compression
 from .buffer_pool import BufferPool
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from ..network import _cython as cython  # type: ignore[no-redef]
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
     from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture  # type: ignore
@@ -160,6 +159,10 @@ class TopicQueues:
     queue. Replaced on metadata updates by the sender thread, read by callers.
     """
 
+    if not cython.compiled:
+        # for type checkers: a PartitionQueue wherever `partition_count` isn't 0
+        sticky: Any
+
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.queues = []
@@ -222,22 +225,22 @@ class RecordAccumulator:
     topics = cython.declare(dict, visibility="readonly")
     pool = cython.declare(object, visibility="readonly")
     batch_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    compression: object
+    compression: Compression
     linger_ms: cython.double
-    retry_backoff: object
+    retry_backoff: Callable
     delivery_timeout_ms: cython.double
     adaptive: cython.bint
     availability_timeout_ms: cython.double
-    clock: object
+    clock: Clock
     wakeup = cython.declare(object, visibility="public")
     active: dict
     incomplete: dict
     updating: Any
     drain_index: dict
     node_latency: dict
-    flushing: object
+    flushing: Any
     closed: cython.bint
-    transactions: object
+    transactions: Any
 
     def __init__(
         self,

@@ -17,13 +17,12 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from ..network import _cython as cython
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from ..network import _cython as cython  # type: ignore[no-redef]
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
@@ -145,6 +144,16 @@ class ProducerBatch:
     Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
     the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
     """
+
+    if not cython.compiled:
+        # what __init__ can't tell a type checker; batch_cy.pxd has the C types
+        callbacks: Any
+        records: Any
+        compression: Any
+        exception: BaseException | None
+        record_errors: dict[int, BaseException] | None
+        children: list[tuple[int, ProducerBatch]] | None
+        event: threading.Event | None
 
     def __init__(self, topic: str, partition: int, buffer: bytearray, now_ms: float) -> None:
         self.topic = topic
@@ -271,7 +280,7 @@ class ProducerBatch:
         self,
         base_offset: cython.longlong,
         log_append_time: cython.longlong,
-        exception: object,
+        exception: Any,
         record_errors: dict | None,
     ) -> bool:
         with _completion:
@@ -374,6 +383,15 @@ class RecordFuture:
     the batch completes, and every batch does.
     """
 
+    if not cython.compiled:
+        # set by ProducerBatch.try_append; batch_cy.pxd has the C types
+        batch: ProducerBatch
+        index: int
+        timestamp: int
+        key_size: int
+        value_size: int
+        headers_size: int
+
     @cython.cfunc
     def _live_batch(self) -> ProducerBatch:
         """The batch that will tell this record's fate: a split batch's child. Holds the completion lock."""
@@ -401,7 +419,7 @@ class RecordFuture:
         return metadata
 
     @cython.cfunc
-    def _error(self) -> object:
+    def _error(self) -> Any:
         batch: ProducerBatch = self.batch
         if batch.exception is None:
             return None

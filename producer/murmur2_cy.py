@@ -7,10 +7,10 @@ Source: Kafka's Utils.murmur2 and BuiltInPartitioner.partitionForKey.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from ..network import _cython as cython  # type: ignore[no-redef]
+from ..network import _cython as cython
+
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
 
 
 @cython.cfunc

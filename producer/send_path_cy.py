@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..network import _cython as cython
 from ..network.clock import Clock
 from ..network.records.builder_cy import encoded_size
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from ..network import _cython as cython  # type: ignore[no-redef]
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
     from cython.cimports.headrace.producer.accumulator_cy import PartitionQueue, TopicQueues  # type: ignore
@@ -41,7 +40,7 @@ class SendPath:
     """
 
     _topics: dict
-    _wall_ns: object
+    _wall_ns: Callable
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t

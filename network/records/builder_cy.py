@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .. import _cython as cython
 from ..protocol.errors import EncodeError
 from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
 from .compression import Compression, compress
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from .. import _cython as cython  # type: ignore[no-redef]
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy  # type: ignore[import-not-found]
@@ -49,7 +48,11 @@ def size_of_varint(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def put_varint(view: cython.uchar[::1], position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+def put_varint(
+    view: cython.uchar[::1],  # pyright: ignore
+    position: cython.Py_ssize_t,
+    value: cython.longlong,
+) -> cython.Py_ssize_t:
     rest: cython.ulonglong = cython.cast(cython.ulonglong, (value << 1) ^ (value >> 63))
     while rest >= 0x80:
         view[position] = (rest & 0x7F) | 0x80
@@ -63,11 +66,14 @@ def put_varint(view: cython.uchar[::1], position: cython.Py_ssize_t, value: cyth
 @cython.inline
 @cython.exceptval(check=False)
 def put_bytes(
-    view: cython.uchar[::1], position: cython.Py_ssize_t, data: bytes, size: cython.Py_ssize_t
+    view: cython.uchar[::1],  # pyright: ignore
+    position: cython.Py_ssize_t,
+    data: bytes,
+    size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     if cython.compiled:
         source: cython.p_const_char = data
-        memcpy(cython.address(view[position]), source, size)
+        memcpy(cython.address(view[position]), source, size)  # pyright: ignore[reportPossiblyUnboundVariable]
     else:
         view[position : position + size] = data
     return position + size

@@ -11,13 +11,12 @@ Source: Kafka's ``DefaultRecord.readFrom`` and ``DefaultRecordBatch.RecordIterat
 
 from __future__ import annotations
 
+from .. import _cython as cython
 from ..protocol.errors import CorruptRecordError
 from .record import Record
 
-try:
+if cython.compiled:  # read by Cython only: see network/_cython.py
     import cython  # pyright: ignore[reportMissingImports]
-except ModuleNotFoundError:
-    from .. import _cython as cython  # type: ignore[no-redef]
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-not-found]
@@ -40,7 +39,7 @@ class RecordIterator:
     `limit` is the end of the record being read. Not thread-safe.
     """
 
-    view: cython.const[cython.uchar][::1]  # pyright: ignore[reportGeneralTypeIssues]
+    view: cython.const[cython.uchar][::1]  # pyright: ignore
     position: cython.Py_ssize_t
     cursor: cython.Py_ssize_t
     limit: cython.Py_ssize_t
