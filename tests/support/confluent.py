@@ -1,0 +1,58 @@
+"""What tests do by confluent-kafka, which nobody here wrote: make a topic, read it back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewTopic
+
+# How long a broker may take before a test gives up; no test waits that long when it passes.
+PATIENCE_S = 60.0
+
+
+def create_topic(
+    bootstrap_servers: str,
+    *,
+    partitions: int = 1,
+    replication_factor: int = 1,
+    config: Mapping[str, str] | None = None,
+    name: str = "",
+) -> str:
+    """Make a topic, with a name of its own unless one is given, and return its name."""
+    name = name or f"topic-{uuid.uuid4().hex[:12]}"
+    topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for future in admin.create_topics([topic], operation_timeout=PATIENCE_S).values():
+        future.result(PATIENCE_S)
+    return name
+
+
+def read_topic(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Message]:
+    """Every record that is in a topic now, CRCs checked: each partition's in the order of its log."""
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer({**settings, "check.crcs": True})
+    try:
+        starts, missing = [], {}
+        for partition in consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions:
+            low, high = consumer.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), PATIENCE_S)
+            starts.append(confluent_kafka.TopicPartition(topic, partition, low))
+            if low < high:
+                missing[partition] = high
+        consumer.assign(starts)
+        messages: list[confluent_kafka.Message] = []
+        while missing:
+            message = consumer.poll(PATIENCE_S)
+            if message is None:
+                raise TimeoutError(f"of {topic} nothing came any more, and these ends were not reached: {missing}")
+            if message.error() is not None:
+                raise confluent_kafka.KafkaException(message.error())
+            partition, offset = message.partition(), message.offset()
+            if partition in missing and offset < missing[partition]:
+                messages.append(message)
+                if offset == missing[partition] - 1:
+                    del missing[partition]
+        return messages
+    finally:
+        consumer.close()
