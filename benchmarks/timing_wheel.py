@@ -8,8 +8,8 @@ and cancelled, the clock goes through that minute in steps of 10 ms. Every measu
 `--rounds` times over, and what is printed are medians, per operation, and the whole beside the wheel's.
 
 What to keep in mind: the wheel locks (any thread may use it) and is interpreted; `heapq` is C, not locked, and forgets
-a cancelled timer only when its time comes; `sched` searches its queue to cancel, so only some are cancelled and the rest
-is reckoned from them; `asyncio` belongs to one thread and rebuilds its heap when half of it is cancelled.
+a cancelled timer only when its time comes; `sched` searches its queue to cancel, so only some are cancelled and the
+rest is reckoned from them; `asyncio` belongs to one thread and rebuilds its heap when half of it is cancelled.
 """
 
 from __future__ import annotations
