@@ -104,7 +104,7 @@ class DelayedOperationPurgatory(Generic[OperationT]):
             reaper.look_after(self)
 
     def try_complete_else_watch(self, operation: OperationT, keys: Collection[Hashable]) -> bool:
-        """Try an operation; if it can't be completed, keep it under `keys` (each once) and start its time.
+        """Try an operation; if it can't be completed, keep it under `keys` and start its time.
 
         True if this call completed it. An operation is given to one purgatory, once. Raises IllegalStateError without
         keys, and when the timer is closed. An error, also one of the operation's own, means that the operation is the
@@ -114,11 +114,12 @@ class DelayedOperationPurgatory(Generic[OperationT]):
             raise IllegalStateError("a delayed operation needs a key, or nothing could complete it but its timeout")
 
         def watch() -> None:
+            places = set(keys)
             operation._keeper = self
             with self._pending_lock:
-                self._pending[operation] = len(keys)
-                self._pending_places += len(keys)
-            for key in keys:
+                self._pending[operation] = len(places)
+                self._pending_places += len(places)
+            for key in places:
                 self._watcher_list(key).watch(key, operation)
 
         try:

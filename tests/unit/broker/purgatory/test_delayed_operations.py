@@ -132,6 +132,16 @@ def test_an_operation_of_many_keys_is_completed_through_any():
     assert operation.completions == 1
 
 
+def test_a_key_that_is_given_twice_counts_once():
+    bench = Bench()
+    operation = bench.watch("a", "b", "a")
+    assert bench.counts() == (2, 1, 1)
+    operation.ready = True
+    assert bench.purgatory.check_and_complete("a") == 1
+    assert bench.purgatory.check_and_complete("b") == 0
+    assert bench.counts() == (0, 0, 0)
+
+
 def test_a_change_between_the_two_tries_is_not_missed():
     """The change comes when the operation has been tried, and before it is watched: nobody will check its key."""
     bench, operation = Bench(), Operation()
