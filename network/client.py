@@ -312,10 +312,6 @@ class NetworkClient:
         """Whether a connection to the node may be started now."""
         return self._states.can_connect(node_id, now_ms)
 
-    def is_any_connecting(self) -> bool:
-        """Whether a connection to a node of the cluster is being made."""
-        return any(self._states.state(id_) is ConnectionState.CONNECTING for id_ in self._metadata.cluster.nodes)
-
     def time_to_usable_node(self, now_ms: float) -> float:
         """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
         can tell."""

@@ -40,8 +40,6 @@ class Connections(Protocol):
 
     def can_connect(self, node_id: int, now_ms: float) -> bool: ...
 
-    def is_any_connecting(self) -> bool: ...
-
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
         """Start a connection; the error when that fails at once."""
         ...
@@ -128,8 +126,8 @@ class MetadataUpdater:
                 self._metadata.fatal_error(error)
                 self._metadata.failed_update(now_ms)
                 return self._metadata.time_to_next_update(now_ms)
-            # One connection at a time is enough for metadata: wait for the one that is being made.
-            if self._connections.is_any_connecting() or not self._connections.can_connect(node.id, now_ms):
+            # it is being connected (and one connection at a time is enough for this), or has no room for a request
+            if not self._connections.can_connect(node.id, now_ms):
                 return math.inf
             failed = self._connections.connect(node, now_ms)
             if failed is None:

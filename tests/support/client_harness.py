@@ -54,9 +54,11 @@ class Names:
     def __init__(self) -> None:
         self.addresses: dict[str, list[str]] = {}
         self.asked: list[str] = []
+        self.on_ask: Callable[[], None] = lambda: None
 
     def __call__(self, host: str, port: int) -> Sequence[ResolvedAddress]:
         self.asked.append(host)
+        self.on_ask()
         found = self.addresses.get(host, [] if host.startswith("nowhere") else ["10.0.0.1"])
         if not found:
             raise UnresolvableHostError(f"cannot resolve host name {host!r}")

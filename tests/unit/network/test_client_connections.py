@@ -234,6 +234,17 @@ class TestFailures:
         harness.step()
         assert len(harness.selector.connects) == 2
 
+    def test_a_slow_name_service_does_not_use_up_the_time_to_connect(self) -> None:
+        harness = ClientHarness()
+        harness.names.on_ask = lambda: harness.clock.advance(9_000)
+        harness.step()
+        harness.clock.advance(9_000)
+        harness.step()
+        assert harness.metadata.last_error is None
+        harness.clock.advance(1_000)
+        harness.step()
+        assert harness.metadata.last_error is not None
+
     @pytest.mark.parametrize(
         "reason",
         [
@@ -417,6 +428,25 @@ class TestLife:
         assert harness.client.least_loaded_node(harness.now_ms) is None
         harness.clock.advance(50)
         assert harness.client.least_loaded_node(harness.now_ms) in (harness.node(0), harness.node(1), harness.node(2))
+
+    def test_least_loaded_counts_what_is_in_flight(self) -> None:
+        harness = ClientHarness()
+        harness.start(metadata_response(brokers=3))
+        for node_id, load in ((0, 3), (1, 1), (2, 2)):
+            harness.connect(node_id)
+            for _ in range(load):
+                harness.send(node_id, ProduceRequest(acks=1, timeout_ms=1, topic_data=[]))
+        assert harness.client.least_loaded_node(harness.now_ms) == harness.node(1)
+
+    @pytest.mark.parametrize("connecting", [0, 1, 2])
+    def test_least_loaded_waits_for_the_connection_that_is_being_made(self, connecting: int) -> None:
+        harness = ClientHarness()
+        harness.start(metadata_response(brokers=3))
+        assert not harness.ready(connecting)
+        assert harness.client.least_loaded_node(harness.now_ms) == harness.node(connecting)
+        harness.selector.complete_connect(str(connecting))
+        harness.step()
+        assert harness.client.least_loaded_node(harness.now_ms) == harness.node(connecting)
 
     def test_the_first_node_is_chosen_at_random(self) -> None:
         def choice(random_unit: Callable[[], float]) -> str:

@@ -107,6 +107,15 @@ class TestAnswers:
         harness.selector.respond("0", ProduceResponse(responses=[]))
         assert [response.request for response in harness.step()] == [first]
 
+    def test_only_the_request_that_was_written_ends(self, harness: ClientHarness) -> None:
+        harness.send(0, produce())
+        harness.selector.hold_sends = True
+        harness.send(0, produce(acks=0), expect_response=False)
+        # this poll hears that the first is written
+        assert harness.step() == []
+        harness.selector.write_all()
+        assert len(harness.step()) == 1
+
     def test_correlation_ids_are_unique_and_wrap_within_int32(self, harness: ClientHarness) -> None:
         first = harness.client.new_request(0, produce(), now_ms=0)
         assert harness.client.new_request(0, produce(), now_ms=0).correlation_id == first.correlation_id + 1
@@ -118,13 +127,14 @@ class TestAnswers:
         heard: list[ClientResponse] = []
 
         def boom(response: ClientResponse) -> None:
-            raise RuntimeError("boom")
+            raise RuntimeError(f"boom {response.request.correlation_id}")
 
-        harness.send(0, produce(), callback=boom)
+        first = harness.send(0, produce(), callback=boom)
         harness.send(0, produce(), callback=heard.append)
-        harness.selector.respond("0", ProduceResponse(responses=[]))
-        harness.selector.respond("0", ProduceResponse(responses=[]))
-        with pytest.raises(RuntimeError, match="boom"):
+        harness.send(0, produce(), callback=boom)
+        for _ in range(3):
+            harness.selector.respond("0", ProduceResponse(responses=[]))
+        with pytest.raises(RuntimeError, match=f"boom {first.correlation_id}"):
             harness.step()
         assert len(heard) == 1
 
@@ -149,6 +159,11 @@ class TestBounds:
         assert not harness.ready(0)
         harness.selector.write_all()
         assert harness.ready(0)
+
+    def test_not_over_a_channel_that_is_gone(self, harness: ClientHarness) -> None:
+        assert harness.ready(0)
+        harness.selector.open.discard("0")
+        assert not harness.ready(0)
 
     def test_not_to_a_node_that_is_not_connected(self, harness: ClientHarness) -> None:
         with pytest.raises(IllegalStateError, match="not ready"):
@@ -301,6 +316,8 @@ class TestBadAnswers:
         good = encode_response(ProduceResponse(responses=[]), version=13, correlation_id=second.correlation_id)
         harness.selector.receive("0", b"".join(good)[4:])
         assert all(response.message is None for response in harness.step())
+        # one disconnection, so the shortest backoff
+        assert harness.client.connection_delay_ms(harness.node(0), harness.now_ms) == pytest.approx(50)
 
     def test_a_metadata_answer_that_cannot_be_decoded_is_a_failed_update(self, harness: ClientHarness) -> None:
         harness.metadata.request_update()

@@ -206,6 +206,7 @@ class TestAddresses:
 
     def test_the_name_is_resolved_anew_after_a_connection_was_lost(self) -> None:
         names = Names()
+        names.addresses["host0"] = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
         states = make_states(names)
         states.connecting(1, 0, "host0", 9092)
         states.current_address(1)
@@ -237,7 +238,10 @@ class TestAddresses:
         states.connecting(1, 50, "host1", 9093)
         assert states.current_address(1) == ResolvedAddress(2, ("10.0.0.1", 9093))
         assert states.address(1) == "host1:9093"
-        assert names.asked == ["host0", "host1"]
+        states.disconnected(1, 0)
+        states.connecting(1, 100, "host1", 9094)
+        assert states.current_address(1) == ResolvedAddress(2, ("10.0.0.1", 9094))
+        assert names.asked == ["host0", "host1", "host1"]
 
     def test_a_name_without_addresses_is_tried_again_next_time(self) -> None:
         names = Names()

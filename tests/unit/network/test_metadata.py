@@ -133,6 +133,14 @@ class TestWhenDue:
         stage.metadata.request_update()
         assert stage.due_in_ms == pytest.approx(100)
 
+    def test_a_failure_counts_alone(self, stage: Stage) -> None:
+        stage.add("topic")
+        for _ in range(8):
+            stage.fetch(metadata_response({"topic": 1}))
+        stage.metadata.failed_update(stage.now_ms)
+        stage.metadata.request_update()
+        assert stage.due_in_ms == pytest.approx(100)
+
     def test_somebody_who_wants_something_else_does_not_wait_for_that(self, stage: Stage) -> None:
         stage.add("topic")
         for _ in range(5):
@@ -273,6 +281,19 @@ class TestTopics:
         stage.metadata.request_update()
         stage.fetch(metadata_response({"topic": 1}))
         assert stage.metadata.cluster.topic_id("topic") is None
+
+    def test_partitions_are_sorted_however_they_come(self, stage: Stage) -> None:
+        stage.add("topic")
+        response = metadata_response({"topic": 5})
+        response.topics[0].partitions.reverse()
+        stage.fetch(response)
+        assert [info.partition for info in stage.metadata.cluster.partitions_for("topic") or ()] == [0, 1, 2, 3, 4]
+
+    def test_a_broker_cannot_have_the_id_of_a_bootstrap_address(self, stage: Stage) -> None:
+        response = metadata_response(brokers=2)
+        response.brokers[0].node_id = -1
+        stage.fetch(response)
+        assert list(stage.metadata.cluster.nodes) == [1]
 
     def test_a_topic_without_partitions_is_not_known_yet(self, stage: Stage) -> None:
         stage.add("topic")
@@ -454,9 +475,12 @@ class TestRebootstrap:
         stage.fetch(metadata_response())
         version = stage.metadata.version
         stage.metadata.rebootstrap()
-        assert stage.metadata.cluster.is_bootstrap
+        cluster = stage.metadata.cluster
+        assert cluster.is_bootstrap
         assert stage.metadata.version == version
         assert stage.metadata.update_requested
+        stage.metadata.rebootstrap()
+        assert stage.metadata.cluster is cluster
 
 
 class TestWaiting:
