@@ -1,0 +1,87 @@
+# Everything starts from a clean clone: `make demo`, `make test` and `make check` make .venv and install what they need.
+# All paths are relative, so that the clone may lie in a folder of any name.
+
+PYTHON_IN_VENV := .venv/bin/python
+PIP := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
+PYTEST := $(PYTHON_IN_VENV) -m pytest
+HOT := $(shell find network producer broker cli -name '*_cy.py' -o -name '*_cy.pxd')
+# What the build needs stands in pyproject.toml, quoted and with commas between.
+comma := ,
+BUILD_NEEDS = $(subst $(comma), ,$(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml))
+# The tests that one more time run with the interpreted modules; PYTEST_ARGS are for all.
+PURE_TESTS := tests/unit tests/property tests/integration
+XDIST := -n 2 --dist loadgroup
+BENCH_ARGS ?=
+
+# The Java that Spark and Apache Kafka are to run on, for the commands after it.
+FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
+
+.PHONY: help demo test check lint types floors docs-check bench compile docs clean distclean
+
+help:
+	@echo "make demo       real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
+	@echo "make test       all tests, with the compiled modules and with the interpreted ones"
+	@echo "make check      lint, format, types, the floors of the packages, generated pages"
+	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000')"
+	@echo "make compile    compile the hot modules (*_cy.py) where they are"
+	@echo "make docs       write the generated pages of docs/ anew"
+	@echo "make clean      remove what was built; make distclean removes .venv too"
+
+demo: build/compiled
+	@$(FIND_JAVA) && $(PYTHON_IN_VENV) examples/demo.py
+
+test: build/compiled
+	@$(FIND_JAVA) || echo "make test: the tests that need Java are skipped"; \
+	set -ex; \
+	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) $(PURE_TESTS); \
+	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
+
+check: lint types floors docs-check
+
+lint: .venv/installed
+	$(PYTHON_IN_VENV) -m ruff check .
+	$(PYTHON_IN_VENV) -m ruff format --check .
+
+types: .venv/installed build/compiled
+	$(PYTHON_IN_VENV) -m basedpyright
+
+floors: .venv/installed
+	.venv/bin/lint-imports
+
+docs-check: build/compiled
+	$(PYTHON_IN_VENV) docs/generate.py --check
+
+docs: build/compiled
+	$(PYTHON_IN_VENV) docs/generate.py
+
+bench: build/compiled
+	$(PYTHON_IN_VENV) benchmarks/producer.py $(BENCH_ARGS)
+
+compile: .venv/installed
+	@$(PYTHON_IN_VENV) setup.py --quiet build_ext --inplace
+	@$(PYTHON_IN_VENV) -c "from headrace.network._build import describe; print('headrace:', describe())"
+	@mkdir -p build && touch build/compiled
+
+build/compiled: .venv/installed $(HOT)
+	@$(MAKE) --no-print-directory compile
+
+# An environment that was made for another folder (a clone that was moved or copied) leads back there: made anew.
+ifneq ($(shell cat .venv/made-for 2>/dev/null),$(CURDIR))
+.PHONY: .venv/made-for
+endif
+.venv/made-for:
+	@sh tools/make-venv
+
+.venv/installed: .venv/made-for pyproject.toml setup.py
+	@echo "Installing Headrace and what it needs into .venv (minutes the first time, then seconds)"
+	@$(PIP) --upgrade pip $(BUILD_NEEDS)
+	@$(PIP) --no-build-isolation --editable '.[spark,test,check]'
+	@touch $@
+
+clean:
+	rm -rf build dist headrace.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find network producer broker cli -name '*_cy.*.so' -delete
+	find network producer broker cli tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv
