@@ -24,6 +24,16 @@ from .node import Broker
 _STATE_FILE = "headrace-controller.json"
 
 
+class _CutLinks:
+    """Which brokers a test has cut off from which. Any thread: the set is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self.cut: frozenset[frozenset[int]] = frozenset()
+
+    def is_cut(self, one: int, other: int) -> bool:
+        return frozenset((one, other)) in self.cut
+
+
 class EmbeddedCluster:
     """A Kafka cluster for tests and development: real sockets, real logs, no JVM.
 
@@ -64,6 +74,7 @@ class EmbeddedCluster:
         self._lock = threading.RLock()
         self._brokers: dict[int, Broker] = {}
         self._ports: dict[int, int] = {}
+        self._links = _CutLinks()
         self._directory: Path | None = None
         self._controller: Controller | None = None
 
@@ -146,6 +157,7 @@ class EmbeddedCluster:
             clock=self._clock,
             controller=self.controller,
             control=self.control,
+            links=self._links,
             host=self._host,
             port=port,
             rack=self._racks.get(node_id),
@@ -159,6 +171,9 @@ class EmbeddedCluster:
         with self._lock:
             brokers, self._brokers = self._brokers, {}
             try:
+                # Nobody copies any more, so nobody misses those that end first.
+                for broker in brokers.values():
+                    broker.fetchers.close()
                 for broker in brokers.values():
                     broker.close()
             finally:
@@ -219,6 +234,19 @@ class EmbeddedCluster:
             broker = self._open_broker(node_id)
             self.controller.register_brokers([(broker.endpoint, broker.replicas.apply_image)])
             broker.start()
+
+    def cut_link(self, one: int, other: int) -> None:
+        """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        with self._lock:
+            self._links.cut |= {frozenset((one, other))}
+            for node_id in (one, other):
+                broker = self._brokers.get(node_id)
+                if broker is not None:
+                    broker.fetchers.disconnect()
+
+    def heal_links(self) -> None:
+        """Let all brokers reach each other again."""
+        self._links.cut = frozenset()
 
     # Topics
 

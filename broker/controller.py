@@ -42,6 +42,10 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _STATE_VERSION = 1
 
 
+#: Takes an image, and returns what is to be done once every broker has it.
+ImageListener = Callable[[ClusterImage], Callable[[], None]]
+
+
 def check_topic_name(name: str) -> None:
     """Raise InvalidTopicError unless Kafka takes the name."""
     if not name:
@@ -66,7 +70,7 @@ class Controller:
     def __init__(self, cluster_id: str, config: BrokerConfig, state_path: Path | None) -> None:
         self.config = config
         self._lock = threading.RLock()
-        self._listeners: dict[int, Callable[[ClusterImage], None]] = {}
+        self._listeners: dict[int, ImageListener] = {}
         self._state_path = state_path
         self._next_producer_id = 0
         self._placement = itertools.count()
@@ -105,12 +109,14 @@ class Controller:
     def _publish(self, image: ClusterImage) -> None:
         self._keep(image)
         self.image = image
-        for listener in list(self._listeners.values()):
-            listener(image)
+        # Every leader knows of its role before the first follower asks it.
+        followers = [listener(image) for listener in list(self._listeners.values())]
+        for follow in followers:
+            follow()
 
     # Brokers
 
-    def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, Callable[[ClusterImage], None]]]) -> None:
+    def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, ImageListener]]) -> None:
         """Brokers are alive: they hear of every image from now on, and lead what only waits for them.
 
         Those that start together come together, or the first would take over what the next ones lead.

@@ -16,6 +16,8 @@ from .log.manager import LogManager
 from .metadata import BrokerEndpoint, ClusterImage
 from .producer_ids import ProducerIds
 from .purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
+from .replica.connection import Links
+from .replica.fetcher import FetcherManager
 from .replica.manager import ReplicaManager
 from .scheduler import Scheduler
 from .server import BrokerServer
@@ -38,6 +40,7 @@ class Broker:
         clock: Clock,
         controller: Controller,
         control: Control,
+        links: Links,
         host: str,
         port: int,
         rack: str | None = None,
@@ -78,6 +81,8 @@ class Broker:
             produce_purgatory=self.produce_purgatory,
             fetch_purgatory=self.fetch_purgatory,
         )
+        self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links)
+        self.replicas.fetchers = self.fetchers
         self.offsets = OffsetStore(
             config=config, clock=clock, replicas=self.replicas, scheduler=self.scheduler, controller=controller
         )
@@ -133,6 +138,7 @@ class Broker:
 
     def _stop_threads(self) -> None:
         self.is_running = False
+        self.fetchers.close()
         self.server.close()
         self.scheduler.close()
         self.reaper.shutdown()

@@ -100,11 +100,14 @@ class ReplicaManager:
             raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
         return found
 
-    def apply_image(self, image: ClusterImage) -> None:
-        """Take a new image: make, lead, follow and delete what it says. Called by the controller, in order."""
+    def apply_image(self, image: ClusterImage) -> Callable[[], None]:
+        """Take a new image: make, lead and delete what it says. Called by the controller, in order.
+
+        Returns what makes this broker copy what it follows, to be called when the leaders have the image, too.
+        """
         with self._lock:
             if image.version <= self.image.version:
-                return
+                return lambda: None
             before, self.image = self.image, image
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
@@ -122,14 +125,18 @@ class ReplicaManager:
                 self.scheduler.schedule(
                     "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
                 )
-            if self.fetchers is not None:
-                if brokers_changed:
-                    followed = [each for each in self._partitions.values() if not each.is_leader]
-                self.fetchers.follow(followed, image)
+            if brokers_changed:
+                followed = [each for each in self._partitions.values() if not each.is_leader]
         for partition in touched:
             for listener in self.leadership_listeners:
                 listener(partition)
             self._wake(partition.key)
+        return lambda: self._follow(followed, image)
+
+    def _follow(self, followed: list[Partition], image: ClusterImage) -> None:
+        with self._lock:
+            if self.fetchers is not None:
+                self.fetchers.follow(followed, image)
 
     def _is_gone(self, partition: Partition, image: ClusterImage) -> bool:
         topic = image.topics.get(partition.topic)

@@ -252,6 +252,59 @@ class Partition:
             and follower.last_caught_up_ms < oldest_ms
         )
 
+    # Following
+
+    def append_as_follower(
+        self, records: memoryview, leader_epoch: int, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """Take what the leader of `leader_epoch` sent. False where this broker doesn't follow it any more.
+
+        Raises what `Log.append_as_follower` raises.
+        """
+        log = self.log
+        with log.lock:
+            if self.is_leader or self.leader_epoch != leader_epoch:
+                return False
+            if len(records):
+                log.append_as_follower(records)
+            log.advance_high_watermark(high_watermark)
+            if log_start_offset > log.log_start_offset:
+                log.advance_log_start_offset(min(log_start_offset, log.high_watermark))
+            return True
+
+    def truncate_to_divergence(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
+        """Cut off what the leader doesn't have: it says that `epoch` ended at `end_offset` (KIP-101, KIP-279).
+
+        Where this log doesn't know the epoch, it is cut to the end of the last one before, and the next fetch goes on
+        looking. False where this broker doesn't follow that leader any more. Raises OSError.
+        """
+        log = self.log
+        with log.lock:
+            if self.is_leader or self.leader_epoch != leader_epoch:
+                return False
+            own_epoch, own_end = log.leader_epochs.end_offset_for(epoch, log.end.offset)
+            if own_epoch < 0:
+                target = end_offset
+            elif own_epoch != epoch:
+                target = own_end
+            else:
+                target = min(end_offset, own_end)
+            log.truncate_to(min(target, log.end.offset))
+            return True
+
+    def start_anew(self, leader_epoch: int, leader_start: int, leader_end: int) -> bool:
+        """Where this log and the leader's don't meet (OFFSET_OUT_OF_RANGE): cut what is past its end, or begin where it
+        begins. False where this broker doesn't follow that leader any more. Raises OSError."""
+        log = self.log
+        with log.lock:
+            if self.is_leader or self.leader_epoch != leader_epoch:
+                return False
+            if log.end.offset > leader_end:
+                log.truncate_to(leader_end)
+            elif log.end.offset < leader_start:
+                log.truncate_fully_and_start_at(leader_start)
+            return True
+
     # Waiting for replicas
 
     def is_replicated(self, required_offset: int) -> bool:

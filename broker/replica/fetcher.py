@@ -1,0 +1,276 @@
+"""Followers copy their leaders' logs (Kafka's `ReplicaFetcherThread` and `ReplicaFetcherManager`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...network.clock import Clock
+from ...network.protocol.errors import (
+    CorruptRecordError,
+    KafkaConnectionError,
+    KafkaStorageError,
+    MalformedMessageError,
+    OffsetOutOfRangeError,
+    error_for,
+)
+from ...network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
+from ...network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..config import BrokerConfig
+from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage
+from .connection import InterBrokerConnection, Links
+from .fetch import PartitionKey
+from .partition import Partition
+
+_log = logging.getLogger(__name__)
+
+_FETCH_VERSION = 17
+_LIST_OFFSETS_VERSION = 7
+_LATEST = -1
+_EARLIEST = -2
+
+
+@dataclass(slots=True, eq=False)
+class Followed:
+    """A partition that is being copied, in the epoch of the leader it is copied from."""
+
+    partition: Partition
+    leader_epoch: int
+    not_before_ms: float = 0.0
+
+
+class FetcherThread:
+    """Copies everything that this broker follows of one leader, on its own thread.
+
+    `_followed` is guarded by `_condition`; a change wakes the thread, also out of a fetch that waits at the leader: the
+    connection is cut, for a new partition shouldn't wait until others have something new.
+    """
+
+    def __init__(
+        self, broker_id: int, leader: BrokerEndpoint, *, config: BrokerConfig, clock: Clock, links: Links
+    ) -> None:
+        self.leader = leader
+        self._broker_id = broker_id
+        self._config = config
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._followed: dict[PartitionKey, Followed] = {}
+        self._stopping = False
+        self._changed = False
+        self._fetching = False
+        self._failing = False
+        self._connection = InterBrokerConnection(
+            broker_id,
+            leader,
+            timeout_ms=config.replica_socket_timeout_ms,
+            links=links,
+            client_id=f"broker-{broker_id}-fetcher-{leader.node_id}",
+        )
+        self.thread = threading.Thread(
+            target=self._run, name=f"broker-{broker_id}-fetcher-{leader.node_id}", daemon=True
+        )
+        self.thread.start()
+
+    def follow(self, followed: Iterable[Followed]) -> None:
+        with self._condition:
+            for each in followed:
+                self._followed[each.partition.key] = each
+            self._wake()
+
+    def forget(self, keys: Iterable[PartitionKey]) -> None:
+        with self._condition:
+            # Without hurry: what a fetch brings for a partition in another epoch isn't taken.
+            for key in keys:
+                self._followed.pop(key, None)
+
+    def _wake(self) -> None:
+        self._changed = True
+        self._condition.notify()
+        if self._fetching:
+            self._connection.interrupt()
+
+    def disconnect(self) -> None:
+        """Break the connection; a fetch that waits fails and is tried again."""
+        self._connection.interrupt()
+
+    def stop(self) -> None:
+        """End the thread; returns when it has ended."""
+        with self._condition:
+            self._stopping = True
+            self._condition.notify()
+            self._connection.interrupt()
+        self.thread.join()
+
+    # The fetcher's thread
+
+    def _run(self) -> None:
+        while True:
+            due = self._wait_for_work()
+            if due is None:
+                break
+            try:
+                self._fetch(due)
+            except (KafkaConnectionError, MalformedMessageError) as failed:
+                with self._condition:
+                    if self._changed or self._stopping:
+                        continue
+                # Once, not at each try.
+                level = logging.DEBUG if self._failing else logging.INFO
+                _log.log(
+                    level, "broker %d can't fetch from broker %d: %s", self._broker_id, self.leader.node_id, failed
+                )
+                self._failing = True
+                self._back_off(due)
+            else:
+                self._failing = False
+        self._connection.close()
+
+    def _wait_for_work(self) -> list[Followed] | None:
+        """The partitions to fetch now; None: stop."""
+        with self._condition:
+            self._fetching = False
+            while not self._stopping:
+                self._changed = False
+                now_ms = self._clock.now_ms()
+                due = [each for each in self._followed.values() if each.not_before_ms <= now_ms]
+                if due:
+                    self._fetching = True
+                    self._connection.rearm()
+                    return due
+                next_ms = min((each.not_before_ms for each in self._followed.values()), default=None)
+                self._clock.wait(self._condition, None if next_ms is None else next_ms - now_ms)
+            return None
+
+    def _back_off(self, followed: Iterable[Followed]) -> None:
+        until_ms = self._clock.now_ms() + self._config.replica_fetch_backoff_ms
+        for each in followed:
+            each.not_before_ms = until_ms
+
+    def _fetch(self, due: list[Followed]) -> None:
+        by_topic: dict[uuid.UUID, list[FetchPartition]] = {}
+        asked: dict[tuple[uuid.UUID, int], Followed] = {}
+        for each in due:
+            partition = each.partition
+            log = partition.log
+            by_topic.setdefault(partition.topic_id, []).append(
+                FetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=each.leader_epoch,
+                    fetch_offset=log.end.offset,
+                    last_fetched_epoch=log.leader_epochs.latest_epoch,
+                    log_start_offset=log.log_start_offset,
+                    partition_max_bytes=self._config.replica_fetch_max_bytes,
+                )
+            )
+            asked[partition.topic_id, partition.index] = each
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._broker_id),
+            max_wait_ms=self._max_wait_ms(),
+            min_bytes=self._config.replica_fetch_min_bytes,
+            max_bytes=self._config.replica_fetch_response_max_bytes,
+            topics=[FetchTopic(topic_id=topic_id, partitions=parts) for topic_id, parts in by_topic.items()],
+        )
+        response = self._connection.request(request, _FETCH_VERSION)
+        for topic in response.responses:
+            for data in topic.partitions:
+                followed = asked.get((topic.topic_id, data.partition_index))
+                if followed is not None:
+                    self._take(followed, data)
+
+    def _max_wait_ms(self) -> int:
+        """How long the leader may keep the fetch: no longer than until a partition that had to pause is due."""
+        now_ms = self._clock.now_ms()
+        with self._condition:
+            pauses_ms = [each.not_before_ms - now_ms for each in self._followed.values() if each.not_before_ms > now_ms]
+        return int(min([self._config.replica_fetch_wait_max_ms, *pauses_ms]))
+
+    def _take(self, followed: Followed, data: PartitionData) -> None:
+        """Do what one partition's answer asks for."""
+        partition, epoch = followed.partition, followed.leader_epoch
+        try:
+            if data.error_code == OffsetOutOfRangeError.code:
+                start, end = (
+                    self._list_offset(partition, epoch, _EARLIEST),
+                    self._list_offset(partition, epoch, _LATEST),
+                )
+                _log.warning("%r: the leader has %d to %d", partition, start, end)
+                partition.start_anew(epoch, start, end)
+            elif data.error_code:
+                _log.debug("%r: the leader answered %s", partition, error_for(data.error_code).__name__)
+                self._back_off([followed])
+            elif data.diverging_epoch.end_offset >= 0:
+                diverging = data.diverging_epoch
+                _log.info("%r differs from its leader after epoch %d", partition, diverging.epoch)
+                partition.truncate_to_divergence(epoch, diverging.epoch, diverging.end_offset)
+            else:
+                records = memoryview(b"") if data.records is None else memoryview(data.records)
+                partition.append_as_follower(records, epoch, data.high_watermark, data.log_start_offset)
+        except (KafkaStorageError, CorruptRecordError, OffsetOutOfRangeError, OSError):
+            _log.exception("%r can't take what its leader sent", partition)
+            self._back_off([followed])
+
+    def _list_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
+        asked = ListOffsetsPartition(
+            partition_index=partition.index, current_leader_epoch=leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._broker_id, topics=[ListOffsetsTopic(name=partition.topic, partitions=[asked])]
+        )
+        answer = self._connection.request(request, _LIST_OFFSETS_VERSION).topics[0].partitions[0]
+        if answer.error_code:
+            raise error_for(answer.error_code)(
+                f"the leader of {partition.topic}-{partition.index} can't tell its bounds"
+            )
+        return answer.offset
+
+
+class FetcherManager:
+    """One fetcher a leader. Called by the replica manager, under its lock, in the order of images."""
+
+    def __init__(self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links) -> None:
+        self._broker_id = broker_id
+        self._config = config
+        self._clock = clock
+        self._links = links
+        self._threads: dict[int, FetcherThread] = {}
+        self._closed = False
+
+    def follow(self, partitions: Iterable[Partition], image: ClusterImage) -> None:
+        """Copy these partitions from their leaders, as far as they are alive; stop copying from leaders that aren't."""
+        if self._closed:
+            return
+        for node_id in [node for node, thread in self._threads.items() if image.brokers.get(node) != thread.leader]:
+            self._threads.pop(node_id).stop()
+        by_leader: dict[int, list[Followed]] = {}
+        for partition in partitions:
+            if partition.leader_id not in (NO_LEADER, self._broker_id) and partition.leader_id in image.brokers:
+                by_leader.setdefault(partition.leader_id, []).append(Followed(partition, partition.leader_epoch))
+        for node_id, followed in by_leader.items():
+            thread = self._threads.get(node_id)
+            if thread is None:
+                thread = self._threads[node_id] = FetcherThread(
+                    self._broker_id, image.brokers[node_id], config=self._config, clock=self._clock, links=self._links
+                )
+            thread.follow(followed)
+
+    def stop_following(self, keys: Iterable[PartitionKey]) -> None:
+        """Copy these no more."""
+        doomed = list(keys)
+        if doomed:
+            for thread in self._threads.values():
+                thread.forget(doomed)
+
+    def disconnect(self) -> None:
+        """Break all connections to leaders; the fetchers try again."""
+        for thread in list(self._threads.values()):
+            thread.disconnect()
+
+    def close(self) -> None:
+        """End all fetchers; returns when their threads have ended."""
+        self._closed = True
+        threads, self._threads = self._threads, {}
+        for thread in threads.values():
+            thread.stop()
