@@ -331,6 +331,7 @@ class NetworkClient:
         # what the name service has taken doesn't count as connecting
         self._states.attempt_started(node.id, self._clock.now_ms())
         _log.debug("Connecting to %s at %s", node, address)
+        self._metadata.record_progress(f"{node.address} is being connected to")
         self._selector.connect(
             node.channel_id,
             family,
@@ -342,6 +343,7 @@ class NetworkClient:
 
     def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
         """Send it; the error when it can't be put into any version that the node knows."""
+        self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         request = self.new_request(node_id, message, now_ms=now_ms, min_version=OLDEST_METADATA_VERSION)
         return self._send(request, now_ms, is_internal=True)
 
@@ -465,6 +467,9 @@ class NetworkClient:
                 self._states.checking_api_versions(node_id)
                 request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
                 error = self._send(request, now_ms, is_internal=True, version=version)
+                self._metadata.record_progress(
+                    f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet"
+                )
                 if error is not None:
                     # nothing but the client id can be at fault, and waiting won't make it shorter
                     self._fail_connection(node_id, error, now_ms, responses)

@@ -123,6 +123,7 @@ class Metadata:
         self._equivalent_backoff_ms = 0.0
 
         self._last_error: KafkaError | None = None
+        self._progress = "no broker was asked yet"
         self._fatal_error: KafkaError | None = None
         self._fatal_count = 0
         self._closed_by: KafkaError | None = None
@@ -240,8 +241,8 @@ class Metadata:
                     raise copy.copy(self._fatal_error) from self._fatal_error
                 if self._clock.now_ms() >= deadline_ms:
                     cause = self._last_error
-                    why = "no broker answered" if cause is None else f"{cause}"
-                    raise KafkaTimeoutError(f"no metadata within {timeout_ms:g} ms: {why}") from cause
+                    why = self._progress if cause is None else f"{cause}"
+                    raise KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}") from cause
                 self._clock.wait_until(self._changed, deadline_ms)
 
     def add_listener(self, listener: Callable[[Cluster], None]) -> None:
@@ -370,6 +371,11 @@ class Metadata:
     def record_error(self, error: KafkaError) -> None:
         """Remember why a broker could not be asked, for those whose wait times out."""
         self._last_error = error
+
+    def record_progress(self, progress: str) -> None:
+        """Remember what the client waits for on its way to metadata, for those whose wait times out without an error:
+        a broker that accepts connections and never answers."""
+        self._progress = progress
 
     def fatal_error(self, error: KafkaError) -> None:
         """Report an error to everybody who waits now, because waiting longer won't help. The next attempt may succeed:

@@ -165,6 +165,26 @@ class TestWaiting:
         assert "HTTP" in str(caught.value)
         assert isinstance(caught.value.__cause__, NotKafkaError)
 
+    def test_a_wait_that_times_out_without_an_error_tells_what_is_waited_for(self) -> None:
+        harness = ClientHarness()
+
+        def reason() -> str:
+            with pytest.raises(KafkaTimeoutError) as caught:
+                harness.metadata.await_update(0, 0)
+            assert caught.value.__cause__ is None
+            return str(caught.value).partition(": ")[2]
+
+        assert reason() == "no broker was asked yet"
+        harness.step()
+        assert reason() == "host0:9000 is being connected to"
+        harness.selector.complete_connect("-1")
+        harness.step()
+        assert reason() == "host0:9000 accepted the connection, but has not answered anything yet"
+        harness.selector.respond("-1", api_versions_response())
+        harness.step()
+        harness.step()
+        assert reason() == "host0:9000 has not answered the request for metadata yet"
+
 
 class TestUnresolvableNames:
     def test_no_bootstrap_server_can_be_resolved(self) -> None:
