@@ -13,6 +13,7 @@ from ..network.config import INT32_MAX, Config, key
 from .config_rules import (
     GZIP_DEFAULT_LEVEL,
     RULES,
+    check_client_id,
     check_gzip_level,
     parse_acks,
     parse_bootstrap_servers,
@@ -99,6 +100,7 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         default="",
         importance="medium",
         none_means="",
+        check=check_client_id,
         default_text="`producer-<n>`, counting in the process",
         doc="A name for this producer, which brokers put into their logs and quotas and which this client puts into "
         "its own log lines.",

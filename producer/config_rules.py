@@ -12,6 +12,7 @@ from ..network.config import INT32_MAX, Draft, Rule, parse_int
 log = logging.getLogger(__name__)
 
 GZIP_DEFAULT_LEVEL = -1
+INT16_MAX = 2**15 - 1
 _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 _client_numbers = itertools.count(1)
 
@@ -58,6 +59,14 @@ def show_acks(acks: int) -> str:
 
 def parse_retries(value: Any) -> int:
     return INT32_MAX if value == float("inf") else parse_int(value)
+
+
+def check_client_id(client_id: str) -> str | None:
+    """A client id goes into the header of every request, as UTF-8 behind a length of 16 bits."""
+    try:
+        return None if len(client_id.encode()) <= INT16_MAX else "is longer than 32767 bytes of UTF-8"
+    except UnicodeEncodeError:
+        return "has characters that UTF-8 can't encode"
 
 
 def check_gzip_level(level: int) -> str | None:

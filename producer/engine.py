@@ -7,7 +7,6 @@ collected while its engine still delivers what was sent.
 from __future__ import annotations
 
 import atexit
-import itertools
 import logging
 import os
 import threading
@@ -20,6 +19,7 @@ from ..network.metadata import Metadata
 from ..network.metadata_updater import MetadataRecoveryStrategy
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.records.compression import Compression
+from ..network.resolver import canonical_host_names
 from ..network.selector import Selector
 from .accumulator_cy import RecordAccumulator
 from .buffer_pool import BufferPool
@@ -36,7 +36,6 @@ EXIT_FLUSH_SECONDS = 10.0
 #: How long a sender thread that was told to end at once may take, in seconds: a callback that runs has to return first.
 FORCED_CLOSE_SECONDS = 5.0
 
-_client_numbers = itertools.count(1)
 _running: set[Engine] = set()
 
 
@@ -47,7 +46,7 @@ class Engine:
     def __init__(self, config: ProducerConfig, clock: Clock) -> None:
         self.config = config
         self.clock = clock
-        self.client_id = config.client_id or f"producer-{next(_client_numbers)}"
+        self.client_id = config.client_id
         self.metadata = Metadata(
             clock=clock,
             bootstrap_servers=config.bootstrap_servers,
@@ -74,6 +73,9 @@ class Engine:
             connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
+            canonical_names=(
+                canonical_host_names if config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only" else None
+            ),
             metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
         )
@@ -199,8 +201,8 @@ def _forget_parents_engines() -> None:
     """In a forked child: the threads of these engines exist in the parent only, so nothing here ever completes."""
     for engine in list(_running):
         error = IllegalStateError(
-            f"this record was sent by process {engine.process_id}, before process {os.getpid()} was forked from it. It is "
-            f"delivered there, and only there its future tells what became of it"
+            f"this record was sent by process {engine.process_id}, before {os.getpid()} was forked from it: it is "
+            "delivered there, and only there its future tells what became of it"
         )
         for batch in engine.accumulator.incomplete_batches():
             batch.abandon(error)
