@@ -175,7 +175,11 @@ class EmbeddedCluster:
                 for broker in brokers.values():
                     broker.fetchers.close()
                 for broker in brokers.values():
-                    broker.close()
+                    if self._given_directory is None:
+                        # Nobody will read what a clean stop would bring onto the disk.
+                        broker.kill()
+                    else:
+                        broker.close()
             finally:
                 self._controller = None
                 if self._given_directory is None and self._directory is not None:

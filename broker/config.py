@@ -8,7 +8,7 @@ from ..network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
 from .topic_config import TopicConfig, check_cleanup_policy
 
 # Topic-level key -> the broker's default for it, where the names differ by more than a leading `log.`.
-_DEFAULTS_OF_TOPICS = {
+DEFAULTS_OF_TOPICS = {
     "segment_bytes": "log_segment_bytes",
     "segment_ms": "log_roll_ms",
     "segment_index_bytes": "log_index_size_max_bytes",
@@ -32,7 +32,29 @@ _DEFAULTS_OF_TOPICS = {
 }
 
 
-class BrokerConfig(Config):
+class BrokerConfig(
+    Config,
+    without_effect={
+        "transaction.state.log.replication.factor": "there are no transactions",
+        "transaction.state.log.min.isr": "there are no transactions",
+        "transaction.state.log.num.partitions": "there are no transactions",
+        "num.io.threads": "the network threads handle requests themselves",
+        "num.replica.fetchers": "a broker has one fetcher for each leader",
+        "num.recovery.threads.per.data.dir": "logs are loaded one after the other",
+        "group.coordinator.rebalance.protocols": "groups follow the classic protocol",
+        "process.roles": "the controller is the cluster's",
+        "controlled.shutdown.enable": "a clean stop always hands leadership over first",
+    },
+    left_out={
+        "listeners": "give host and port to the cluster (or --host and --port) instead",
+        "advertised.listeners": "give host and port to the cluster (or --host and --port) instead",
+        "log.dirs": "give data_dir to the cluster (or --data-dir) instead",
+        "log.dir": "give data_dir to the cluster (or --data-dir) instead",
+        "node.id": "brokers are numbered from 1",
+        "broker.id": "brokers are numbered from 1",
+        "zookeeper.connect": "there is no ZooKeeper",
+    },
+):
     """One broker's settings. Those that a topic may override are the defaults of `TopicConfig`."""
 
     # Sockets
@@ -258,7 +280,7 @@ class BrokerConfig(Config):
     def topic_config(self, overrides: dict[str, Any]) -> TopicConfig:
         """A topic's configuration: its own keys (dotted), this broker's for the rest. Raises
         KafkaConfigurationError."""
-        defaults = {attribute: getattr(self, name) for attribute, name in _DEFAULTS_OF_TOPICS.items()}
+        defaults = {attribute: getattr(self, name) for attribute, name in DEFAULTS_OF_TOPICS.items()}
         for name in overrides:
             defaults.pop(name.replace(".", "_"), None)
         return TopicConfig.resolve_from({**defaults, **overrides}, {}, {})

@@ -58,6 +58,7 @@ class Fault:
     lose_answer: bool = False
     silent: bool = False
     cut_after_bytes: int | None = None
+    half_close: bool = False
 
     def error_for(self, topic: str, partition: int | None) -> type[BrokerResponseError] | None:
         """The error that this part of the request gets."""

@@ -34,7 +34,7 @@ class Connection:
     `slots` belongs to the network thread; other threads only fill a slot and then call `answer_ready`.
     """
 
-    __slots__ = ("id", "is_open", "loop", "peer", "slots", "unsent")
+    __slots__ = ("half_closes", "id", "is_open", "loop", "peer", "slots", "unsent")
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str) -> None:
         self.id = connection_id
@@ -43,6 +43,7 @@ class Connection:
         self.slots: deque[RequestContext] = deque()
         self.unsent = 0
         self.is_open = True
+        self.half_closes = False
 
 
 class RequestContext:

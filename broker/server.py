@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import socket
 import threading
 from collections import deque
@@ -169,6 +170,8 @@ class _NetworkThread:
             connection = self._connections.get(send.channel_id)
             if connection is not None:
                 connection.unsent -= 1
+                if connection.half_closes and not connection.unsent:
+                    self._half_close(connection)
                 if connection.unsent < _MAX_UNSENT and len(connection.slots) < limit:
                     self.selector.unmute(connection.id)
 
@@ -247,6 +250,7 @@ class _NetworkThread:
                 if fault.lose_answer:
                     self._drop(connection)
                     return
+                connection.half_closes = connection.half_closes or fault.half_close
                 if fault.cut_after_bytes is not None:
                     self._send_cut(connection, context.buffers, fault.cut_after_bytes)
                     return
@@ -263,6 +267,13 @@ class _NetworkThread:
         whole = b"".join(bytes(buffer) for buffer in buffers if not hasattr(buffer, "file"))
         self.selector.send(connection.id, [whole[:size_bytes]])
         self._drop(connection)
+
+    def _half_close(self, connection: Connection) -> None:
+        """End the broker's half of a connection: the client may still send, and is no longer answered."""
+        channel = self.selector.channel(connection.id)
+        if channel is not None:
+            with socket.socket(fileno=os.dup(channel.fd)) as sock:
+                sock.shutdown(socket.SHUT_WR)
 
     def _drop(self, connection: Connection) -> None:
         self.selector.close_channel(connection.id)

@@ -12,7 +12,24 @@ def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
     return None if set(policies) <= set(CLEANUP_POLICIES) else "may hold delete and compact only"
 
 
-class TopicConfig(Config):
+class TopicConfig(
+    Config,
+    without_effect={
+        "segment.jitter.ms": "segments of one process may roll together",
+        "preallocate": "files grow as they are written",
+        "max.compaction.lag.ms": "compaction is decided by the share of uncompacted bytes alone",
+        "message.downconversion.enable": "there is one message format",
+        "message.format.version": "there is one message format",
+        "leader.replication.throttled.replicas": "replication is never throttled",
+        "follower.replication.throttled.replicas": "replication is never throttled",
+        "remote.storage.enable": "there is no remote storage",
+        "local.retention.ms": "there is no remote storage",
+        "local.retention.bytes": "there is no remote storage",
+        "compression.gzip.level": "batches stay as their producer compressed them",
+        "compression.lz4.level": "batches stay as their producer compressed them",
+        "compression.zstd.level": "batches stay as their producer compressed them",
+    },
+):
     """What a topic may override. Frozen: a change makes a new instance, which the topic's logs then take."""
 
     segment_bytes: int = key(

@@ -29,7 +29,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]  (a field hides tuple.count)
 
     @property
     def size_bytes(self) -> int:

@@ -10,7 +10,6 @@ import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-
 from headrace.broker import EmbeddedCluster
 
 QUIET = {"log_level": 0}
@@ -77,7 +76,8 @@ def test_confluent_kafka(cluster, codec, idempotent):
 
 
 @pytest.mark.parametrize(
-    ("codec", "module"), [(None, "kafka"), ("gzip", "gzip"), ("snappy", "snappy"), ("lz4", "lz4"), ("zstd", "zstandard")]
+    ("codec", "module"),
+    [(None, "kafka"), ("gzip", "gzip"), ("snappy", "snappy"), ("lz4", "lz4"), ("zstd", "zstandard")],
 )
 def test_kafka_python(cluster, codec, module):
     if importlib.util.find_spec(module) is None:
@@ -115,7 +115,9 @@ def test_aiokafka(cluster):
         consumer.assign([aiokafka.TopicPartition("aiokafka", 0)])
         read = []
         while len(read) < len(VALUES):
-            read += [record.value for records in (await consumer.getmany(timeout_ms=200)).values() for record in records]
+            read += [
+                record.value for records in (await consumer.getmany(timeout_ms=200)).values() for record in records
+            ]
         await consumer.stop()
         return read
 

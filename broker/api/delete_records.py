@@ -1,0 +1,55 @@
+"""DeleteRecords: everything before an offset goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...network.protocol.errors import BrokerResponseError, PolicyViolationError
+from ...network.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from .registry import serves
+
+if TYPE_CHECKING:
+    from ..node import Broker
+    from ..requests import RequestContext
+
+_HIGH_WATERMARK = -1
+
+
+@serves(DeleteRecordsRequest)
+def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Answers at once with the leader's new start; followers move theirs with their next fetch."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[_delete(broker, context, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(
+    broker: Broker, context: RequestContext, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    try:
+        injected = context.injected_error(topic, asked.partition_index)
+        if injected is not None:
+            raise injected
+        partition = broker.replicas.partition((topic, asked.partition_index))
+        partition.check_leader()
+        log = partition.log
+        if "delete" not in log.config.cleanup_policy:
+            raise PolicyViolationError(f"records of {topic!r} are not deleted by offset: cleanup.policy=compact")
+        log.advance_log_start_offset(log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset)
+    except BrokerResponseError as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=-1, error_code=error.code
+        )
+    return DeleteRecordsPartitionResult(partition_index=asked.partition_index, low_watermark=log.log_start_offset)

@@ -1,0 +1,376 @@
+"""What a test can make a broker do, seen from the wire; and what a hostile client can't."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import time
+
+import pytest
+from headrace.broker import EmbeddedCluster
+from headrace.broker.control import Fault
+from headrace.network.clock import SYSTEM_CLOCK
+from headrace.network.protocol.api import ApiKey
+from headrace.network.protocol.errors import (
+    KafkaConfigurationError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.network.protocol.frames import decode_response, encode_request
+from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.records.builder_cy import build_batch
+
+
+@pytest.fixture
+def cluster():
+    with EmbeddedCluster(num_partitions=2) as cluster:
+        cluster.create_topic("t")
+        yield cluster
+
+
+class Wire:
+    """One connection, spoken to in messages or in bytes."""
+
+    def __init__(self, cluster):
+        host, port = cluster.bootstrap_servers.split(",")[0].split(":")
+        self.sock = socket.create_connection((host, int(port)), 10)
+        self.file = self.sock.makefile("rb")
+        self.sent = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+        self.sock.close()
+
+    def send(self, message, version):
+        self.sent.append((type(message), version))
+        self.sock.sendall(
+            b"".join(encode_request(message, version=version, correlation_id=len(self.sent), client_id="wire"))
+        )
+
+    def receive(self, number=None):
+        """The next answer; it must be the one to request `number` (from 1)."""
+        size = self.file.read(4)
+        if len(size) < 4:
+            return None
+        body = self.file.read(struct.unpack(">i", size)[0])
+        (correlation_id,) = struct.unpack_from(">i", body)
+        assert number is None or correlation_id == number
+        return decode_response(*self.sent[correlation_id - 1], body)[1]
+
+    def ask(self, message, version):
+        self.send(message, version)
+        return self.receive(len(self.sent))
+
+    def ends(self):
+        """Whether the broker closes the connection, without another byte."""
+        try:
+            return self.file.read(1) == b""
+        except ConnectionResetError:
+            return True
+
+
+@pytest.fixture
+def wire(cluster):
+    with Wire(cluster) as wire:
+        yield wire
+
+
+def now_ms():
+    return SYSTEM_CLOCK.wall_ms()
+
+
+def produce(*partitions, topic="t", acks=-1, value=b"v"):
+    data = [PartitionProduceData(index=each, records=build_batch([(now_ms(), b"k", value)])) for each in partitions]
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
+
+
+def codes(response):
+    return [part.error_code for topic in response.responses for part in topic.partition_responses]
+
+
+def fetch(offset, *, max_wait_ms=0, min_bytes=1, partition=0):
+    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=[FetchTopic(topic="t", partitions=[asked])]
+    )
+
+
+def count(cluster, partition=0):
+    return len(cluster.records("t", partition))
+
+
+# Faults
+
+
+def test_an_error_for_the_next_requests(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(error=NotEnoughReplicasError), times=2)
+    assert codes(wire.ask(produce(0), 9)) == [19]
+    assert codes(wire.ask(produce(0), 9)) == [19]
+    assert codes(wire.ask(produce(0), 9)) == [0]
+    assert count(cluster) == 1
+
+
+def test_an_error_for_one_partition(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(error=NotLeaderForPartitionError, topic="t", partition=1))
+    assert codes(wire.ask(produce(0), 9)) == [0]
+    assert codes(wire.ask(produce(0, 1), 9)) == [0, 6]
+    assert codes(wire.ask(produce(0, 1), 9)) == [0, 0]
+    assert (count(cluster, 0), count(cluster, 1)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "version", "code"),
+    [
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9, lambda answer: answer.topics[0].error_code),
+        (fetch(0), 11, lambda answer: answer.responses[0].partitions[0].error_code),
+        (
+            ListOffsetsRequest(
+                replica_id=-1,
+                topics=[ListOffsetsTopic(name="t", partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+            ),
+            5,
+            lambda answer: answer.topics[0].partitions[0].error_code,
+        ),
+    ],
+)
+def test_errors_of_other_apis(cluster, wire, message, version, code):
+    with cluster.inject(message.api_key, Fault(error=UnknownTopicOrPartitionError), times=None) as registration:
+        assert code(wire.ask(message, version)) == 3
+        assert registration.hits == 1
+    assert code(wire.ask(message, version)) == 0
+
+
+def test_a_lost_answer_is_appended_nevertheless(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(lose_answer=True))
+    wire.send(produce(0), 9)
+    assert wire.ends()
+    assert count(cluster) == 1
+
+
+def test_a_dropped_request_is_not_appended(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(close=True))
+    wire.send(produce(0), 9)
+    assert wire.ends()
+    assert count(cluster) == 0
+
+
+def test_an_answer_that_is_cut(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(cut_after_bytes=6))
+    wire.send(produce(0), 9)
+    assert len(wire.file.read(6)) == 6
+    assert wire.ends()
+    assert count(cluster) == 1
+
+
+def test_a_silent_broker_answers_the_next_request(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(silent=True))
+    wire.send(produce(0), 9)
+    wire.send(produce(1), 9)
+    assert wire.receive(2) is not None
+
+
+def test_half_a_connection(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(half_close=True))
+    assert codes(wire.ask(produce(0), 9)) == [0]
+    assert wire.ends()
+    assert count(cluster) == 1
+
+
+def test_a_delay_holds_the_answers_behind_it(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(delay_ms=200))
+    began = time.monotonic()
+    wire.send(produce(0), 9)
+    wire.send(produce(1), 9)
+    assert wire.receive(1) is not None
+    assert time.monotonic() - began >= 0.2
+    assert wire.receive(2) is not None
+
+
+def test_the_throttle_time_is_told(cluster, wire):
+    cluster.inject(ApiKey.PRODUCE, Fault(throttle_ms=321))
+    assert wire.ask(produce(0), 9).throttle_time_ms == 321
+    assert wire.ask(produce(0), 9).throttle_time_ms == 0
+
+
+def test_a_handler_sees_the_request_and_decides(cluster, wire):
+    sizes = []
+
+    def look(context, request):
+        sizes.append((context.client_id, len(request.topic_data[0].partition_data)))
+        return Fault(error=NotEnoughReplicasError) if len(sizes) == 2 else None
+
+    cluster.on_request(ApiKey.PRODUCE, look)
+    assert [codes(wire.ask(produce(0), 9)) for _ in range(3)] == [[0], [19], [0]]
+    assert sizes == [("wire", 1)] * 3
+
+
+def test_requests_are_remembered(cluster, wire):
+    wire.ask(produce(0), 9)
+    wire.ask(fetch(0), 11)
+    seen = [(request.api_key, request.api_version, request.client_id) for request in cluster.requests]
+    assert seen == [(ApiKey.PRODUCE, 9, "wire"), (ApiKey.FETCH, 11, "wire")]
+
+
+def test_acting_as_an_older_broker(cluster, wire):
+    cluster.control.max_versions = {ApiKey.API_VERSIONS: 3, ApiKey.PRODUCE: 8, ApiKey.METADATA: 9}
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    told = {each.api_key: each.max_version for each in wire.ask(request, 3).api_keys}
+    assert told == {ApiKey.API_VERSIONS: 3, ApiKey.PRODUCE: 8, ApiKey.METADATA: 9}
+    wire.send(produce(0), 9)
+    assert wire.ends()
+
+
+# Order and waiting
+
+
+def test_answers_come_in_the_order_of_the_requests(cluster, wire):
+    wire.send(fetch(0, max_wait_ms=10_000), 11)
+    wire.send(produce(0), 9)
+    answer = wire.receive(1)
+    assert answer.responses[0].partitions[0].high_watermark == 1
+    assert codes(wire.receive(2)) == [0]
+
+
+def test_a_waiting_fetch_holds_up_nobody_else(cluster, wire):
+    wire.send(fetch(0, max_wait_ms=10_000, min_bytes=10_000), 11)
+    with Wire(cluster) as other:
+        assert codes(other.ask(produce(0), 9)) == [0]
+        assert codes(other.ask(produce(0, value=b"v" * 10_000), 9)) == [0]
+    assert len(wire.receive(1).responses[0].partitions[0].records) > 10_000
+
+
+def test_a_fetch_answers_with_little_when_its_time_is_over(cluster, wire):
+    wire.ask(produce(0), 9)
+    answer = wire.ask(fetch(0, max_wait_ms=50, min_bytes=10_000), 11)
+    assert 0 < len(answer.responses[0].partitions[0].records) < 1000
+
+
+def test_with_acks_0_nothing_is_answered(cluster, wire):
+    wire.send(produce(0, acks=0), 9)
+    wire.send(produce(0), 9)
+    assert codes(wire.receive(2)) == [0]
+    assert count(cluster) == 2
+
+
+def test_with_acks_0_an_error_ends_the_connection(cluster, wire):
+    wire.send(produce(7, acks=0), 9)
+    assert wire.ends()
+
+
+def test_illegal_acks(cluster, wire):
+    assert codes(wire.ask(produce(0, acks=2), 9)) == [21]
+
+
+# Hostile clients
+
+
+def api_versions():
+    return b"".join(
+        encode_request(
+            ApiVersionsRequest(client_software_name="a", client_software_version="1"),
+            version=3,
+            correlation_id=1,
+            client_id="c",
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),
+        struct.pack(">i", -1),
+        struct.pack(">i", 2**31 - 1),
+        struct.pack(">i", 0),
+        struct.pack(">i", 8) + b"\xff" * 8,
+        struct.pack(">ihhih", 10, 3, 9, 1, -1) + b"",
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),
+        struct.pack(">ihhih", 10, 3, 99, 1, -1),
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**30),
+        struct.pack(">ihhihi", 14, 3, 1, 1, -1, 1_000_000_000),
+    ],
+)
+def test_garbage_ends_its_connection_and_no_other(cluster, wire, content):
+    with Wire(cluster) as good:
+        wire.sock.sendall(content)
+        assert wire.ends()
+        assert codes(good.ask(produce(0), 9)) == [0]
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(cluster, wire):
+    wire.sock.sendall(struct.pack(">ihhihb", 11, 18, 99, 1, -1, 0))
+    wire.sent.append((ApiVersionsRequest, 0))
+    answer = wire.receive(1)
+    assert answer.error_code == 35
+    assert {each.api_key for each in answer.api_keys} >= {ApiKey.PRODUCE, ApiKey.API_VERSIONS}
+
+
+def test_random_damage_to_a_request_hurts_nobody(cluster):
+    chance = random.Random(20)
+    frame = b"".join(encode_request(produce(0, 1), version=9, correlation_id=1, client_id="c"))
+    with Wire(cluster) as good:
+        for _ in range(200):
+            damaged = bytearray(frame)
+            for _ in range(chance.randint(1, 4)):
+                damaged[chance.randrange(4, len(frame))] = chance.randrange(256)
+            with Wire(cluster) as bad:
+                bad.sock.sendall(damaged)
+                bad.sock.shutdown(socket.SHUT_WR)
+                bad.sock.settimeout(10)
+                bad.file.read()
+        good.ask(produce(0), 9)
+        answer = good.ask(fetch(0), 11)
+    assert answer.responses[0].partitions[0].error_code == 0
+    cluster.records("t", 0)
+
+
+def test_half_a_frame_and_silence_are_borne(cluster, wire):
+    idle = [Wire(cluster) for _ in range(50)]
+    for each in idle[:25]:
+        each.sock.sendall(api_versions()[:9])
+    assert codes(wire.ask(produce(0), 9)) == [0]
+    for each in idle:
+        each.__exit__()
+
+
+def test_connections_are_bounded():
+    with EmbeddedCluster(max_connections=3) as cluster:
+        kept = [Wire(cluster) for _ in range(3)]
+        for each in kept:
+            each.sock.sendall(api_versions())
+            each.sent.append((ApiVersionsRequest, 3))
+            assert each.receive(1) is not None
+        with Wire(cluster) as refused:
+            assert refused.ends()
+        for each in kept:
+            each.__exit__()
+
+
+def test_requests_beyond_the_limit_wait_in_the_socket():
+    with EmbeddedCluster(queued_max_requests=4) as cluster:
+        cluster.create_topic("t")
+        with Wire(cluster) as wire:
+            wire.send(fetch(0, max_wait_ms=300, min_bytes=10**6), 11)
+            for _ in range(60):
+                wire.send(fetch(0), 11)
+            for number in range(61):
+                assert wire.receive(number + 1) is not None
+
+
+def test_a_configuration_key_that_does_not_exist():
+    with pytest.raises(KafkaConfigurationError, match=r"num\.partitions"):
+        EmbeddedCluster(num_partition=3)
