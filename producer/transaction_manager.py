@@ -77,8 +77,8 @@ class TransactionManager:
     """Producer id, epoch and sequences of an idempotent producer. One per producer; only the sender thread uses it.
 
     Invariants: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch, and are no
-    more than a broker remembers (but for the parts of split ones, which no broker has seen). `_doubtful` are those of
-    them which a broker may have appended although no answer said so.
+    more than a broker remembers, and only one before the first is acknowledged (but for the parts of split ones, which
+    no broker has seen). `_doubtful` are those of them which a broker may have appended although no answer said so.
     """
 
     def __init__(self) -> None:
@@ -154,7 +154,10 @@ class TransactionManager:
         if partition in self._to_rewrite or partition in self._unresolved:
             return False
         stale = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
-        return not known.in_flight or (not stale and len(known.in_flight) < BATCHES_REMEMBERED)
+        # A broker that knows nothing of this producer takes any number for the first one. So were the first batch
+        # refused and a second one under way, the second would be appended before it.
+        limit = 1 if known.last_acked_sequence < 0 else BATCHES_REMEMBERED
+        return not known.in_flight or (not stale and len(known.in_flight) < limit)
 
     def take_sequence(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence number, unless it has one from an earlier attempt."""

@@ -1,0 +1,306 @@
+"""A Sender over a MockClient and a MockClock with all that belongs to it, and the few steps that its tests take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from headrace.network.clock import MockClock
+from headrace.network.cluster import TopicPartition
+from headrace.network.metadata import Metadata
+from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.network.protocol.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from headrace.network.records.batch import RecordBatch
+from headrace.network.records.compression import Compression
+from headrace.network.request import ClientRequest
+from headrace.producer.accumulator_cy import RecordAccumulator
+from headrace.producer.batch_cy import RecordFuture
+from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.metrics import ProducerMetrics
+from headrace.producer.sender import Sender
+from headrace.producer.transaction_manager import TransactionManager
+
+from support.mock_client import MockClient, metadata_response
+
+BATCH_SIZE = 400
+MEMORY = 100_000
+LINGER_MS = 5
+BACKOFF_MS = 100
+REQUEST_TIMEOUT_MS = 30_000
+DELIVERY_TIMEOUT_MS = 120_000
+PRODUCER_ID = 1000
+OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+INVALID_PRODUCER_EPOCH = 47
+BATCHES_REMEMBERED = 5
+
+
+class SenderHarness:
+    """One producer's engine, stepped by hand. `topic` has `partitions` over `brokers` nodes, all known at the start."""
+
+    def __init__(
+        self,
+        *,
+        topic: str = "t",
+        partitions: int = 1,
+        brokers: int = 1,
+        idempotent: bool = True,
+        acks: int = -1,
+        retries: int = 2**31 - 1,
+        batch_size: int = BATCH_SIZE,
+        memory: int = MEMORY,
+        linger_ms: float = LINGER_MS,
+        max_in_flight: int = 5,
+        max_request_bytes: int = 1_048_576,
+        compression: Compression = Compression.NONE,
+        delivery_timeout_ms: float = DELIVERY_TIMEOUT_MS,
+        backoff: Callable[[int], float] = lambda attempts: BACKOFF_MS,
+        topic_ids: Mapping[str, Any] | None = None,
+        with_producer_id: bool = True,
+        established: bool = True,
+    ) -> None:
+        """`established`: as if batches had been acknowledged before, so that several may be in flight at once."""
+        self.topic = topic
+        self.clock = MockClock(1_000_000)
+        self.metadata = Metadata(
+            clock=self.clock,
+            bootstrap_servers=[("localhost", 9092)],
+            refresh_backoff_ms=100,
+            refresh_backoff_max_ms=1000,
+            max_age_ms=300_000,
+            max_idle_ms=300_000,
+            random_unit=lambda: 0.5,
+        )
+        self.client = MockClient(
+            self.clock,
+            self.metadata,
+            max_in_flight_requests_per_connection=max_in_flight,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+        )
+        self.pool = BufferPool(memory, batch_size, self.clock)
+        self.transactions = TransactionManager() if idempotent else None
+        self.accumulator = RecordAccumulator(
+            pool=self.pool,
+            batch_size=batch_size,
+            compression=compression,
+            linger_ms=linger_ms,
+            retry_backoff=backoff,
+            delivery_timeout_ms=delivery_timeout_ms,
+            clock=self.clock,
+            transactions=self.transactions,
+        )
+        self.metrics = ProducerMetrics(
+            self.clock,
+            "harness",
+            self.pool,
+            window_ms=30_000,
+            samples=2,
+            requests_in_flight=self.client.in_flight_request_count,
+            metadata_age_seconds=lambda: 0.0,
+        )
+        self.sender = Sender(
+            client=self.client,
+            metadata=self.metadata,
+            accumulator=self.accumulator,
+            transactions=self.transactions,
+            clock=self.clock,
+            acks=acks,
+            compression=compression,
+            compression_level=None,
+            max_request_bytes=max_request_bytes,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            delivery_timeout_ms=delivery_timeout_ms,
+            retries=retries,
+            keep_order=max_in_flight == 1 and not idempotent,
+            retry_backoff_ms=BACKOFF_MS,
+            metrics=self.metrics,
+        )
+        self.accumulator.wakeup = self.sender.wakeup
+        self.metadata.add_listener(self.accumulator.update_metadata)
+        self.metadata.add_topic(topic, self.clock.now_ms())
+        self.client.update_metadata(metadata_response({topic: partitions}, brokers=brokers, topic_ids=topic_ids))
+        if idempotent and with_producer_id:
+            assert self.transactions is not None
+            self.transactions.asking()
+            self.transactions.assign(PRODUCER_ID, 0)
+        if self.transactions is not None and established:
+            for partition in range(partitions):
+                # the one before the next, which is 0
+                self.transactions._sequences(TopicPartition(topic, partition)).last_acked_sequence = 2**31 - 1
+
+    # -- records in ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: bytes | None = b"v",
+        *,
+        key: bytes | None = None,
+        partition: int = 0,
+        callback: Callable | None = None,
+        max_block_ms: float = 0,
+    ) -> RecordFuture:
+        """A record into the partition's open batch."""
+        queues = self.accumulator.topic_queues(self.topic, self.metadata.cluster)
+        return self.accumulator.append(
+            queues, partition, self.clock.wall_ms(), key, value, None, callback, max_block_ms
+        )
+
+    def request(
+        self, *values: bytes, partition: int = 0, callback: Callable | None = None
+    ) -> tuple[list[RecordFuture], ClientRequest]:
+        """These records in a batch of their own, on their way: their futures and the request that holds them."""
+        futures = [self.append(value, partition=partition, callback=callback) for value in values]
+        (request,) = self.send()
+        assert values_of(request) == list(values)
+        return futures, request
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def step(self, advance_ms: float = 0) -> None:
+        """Time passes, then one turn of the sender."""
+        if advance_ms:
+            self.clock.advance(advance_ms)
+        self.sender.run_once()
+
+    def send(self) -> list[ClientRequest]:
+        """Let everything linger out, and turn until nothing more is sent; returns the new produce requests."""
+        before = len(self.client.sent)
+        self.clock.advance(LINGER_MS)
+        seen = -1
+        while seen != len(self.client.sent):
+            seen = len(self.client.sent)
+            self.sender.run_once()
+        return [request for request in self.client.sent[before:] if isinstance(request.message, ProduceRequest)]
+
+    def retry(self) -> list[ClientRequest]:
+        """Let the backoff pass, and send."""
+        self.clock.advance(BACKOFF_MS)
+        return self.send()
+
+    # -- answers -------------------------------------------------------------------------------------------------
+
+    def response(
+        self,
+        request: ClientRequest,
+        error_code: int = 0,
+        base_offset: int = 0,
+        **fields: Any,
+    ) -> ProduceResponse:
+        """The same answer for all partitions of a request."""
+        topics = []
+        for topic in request.message.topic_data:
+            answers = [
+                PartitionProduceResponse(
+                    index=data.index,
+                    error_code=error_code,
+                    base_offset=base_offset if error_code == 0 else -1,
+                    **fields,
+                )
+                for data in topic.partition_data
+            ]
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
+        return ProduceResponse(responses=topics)
+
+    def answer(
+        self, request: ClientRequest, error_code: int = 0, base_offset: int = 0, *, step: bool = True, **fields: Any
+    ) -> None:
+        """Answer a request that waits, and let the sender see it."""
+        self.client.respond(self.response(request, error_code, base_offset, **fields), request=request)
+        if step:
+            self.sender.run_once()
+
+    def lose(self, *requests: ClientRequest, step: bool = True) -> None:
+        """The connection ends before these are answered."""
+        for request in requests:
+            self.client.respond(request=request, disconnected=True)
+        if step:
+            self.sender.run_once()
+
+    def answer_producer_id(self, producer_id: int = PRODUCER_ID, epoch: int = 0, error_code: int = 0) -> None:
+        """Answer the InitProducerId request that waits."""
+        self.client.respond(
+            InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch, error_code=error_code),
+            matcher=lambda request: isinstance(request.message, InitProducerIdRequest),
+        )
+        self.sender.run_once()
+
+    # -- what is there -------------------------------------------------------------------------------------------
+
+    @property
+    def free_bytes(self) -> int:
+        return self.pool.available_bytes
+
+    def run_to_the_end(self, *, force: bool = False) -> None:
+        """Close and run the thread's body here."""
+        self.sender.close(force=force)
+        self.sender.run()
+
+
+def batches_of(request: ClientRequest) -> list[tuple[str, int, RecordBatch]]:
+    """(topic, partition, batch) of a produce request, as a broker would read them now."""
+    return [
+        (topic.name, data.index, RecordBatch(data.records))
+        for topic in request.message.topic_data
+        for data in topic.partition_data
+    ]
+
+
+def batch_of(request: ClientRequest) -> RecordBatch:
+    """The only batch of a produce request."""
+    ((_, _, batch),) = batches_of(request)
+    return batch
+
+
+def values_of(requests: ClientRequest | Iterable[ClientRequest]) -> list[bytes]:
+    """The values of all records of these requests, in order."""
+    if isinstance(requests, ClientRequest):
+        requests = [requests]
+    return [record.value for request in requests for _, _, batch in batches_of(request) for record in batch.records()]
+
+
+def sequence_of(request: ClientRequest) -> tuple[int, int, int]:
+    """Producer id, epoch and first sequence number of the request's only batch."""
+    batch = batch_of(request)
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence
+
+
+class FakeLeader:
+    """The sequence checks of one partition's leader (Kafka's ProducerStateManager) for requests that a test delivers to
+    it; `log` has the values that were appended."""
+
+    def __init__(self) -> None:
+        self.log: list[bytes] = []
+        self._epoch = -1
+        self._remembered: dict[tuple[int, int], int] = {}
+
+    def has(self, request: ClientRequest) -> bool:
+        """Whether it would take the request's batch for a repetition."""
+        batch = batch_of(request)
+        last = (batch.base_sequence + batch.count - 1) & 0x7FFFFFFF
+        return batch.producer_epoch == self._epoch and (batch.base_sequence, last) in self._remembered
+
+    def append(self, request: ClientRequest) -> tuple[int, int]:
+        """The error code and the base offset for a request with one batch."""
+        batch = batch_of(request)
+        first, last = batch.base_sequence, (batch.base_sequence + batch.count - 1) & 0x7FFFFFFF
+        if batch.producer_epoch < self._epoch:
+            return INVALID_PRODUCER_EPOCH, -1
+        if batch.producer_epoch > self._epoch:
+            if first != 0 and self._epoch >= 0:
+                return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            self._remembered.clear()
+        elif (first, last) in self._remembered:
+            # a repetition is answered like the first time
+            return 0, self._remembered[first, last]
+        elif self._remembered and first != (max(self._remembered)[1] + 1) & 0x7FFFFFFF:
+            return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        self._epoch = batch.producer_epoch
+        offset = self._remembered[first, last] = len(self.log)
+        while len(self._remembered) > BATCHES_REMEMBERED:
+            del self._remembered[min(self._remembered)]
+        self.log += [record.value for record in batch.records()]
+        return 0, offset
