@@ -40,7 +40,7 @@ def declare(_type: object = None, **_options: object) -> Any:
     """A class attribute's C type: means nothing to the interpreter, which finds the attribute set by ``__init__``."""
 
 
-def cast(_type: object, value: Any) -> Any:
+def cast(_type: type[_T], value: Any) -> _T:
     """The value itself: C types mean nothing to the interpreter."""
     return value
 

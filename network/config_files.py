@@ -36,7 +36,7 @@ def read_config_file(path: str) -> list[tuple[str, Any, str]]:
 
 def _toml(text: str, path: str) -> Iterator[tuple[str, Any]]:
     try:
-        import tomllib  # noqa: PLC0415  (in the standard library since Python 3.11 only)
+        import tomllib  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (since Python 3.11 only)
     except ImportError:
         raise KafkaConfigurationError(
             f"{path} is TOML, which this Python (before 3.11) can't read; write it as a .properties file"

@@ -84,9 +84,9 @@ class SendPath:
         UnknownTopicOrPartitionError, IllegalArgument-like ValueError and TypeError, SerializationError,
         MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. What goes wrong later is in the future.
         """
-        queues: TopicQueues
+        queues: TopicQueues | None
         queue: PartitionQueue
-        future: RecordFuture
+        future: RecordFuture | None
         timestamp: cython.longlong
         size: cython.Py_ssize_t = 0
         if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:

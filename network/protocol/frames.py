@@ -14,6 +14,7 @@ from .api import ApiKey, requests
 from .codec import decode, gather, write_message
 from .errors import EncodeError, MalformedMessageError, UnsupportedVersionError
 from .message import Request, Response
+from .messages.api_versions import ApiVersionsResponse
 from .types import MAX_STRING_BYTES, Cursor, read_uvarint, size_of
 
 __all__ = [
@@ -151,8 +152,8 @@ def decode_response(request_class: type[Request], version: int, buffer: Any) -> 
     """The correlation id and the message of the answer to a request of `version`. Any thread.
 
     A broker that does not support the version of an ApiVersions request answers in version 0 with UNSUPPORTED_VERSION;
-    that is understood. Bytes behind the message are passed over, as the Java client does: librdkafka's mock broker sends
-    one. Raises `MalformedMessageError`, `UnsupportedVersionError`.
+    that is understood. Bytes behind the message are passed over, as the Java client does: librdkafka's mock broker
+    sends one. Raises `MalformedMessageError`, `UnsupportedVersionError`.
     """
     view = memoryview(buffer)
     try:
@@ -172,7 +173,7 @@ def decode_response(request_class: type[Request], version: int, buffer: Any) -> 
             return correlation_id, decode(request_class.response_class, 0, body)
         except MalformedMessageError:
             # librdkafka's mock broker mixes two versions in this answer; what it says is clear all the same
-            return correlation_id, request_class.response_class(error_code=_UNSUPPORTED_VERSION, api_keys=[])
+            return correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
     return correlation_id, decode(request_class.response_class, version, body, exact=False)
 
 

@@ -11,6 +11,7 @@ Source: Kafka's DefaultRecord, MemoryRecordsBuilder (KIP-98).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from .. import _cython as cython
 from ..protocol.errors import EncodeError
@@ -112,6 +113,10 @@ class RecordBatchBuilder:
     Invariants: ``buffer[61:position]`` holds `count` whole records; ``position <= capacity``; the 61 header bytes are
     undefined until `finish`. Not thread-safe: the owner of the batch serialises the calls.
     """
+
+    if not cython.compiled:
+        # for type checkers: a bytearray until `detach`
+        buffer: Any
 
     def __init__(self, buffer: bytearray) -> None:
         self.buffer = buffer
