@@ -100,6 +100,7 @@ class EmbeddedCluster:
             try:
                 self._controller = self._make_controller(self._directory)
                 opened = [self._open_broker(number + 1) for number in range(self._broker_count)]
+                self._controller.skip_producer_ids(max(each.logs.last_producer_id for each in opened))
                 self._controller.register_brokers([(each.endpoint, each.replicas.apply_image) for each in opened])
                 for broker in opened:
                     broker.start()

@@ -345,6 +345,11 @@ class Controller:
             if not validate_only:
                 self._replace_topic(replace(state, configs=dict(configs)))
 
+    def skip_producer_ids(self, last: int) -> None:
+        """Give no producer id up to `last`: logs that came from elsewhere know producers with such ids."""
+        with self._lock:
+            self._next_producer_id = max(self._next_producer_id, last + 1)
+
     def allocate_producer_ids(self) -> tuple[int, int]:
         """A block of producer ids that no other broker gets: first id and number."""
         with self._lock:

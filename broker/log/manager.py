@@ -187,6 +187,11 @@ class LogManager:
 
     # Logs
 
+    @property
+    def last_producer_id(self) -> int:
+        """The largest id of any producer that a log remembers; -1: none."""
+        return max((each for log in self.logs.values() for each in log.producers.producers), default=-1)
+
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """The partition's log, made where there is none. Raises InconsistentTopicIdError, KafkaStorageError."""
         with self.lock:
