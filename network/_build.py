@@ -20,6 +20,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.reader_cy",
     "headrace.producer.accumulator_cy",
     "headrace.producer.batch_cy",
+    "headrace.producer.columns_cy",
     "headrace.producer.murmur2_cy",
     "headrace.producer.send_path_cy",
 )

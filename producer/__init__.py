@@ -13,13 +13,17 @@ from .batch_cy import RecordFuture, RecordMetadata
 from .config import ProducerConfig
 from .kafka_producer import KafkaProducer
 from .record import ProducerRecord
+from .rows_future import OffsetRange, RowsFuture, RowsMetadata
 
 __all__ = [
     "KafkaProducer",
+    "OffsetRange",
     "ProducerConfig",
     "ProducerRecord",
     "RecordFuture",
     "RecordMetadata",
+    "RowsFuture",
+    "RowsMetadata",
     "TopicPartition",
     "errors",
 ]

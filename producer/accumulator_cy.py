@@ -349,6 +349,31 @@ class RecordAccumulator:
         self.wakeup()
         return future
 
+    def reserve(
+        self, topic_queues: TopicQueues, partition: int, size: int, max_block_ms: float
+    ) -> tuple[PartitionQueue, ProducerBatch]:
+        """Memory for a new batch that takes at least `size` bytes, and the queue it is for; -1 is the sticky one.
+
+        For a caller that fills batches by itself (`columns_cy`): under the queue's lock it fills what is open, or else
+        this batch after `adopt`; a batch that isn't adopted goes to `release`. Raises as `append` does.
+        """
+        queue: PartitionQueue
+        queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
+        if len(queue.batches) > 0:
+            self.wakeup()
+        buffer = self.pool.allocate(max(self._capacity(queue), size), max_block_ms)
+        return queue, ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
+
+    def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Make a reserved batch the queue's open one. The caller holds the queue's lock until there is a record in it.
+
+        Raises ProducerClosedError.
+        """
+        if self.closed:
+            raise ProducerClosedError("the producer is closed: create a new one to send on")
+        self.incomplete[batch] = True
+        queue.open_batch(batch, self.active)
+
     @cython.cfunc
     def _sticky_queue(self, topic_queues: TopicQueues, size: cython.Py_ssize_t) -> PartitionQueue:
         queue: PartitionQueue = topic_queues.sticky

@@ -2,6 +2,13 @@
 
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
 
+cdef class Run:
+    cdef object target
+    cdef Py_ssize_t start
+    cdef Py_ssize_t count
+    cdef Py_ssize_t place
+    cdef Run next
+
 cdef class ProducerBatch:
     cdef readonly str topic
     cdef readonly int partition
@@ -30,9 +37,12 @@ cdef class ProducerBatch:
     cdef object event
     cdef readonly Py_ssize_t max_record_bytes
     cdef public Py_ssize_t raw_bytes
+    cdef Run runs
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cdef object _run_callbacks(self, list callbacks)
+    cdef object _settle_runs(self)
+    cdef object _split_runs(self, list children)
 
 cdef class RecordFuture:
     cdef ProducerBatch batch

@@ -137,6 +137,28 @@ class RecordMetadata:
 
 
 @cython.final
+@cython.no_gc
+@cython.cclass
+class Run:
+    """Rows of a columnar send that stand one after another in a batch: what is told of their fate is told once.
+
+    ``target.settle(batch, start, count, place)`` is called on the sender thread: `count` records of the batch from its
+    record `start` on have the batch's fate; `place` is the target's own. Not tracked by the garbage collector, as it is
+    put into a batch under a queue's lock; a batch has a chain of them.
+    """
+
+    if not cython.compiled:
+        next: Run | None
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.start = 0
+        self.count = 0
+        self.place = 0
+        self.next = None
+
+
+@cython.final
 @cython.cclass
 class ProducerBatch:
     """The records of one produce batch, from the first append to the broker's answer.
@@ -154,6 +176,7 @@ class ProducerBatch:
         record_errors: dict[int, BaseException] | None
         children: list[tuple[int, ProducerBatch]] | None
         event: threading.Event | None
+        runs: Run | None
 
     def __init__(self, topic: str, partition: int, buffer: bytearray, now_ms: float) -> None:
         self.topic = topic
@@ -183,6 +206,7 @@ class ProducerBatch:
         self.event = None
         self.max_record_bytes = 0
         self.raw_bytes = 0
+        self.runs = None
 
     @cython.cfunc
     def try_append(
@@ -294,6 +318,7 @@ class ProducerBatch:
             callbacks: list = self.callbacks
             self.callbacks = None
         try:
+            self._settle_runs()
             self._run_callbacks(callbacks)
         finally:
             with _completion:
@@ -302,6 +327,15 @@ class ProducerBatch:
             if event is not None:
                 event.set()
         return True
+
+    @cython.cfunc
+    def _settle_runs(self) -> object:
+        run: Run = self.runs
+        self.runs = None
+        while run is not None:
+            run.target.settle(self, run.start, run.count, run.place)
+            run = run.next
+        return None
 
     @cython.cfunc
     def _run_callbacks(self, callbacks: list) -> object:
@@ -342,8 +376,33 @@ class ProducerBatch:
                 part = future._live_batch()
                 part.callbacks.append(callbacks[place])
                 part.callbacks.append(future)
+            self._split_runs(children)
         if self.event is not None:
             self.event.set()
+
+    @cython.cfunc
+    def _split_runs(self, children: list) -> object:
+        """Each part of a split batch takes the share of the runs that stands in it."""
+        run: Run = self.runs
+        share: Run
+        part: ProducerBatch
+        first: cython.Py_ssize_t
+        begin: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        self.runs = None
+        while run is not None:
+            for first, part in children:
+                begin = max(run.start, first)
+                end = min(run.start + run.count, first + part.builder.count)
+                if begin < end:
+                    share = Run(run.target)
+                    share.start = begin - first
+                    share.count = end - begin
+                    share.place = run.place + begin - run.start
+                    share.next = part.runs
+                    part.runs = share
+            run = run.next
+        return None
 
     def listen(self, future: RecordFuture, callback: Callable) -> bool:
         """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already."""

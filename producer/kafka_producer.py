@@ -29,7 +29,8 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
-from .accumulator_cy import TopicQueues
+from .accumulator_cy import RecordAccumulator, TopicQueues
+from .arrow import ColumnNames, send_arrow
 from .batch_cy import RecordFuture, RecordMetadata, on_sender_thread
 from .config import ProducerConfig
 from .engine import Engine
@@ -37,6 +38,7 @@ from .interceptors import ProducerInterceptors
 from .murmur2_cy import partition_for_key
 from .partitioners import compile_partitioner, resolve_partitioner
 from .record import ProducerRecord
+from .rows_future import RowsFuture
 from .send_path_cy import SendPath, size_of_largest_direct_record
 from .serializers import compile_serializer, resolve_serializer
 
@@ -90,6 +92,7 @@ class KafkaProducer(SendPath):
         self._serialize_value = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._said_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
         self._start()
@@ -108,6 +111,68 @@ class KafkaProducer(SendPath):
             keys_choose=not self.config.partitioner_ignore_keys,
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
         )
+
+    def send_arrow(
+        self,
+        topic: str | None,
+        data: Any,
+        *,
+        value: str = "value",
+        key: str = "key",
+        headers: str = "headers",
+        partition: str = "partition",
+        timestamp: str = "timestamp",
+        topic_column: str = "topic",
+    ) -> RowsFuture:
+        """Send each row of an Arrow RecordBatch or Table as a record; one future for all of them.
+
+        The columns are encoded straight from Arrow's buffers, without a Python object a row. The keywords name the
+        columns: `value` (there has to be one) and `key` hold binary or strings, `headers` lists of structs of a key and
+        a value, `partition` whole numbers, `timestamp` timestamps or milliseconds. A null value is a tombstone, a null
+        partition is chosen, a null timestamp is now. With `topic` None each row goes where `topic_column` says.
+
+        The rows of one partition are sent in their order. Waits at most ``max.block.ms`` for a topic's metadata and for
+        the memory of each batch. A serializer, an interceptor or a partitioner of the user's makes it send row by row,
+        as they need Python objects; that is logged once. Any thread, not within a callback.
+
+        Raises IllegalArgumentError and SerializationError for columns that can't be sent, RowDeliveryError for a row
+        that can't be: what is wrong with the data itself is found before anything of its record batch is sent; where
+        memory or metadata don't come in time, other rows may be on the way. What goes wrong later is in the future.
+        """
+        return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
+
+    def why_row_by_row(self) -> str | None:
+        """What of the configuration needs a Python object for each record; None where nothing does."""
+        if self._interceptors:
+            return "interceptors"
+        if self._serialize_key is not None or self._serialize_value is not None:
+            return "a serializer"
+        return "a partitioner" if self._partition is not None else None
+
+    def say_row_by_row(self, reason: str) -> None:
+        """Log, once, that Arrow data go the slow way."""
+        if not self._said_row_by_row:
+            self._said_row_by_row = True
+            log.warning("producer %s sends Arrow data row by row, because of %s", self.client_id, reason)
+
+    def wall_ms(self) -> int:
+        """The time that records take as theirs where they have none, in milliseconds since 1970."""
+        return self._clock.wall_ms()
+
+    def partitions_of(self, topic: str) -> tuple[RecordAccumulator, TopicQueues, int]:
+        """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
+
+        For `send_arrow`. Raises what `send` raises for the topic.
+        """
+        engine = self._usable_engine()
+        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
+            raise _illegal_topic(topic)
+        queues = engine.accumulator.topics.get(topic)
+        if queues is None or queues.partition_count == 0:
+            queues = self._await_partitions(engine, topic, -1, float(self.config.max_block_ms))
+        else:
+            engine.metadata.add_topic(topic, self._clock.now_ms())
+        return engine.accumulator, queues, queues.partition_count or len(queues.queues)
 
     # Sending, step by step: what SendPath.send does not do itself.
 

@@ -16,7 +16,15 @@ if cython.compiled:  # read by Cython only: see network/_cython.py
 @cython.cfunc
 @cython.exceptval(check=False)
 def murmur2_of(data: bytes) -> cython.uint:
-    length: cython.Py_ssize_t = len(data)
+    if cython.compiled:
+        source: cython.p_const_uchar = data
+        return murmur2_at(source, len(data))
+    return murmur2_at(data, len(data))
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def murmur2_at(source: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.uint:
     # The mask keeps the interpreter's integers to 32 bits; compiled, it costs nothing. Constants of 32 bits have a
     # typed name, because a literal of that size would be a Python object in the compiled code too.
     mask: cython.uint = 0xFFFFFFFF
@@ -26,10 +34,6 @@ def murmur2_of(data: bytes) -> cython.uint:
     mixed: cython.uint
     place: cython.Py_ssize_t
     whole: cython.Py_ssize_t = length & ~3
-    if cython.compiled:
-        source: cython.p_const_uchar = data
-    else:
-        source = data
     for place in range(0, whole, 4):
         mixed = (
             source[place]

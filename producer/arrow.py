@@ -1,0 +1,315 @@
+"""Records out of Arrow columns: `KafkaProducer.send_arrow`.
+
+Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is done per row is `columns_cy`.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..network.protocol.errors import (
+    IllegalArgumentError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    RowDeliveryError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+)
+from .batch_cy import RecordMetadata, on_sender_thread
+from .columns_cy import BytesColumn, Columns, Rows, encode_header_lists, group
+from .rows_future import RowsFuture, RowsOfTopic, row_error
+
+if TYPE_CHECKING:
+    from .kafka_producer import KafkaProducer
+
+log = logging.getLogger("headrace.producer")
+
+
+class ColumnNames(NamedTuple):
+    """Which column is what. Those that aren't there are left out, but for `value`."""
+
+    value: str
+    key: str
+    headers: str
+    topic: str
+    partition: str
+    timestamp: str
+
+
+def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+    """See `KafkaProducer.send_arrow`."""
+    if on_sender_thread():
+        raise IllegalArgumentError(
+            "send_arrow can't be called in a callback: it may have to wait for the sender thread"
+        )
+    batches = list(_batches(data))
+    future = RowsFuture(sum(batch.num_rows for batch in batches))
+    base_row = 0
+    for batch in batches:
+        if batch.num_rows:
+            _send_batch(producer, topic, batch, names, future, base_row)
+        base_row += batch.num_rows
+    return future
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    import pyarrow as pa  # noqa: PLC0415  (only who has Arrow data needs it)
+
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        yield from pa.table(data).to_batches()
+    else:
+        raise IllegalArgumentError(
+            f"send_arrow takes a pyarrow RecordBatch or Table, or what exports Arrow data; not {type(data).__name__}"
+        )
+
+
+def _send_batch(
+    producer: KafkaProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
+) -> None:
+    columns = {}
+    for role, name in names._asdict().items():
+        if batch.schema.get_field_index(name) >= 0:
+            columns[role] = batch.column(name)
+        elif batch.schema.get_all_field_indices(name):
+            raise IllegalArgumentError(f"there are several columns {name!r}")
+    if "value" not in columns:
+        raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(batch.schema.names)}")
+    reason = producer.why_row_by_row()
+    if reason is not None:
+        _send_row_by_row(producer, topic, columns, names, future, base_row, reason)
+        return
+    prepared = Columns(
+        bytes_column(columns["value"], names.value),
+        bytes_column(columns["key"], names.key) if "key" in columns else None,
+        _header_column(columns["headers"], names.headers, base_row) if "headers" in columns else None,
+        _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None,
+        _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None,
+        producer.wall_ms(),
+    )
+    largest = producer.config.max_request_size
+    row = prepared.first_above(largest)
+    if row >= 0:
+        cause = MessageSizeTooLargeError(
+            f"a record of about {prepared.record_bytes(row)} bytes is larger than max.request.size ({largest} bytes): "
+            f"raise it (and the broker's message.max.bytes), or send less in one record"
+        )
+        raise row_error(base_row + row, topic, -1, cause) from cause
+    future.metadata.bytes += prepared.total_bytes
+    for name, subset in _topics(topic, columns, names.topic, base_row):
+        _send_to_topic(producer, name, prepared, subset, future, base_row)
+
+
+def _send_to_topic(
+    producer: KafkaProducer, topic: str, columns: Columns, subset: Any, future: RowsFuture, base_row: int
+) -> None:
+    first_row = base_row + (subset[0] if subset is not None else 0)
+    try:
+        accumulator, queues, count = producer.partitions_of(topic)
+    except KafkaError as error:
+        raise row_error(first_row, topic, -1, error) from error
+    row = columns.first_partition_from(count)
+    if row >= 0 and (subset is None or row in subset):
+        cause = UnknownTopicOrPartitionError(
+            f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no other"
+        )
+        raise row_error(base_row + row, topic, -1, cause) from cause
+    rows = Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
+    target = RowsOfTopic(future, rows.order_array, base_row)
+    try:
+        rows.append_to(accumulator, queues, target, float(producer.config.max_block_ms))
+    except KafkaError as error:
+        raise row_error(target.row_at(target.place), topic, -1, error) from error
+
+
+def _topics(topic: str | None, columns: dict[str, Any], name: str, base_row: int) -> Iterator[tuple[str, Any]]:
+    """Each topic with the rows that go there, None for all."""
+    if topic is not None:
+        yield topic, None
+        return
+    if "topic" not in columns:
+        raise IllegalArgumentError(f"no topic: name one, or have a column {name!r}")
+    column = columns["topic"]
+    if column.null_count:
+        cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
+        raise row_error(base_row + column.is_null().index(True).as_py(), None, -1, cause) from cause
+    encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    topics = encoded.dictionary.to_pylist()
+    if len(topics) == 1:
+        yield topics[0], None
+        return
+    order, ends = group(_longs(encoded.indices), len(topics))
+    for number, each in enumerate(topics):
+        if ends[number] < ends[number + 1]:
+            yield each, order[ends[number] : ends[number + 1]]
+
+
+def bytes_column(column: Any, name: str) -> BytesColumn:
+    """An Arrow array of binary or strings as the encoder reads it. Raises SerializationError for another type."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return bytes_column(column.dictionary_decode(), name)
+    if types.is_null(kind):
+        return BytesColumn(b"", None, 0, -1, None, 0, len(column))
+    if hasattr(types, "is_binary_view") and (types.is_binary_view(kind) or types.is_string_view(kind)):
+        return bytes_column(column.cast(pa.large_binary() if types.is_binary_view(kind) else pa.large_string()), name)
+    if types.is_binary(kind) or types.is_string(kind):
+        offset_bytes = 4
+    elif types.is_large_binary(kind) or types.is_large_string(kind):
+        offset_bytes = 8
+    elif types.is_fixed_size_binary(kind):
+        validity, data = column.buffers()
+        return BytesColumn(
+            data or b"",
+            None,
+            0,
+            kind.byte_width,
+            validity if column.null_count else None,
+            column.offset,
+            len(column),
+        )
+    else:
+        raise SerializationError(
+            f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (Spark's "
+            f"sink does with value_format='json' or 'msgpack')"
+        )
+    validity, offsets, data = column.buffers()
+    return BytesColumn(
+        data or b"",
+        offsets or bytes(2 * offset_bytes),
+        offset_bytes,
+        0,
+        validity if column.null_count else None,
+        column.offset,
+        len(column),
+    )
+
+
+def _header_column(column: Any, name: str, base_row: int) -> BytesColumn | None:
+    """An array of lists of structs of a key and a value, as records hold their headers."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    types = pa.types
+    if types.is_null(kind):
+        return None
+    if types.is_map(kind):
+        pairs = (column.keys, column.items)
+    elif types.is_list(kind) or types.is_large_list(kind):
+        inner = kind.value_type
+        fields = [inner.field(index).name for index in range(inner.num_fields)] if types.is_struct(inner) else []
+        if "key" not in fields or "value" not in fields:
+            raise _wrong_headers(name, kind)
+        pairs = (column.values.field(fields.index("key")), column.values.field(fields.index("value")))
+        if column.values.null_count:
+            cause = SerializationError(f"the column {name!r} has a null among the headers of a row")
+            raise row_error(base_row, None, -1, cause) from cause
+    else:
+        raise _wrong_headers(name, kind)
+    offsets = _longs(column.offsets)
+    if column.null_count:
+        validity, first = memoryview(column.buffers()[0]), column.offset
+    else:
+        validity, first = None, 0
+    keys = bytes_column(pairs[0], f"{name}.key")
+    nameless = keys.first_null()
+    if nameless >= 0:
+        row = next(index for index in range(len(column)) if offsets[index] <= nameless < offsets[index + 1])
+        cause = SerializationError(f"the column {name!r} has a header without a key")
+        raise row_error(base_row + row, None, -1, cause) from cause
+    return encode_header_lists(offsets, validity, first, keys, bytes_column(pairs[1], f"{name}.value"))
+
+
+def _wrong_headers(name: str, kind: Any) -> SerializationError:
+    return SerializationError(
+        f"the column {name!r} is of type {kind}; headers are an array of structs of a key (string) and a value (binary)"
+    )
+
+
+def _timestamps(column: Any, name: str, base_row: int) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+    elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise SerializationError(
+            f"the column {name!r} is of type {column.type}; a timestamp is one, or a whole number of milliseconds"
+        )
+    return _whole_numbers(column, name, base_row)
+
+
+def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
+    """A column of whole numbers, 0 or more, as 64 bits each; a null becomes -1."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)):
+        raise SerializationError(f"the column {name!r} is of type {column.type}; it has to hold whole numbers")
+    numbers = column.cast(pa.int64())
+    if len(numbers) > numbers.null_count and pc.min(numbers).as_py() < 0:
+        cause = IllegalArgumentError(f"the column {name!r} holds a number below 0")
+        raise row_error(base_row + pc.less(numbers, 0).index(True).as_py(), None, -1, cause) from cause
+    return _longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
+
+
+def _longs(column: Any) -> memoryview:
+    """An integer column without nulls as 64 bits each."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    numbers = column.cast(pa.int64())
+    buffer = numbers.buffers()[1]
+    if buffer is None:
+        return memoryview(array("q"))
+    return memoryview(buffer).cast("B").cast("q")[numbers.offset : numbers.offset + len(numbers)]
+
+
+def _send_row_by_row(
+    producer: KafkaProducer,
+    topic: str | None,
+    columns: dict[str, Any],
+    names: ColumnNames,
+    future: RowsFuture,
+    base_row: int,
+    reason: str,
+) -> None:
+    """For parts that need Python objects: each row by itself, through `KafkaProducer.send`."""
+    producer.say_row_by_row(reason)
+    rows = len(columns["value"])
+    target = RowsOfTopic(future, array("q"), base_row)
+    values = _objects(columns["value"], producer.config.value_serializer)
+    keys = _objects(columns["key"], producer.config.key_serializer) if "key" in columns else [None] * rows
+    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
+    partitions = columns["partition"].to_pylist() if "partition" in columns else [None] * rows
+    topics = columns["topic"].to_pylist() if topic is None and "topic" in columns else [topic] * rows
+    headers = columns["headers"].to_pylist() if "headers" in columns else [None] * rows
+    for row in range(rows):
+        pairs = [(pair["key"], pair["value"]) for pair in headers[row]] if headers[row] else None
+        timestamp = timestamps[row] if timestamps is not None and timestamps[row] >= 0 else None
+
+        def settle(metadata: RecordMetadata, exception: BaseException | None, row: int = row) -> None:
+            target.settle_record(row, metadata, exception)
+
+        try:
+            producer.send(topics[row], values[row], keys[row], pairs, partitions[row], timestamp, settle)
+        except KafkaError as error:
+            raise row_error(base_row + row, topics[row], -1, error) from error
+
+
+def _objects(column: Any, serializer: Any) -> list[Any]:
+    """Python's values: what a serializer takes, or bytes where there is none."""
+    values = column.to_pylist()
+    if serializer is None:
+        return [value.encode() if isinstance(value, str) else value for value in values]
+    return values
+
+
+__all__ = ["ColumnNames", "RowDeliveryError", "bytes_column", "send_arrow"]
