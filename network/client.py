@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
+from .client_metrics import ClientMetrics
 from .clock import Clock
 from .cluster import Node
 from .connection_states import ClusterConnectionStates, ConnectionState
@@ -94,10 +95,11 @@ class NetworkClient:
         resolver: Resolver = resolve_host,
         canonical_names: Callable[[str, int], Sequence[str]] | None = None,
         random_unit: Callable[[], float] = random.random,
+        metrics: ClientMetrics | None = None,
     ) -> None:
         """`resolver` turns host and port into addresses, blocking; `canonical_names` turns a bootstrap server into the
         names to connect to instead (None: no such thing); `random_unit` gives numbers in [0, 1) for jitter and for the
-        choice of the first node."""
+        choice of the first node; `metrics` (None: nobody measures) are told what happens."""
         self._selector = selector
         self._metadata = metadata
         self._clock = clock
@@ -106,6 +108,7 @@ class NetworkClient:
         self._send_buffer_bytes = send_buffer_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
         self._random_unit = random_unit
+        self._metrics = metrics
         self._states = ClusterConnectionStates(
             reconnect_backoff_ms=reconnect_backoff_ms,
             reconnect_backoff_max_ms=reconnect_backoff_max_ms,
@@ -241,8 +244,11 @@ class NetworkClient:
         else:
             wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms))
             wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms), self._states.next_setup_timeout_ms(now_ms))
+            started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
             self._selector.poll(max(wait_ms, 0.0))
             now_ms = self._clock.now_ms()
+            if self._metrics is not None:
+                self._metrics.polled(now_ms - started_ms, now_ms)
             self._handle_completed_sends(responses, now_ms)
             self._handle_completed_receives(responses, now_ms)
             self._handle_disconnections(responses, now_ms)
@@ -369,6 +375,8 @@ class NetworkClient:
 
     def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: float) -> None:
         for send in self._selector.completed_sends:
+            if self._metrics is not None:
+                self._metrics.sent(int(send.channel_id), send.size_bytes, now_ms)
             request = self._in_flight.complete_sent(int(send.channel_id), send)
             if request is not None:
                 responses.append(request.request.ended(now_ms, version=request.version))
@@ -395,6 +403,8 @@ class NetworkClient:
             raise CorrelationIdError(
                 f"a response has the correlation id {correlation_id}, the oldest request is {request}"
             )
+        if self._metrics is not None:
+            self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         _, message = decode_response(type(request.message), in_flight.version, payload)
         self._in_flight.complete_next(node_id)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
@@ -561,6 +571,8 @@ class NetworkClient:
     def _forget_unknown_nodes(self, now_ms: float) -> None:
         nodes = self._metadata.cluster.nodes
         self._states.retain(nodes, now_ms)
+        if self._metrics is not None:
+            self._metrics.keep_nodes(nodes)
         for node_id in [known for known in self._connection_errors if known not in nodes]:
             del self._connection_errors[node_id]
 

@@ -87,9 +87,9 @@ class InFlightRequests:
         return list(self._nodes.pop(node_id, ()))
 
     def count(self, node_id: int | None = None) -> int:
-        """How many requests are in flight to the node, or to all nodes."""
+        """How many requests are in flight to the node, or to all nodes: that may be asked by any thread."""
         if node_id is None:
-            return sum(map(len, self._nodes.values()))
+            return sum(map(len, list(self._nodes.values())))
         return len(self._nodes.get(node_id, ()))
 
     def add_throttle_time(self, node_id: int, throttle_ms: float) -> None:

@@ -55,6 +55,27 @@ _LOST_BEFORE_ACCEPT = frozenset(
 )
 
 
+class SelectorCounters:
+    """What a selector has done since it was made, counted on its thread; anybody may look.
+
+    Connections count from when they can be used. `operations` are reads and writes, `waited_ms` is the time in which
+    polls waited for something to do.
+    """
+
+    __slots__ = ("connections_closed", "connections_created", "operations", "waited_ms")
+
+    def __init__(self) -> None:
+        self.connections_created = 0
+        self.connections_closed = 0
+        self.operations = 0
+        self.waited_ms = 0.0
+
+    @property
+    def connections(self) -> int:
+        """How many connections stand."""
+        return self.connections_created - self.connections_closed
+
+
 class _Listener:
     """A listening socket and, while it is paused, the time when accepting goes on."""
 
@@ -96,6 +117,7 @@ class Selector:
         self.completed_sends: list[NetworkSend] = []
         self.disconnected: dict[str, KafkaError] = {}
         self.failed_sends: list[NetworkSend] = []
+        self.counters = SelectorCounters()
         self._clock = clock
         self._max_receive_bytes = max_receive_bytes
         self._max_idle_ms = connections_max_idle_ms
@@ -256,6 +278,7 @@ class Selector:
         if channel.state is ChannelState.READY and len(channel.sends) == 1:
             if self._max_idle_ms is not None:
                 self._touch(channel_id, self._clock.now_ms())
+            self.counters.operations += 1
             try:
                 channel.write(self._early_sends)
             except (OSError, KafkaError) as error:
@@ -321,6 +344,7 @@ class Selector:
             self._wakeup_reader.close()
             self._wakeup_writer.close()
         for channel in self._channels.values():
+            self.counters.connections_closed += channel.ready
             channel.close()
             for send in channel.sends:
                 send.abandon()
@@ -343,9 +367,13 @@ class Selector:
             self._selecting = timeout_ms > 0.0
             if self._wakeup_requested:
                 timeout_ms = 0.0
+        # the clock is asked only where asking costs nothing, because this thread is going to wait anyway
+        started_ms = self._clock.now_ms() if timeout_ms > 0.0 else 0.0
         try:
             return self._selector.select(timeout_ms / 1000.0)
         finally:
+            if timeout_ms > 0.0:
+                self.counters.waited_ms += self._clock.now_ms() - started_ms
             with self._wakeup_lock:
                 self._selecting = False
                 self._wakeup_requested = False
@@ -384,8 +412,10 @@ class Selector:
                 # what waits to be sent; and the handshake may have taken bytes off the socket that came after it
                 events = selectors.EVENT_READ | selectors.EVENT_WRITE
             if events & selectors.EVENT_READ and not channel.muted:
+                self.counters.operations += 1
                 channel.read(self.completed_receives)
             if events & selectors.EVENT_WRITE and channel.sends:
+                self.counters.operations += 1
                 channel.write(self.completed_sends)
                 self._update_watch(channel)
         except (OSError, InvalidLength, KafkaError) as error:
@@ -393,6 +423,7 @@ class Selector:
 
     def _prepare(self, channel: KafkaChannel) -> None:
         events = channel.prepare()
+        self.counters.connections_created += channel.ready
         self._watch(channel, channel.wanted_events() if channel.ready else events)
 
     def _accept(self, listener: _Listener) -> None:
@@ -517,6 +548,7 @@ class Selector:
         del self._channels[channel.id]
         self._last_active_ms.pop(channel.id, None)
         self._watch(channel, 0)
+        self.counters.connections_closed += channel.ready
         channel.close()
         for send in channel.sends:
             send.abandon()

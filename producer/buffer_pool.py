@@ -9,6 +9,7 @@ import threading
 from collections import deque
 
 from ..network.clock import Clock
+from ..network.metrics import Sensor
 from ..network.protocol.errors import BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError
 
 
@@ -35,6 +36,9 @@ class BufferPool:
         #: Milliseconds that threads have waited for memory, all together, and how often one gave up.
         self.wait_time_ms = 0.0
         self.exhausted_count = 0
+        #: Told the milliseconds of each wait for memory, and of each one that was in vain; None: nobody measures.
+        self.wait_sensor: Sensor | None = None
+        self.exhausted_sensor: Sensor | None = None
 
     def allocate(self, size_bytes: int, max_block_ms: float) -> bytearray:
         """A buffer of `size_bytes`, waiting for memory at most `max_block_ms` milliseconds.
@@ -79,6 +83,8 @@ class BufferPool:
             while accumulated < size_bytes:
                 if self._clock.now_ms() >= deadline_ms:
                     self.exhausted_count += 1
+                    if self.exhausted_sensor is not None:
+                        self.exhausted_sensor.record(1, self._clock.now_ms())
                     raise BufferExhaustedError(
                         f"no {size_bytes} bytes of buffer.memory ({self.total_bytes} bytes) became free within "
                         f"max.block.ms ({max_block_ms:.0f} ms): records are sent faster than the brokers take them, "
@@ -100,7 +106,10 @@ class BufferPool:
             accumulated = 0
             return pooled
         finally:
-            self.wait_time_ms += self._clock.now_ms() - start_ms
+            now_ms = self._clock.now_ms()
+            self.wait_time_ms += now_ms - start_ms
+            if self.wait_sensor is not None:
+                self.wait_sensor.record(now_ms - start_ms, now_ms)
             self._unallocated_bytes += accumulated
             self._waiters.remove(turn)
             if self._waiters and (self._unallocated_bytes or self._free):

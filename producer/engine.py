@@ -13,6 +13,7 @@ import threading
 
 from ..network.backoff import ExponentialBackoff
 from ..network.client import NetworkClient
+from ..network.client_metrics import ClientMetrics
 from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
@@ -56,12 +57,24 @@ class Engine:
             max_idle_ms=config.metadata_max_idle_ms,
             allow_auto_topic_creation=config.allow_auto_create_topics,
         )
+        batch_bytes = max(config.batch_size, 1)
+        self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
+        self.metrics = ProducerMetrics(
+            clock,
+            self.client_id,
+            self.pool,
+            window_ms=config.metrics_sample_window_ms,
+            samples=config.metrics_num_samples,
+            requests_in_flight=self._requests_in_flight,
+            metadata_age_seconds=lambda: self.metadata.age_ms(clock.now_ms()) / 1000.0,
+        )
+        selector = Selector(
+            clock=clock,
+            max_receive_bytes=config.receive_message_max_bytes,
+            connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
+        )
         self.client = NetworkClient(
-            selector=Selector(
-                clock=clock,
-                max_receive_bytes=config.receive_message_max_bytes,
-                connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
-            ),
+            selector=selector,
             metadata=self.metadata,
             clock=clock,
             client_id=self.client_id,
@@ -78,9 +91,8 @@ class Engine:
             ),
             metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+            metrics=ClientMetrics(self.metrics.registry, selector.counters, prefix="producer", tags=self.metrics.tags),
         )
-        batch_bytes = max(config.batch_size, 1)
-        self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
         compression = Compression[config.compression_type.upper()]
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self.accumulator = RecordAccumulator(
@@ -94,15 +106,6 @@ class Engine:
             transactions=self.transactions,
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
-        )
-        self.metrics = ProducerMetrics(
-            clock,
-            self.client_id,
-            self.pool,
-            window_ms=config.metrics_sample_window_ms,
-            samples=config.metrics_num_samples,
-            requests_in_flight=self.client.in_flight_request_count,
-            metadata_age_seconds=lambda: self.metadata.age_ms(clock.now_ms()) / 1000.0,
         )
         self.sender = Sender(
             client=self.client,
@@ -139,6 +142,9 @@ class Engine:
             self.sender.run()
         finally:
             _running.discard(self)
+
+    def _requests_in_flight(self) -> int:
+        return self.client.in_flight_request_count()
 
     @property
     def is_alive(self) -> bool:

@@ -407,7 +407,7 @@ class KafkaProducer(SendPath):
         are the reader's: nothing is worked out before. Any thread.
         """
         registry = self._engine.metrics.registry
-        return dict(registry) if raw else registry.by_group()
+        return registry.values() if raw else registry.by_group()
 
     def bootstrap_connected(self) -> bool:
         """Whether a broker has told this producer about its cluster (kafka-python's name). Never waits. Any thread."""

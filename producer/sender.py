@@ -298,7 +298,7 @@ class Sender:
             callback=lambda response: self._on_produced(response, by_partition, names),
             max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
         )
-        self._metrics.sent(node.id, batches, now_ms)
+        self._metrics.sent(batches, now_ms)
         self._client.send(request, now_ms)
 
     def _seal(self, batch: ProducerBatch) -> None:
@@ -375,7 +375,7 @@ class Sender:
             for batch in batches.values():
                 self._complete(batch, -1, -1)
             return
-        self._metrics.answered(response.node_id, response.latency_ms, response.message.throttle_time_ms, now_ms)
+        self._metrics.answered(response.latency_ms, response.message.throttle_time_ms, now_ms)
         unanswered = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
