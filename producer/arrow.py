@@ -1,6 +1,6 @@
 """Records out of Arrow columns: `KafkaProducer.send_arrow`.
 
-Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is done per row is `columns_cy`.
+Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is per row is in `columns_cy`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..network.protocol.errors import (
     IllegalArgumentError,
+    IllegalStateError,
     KafkaError,
     MessageSizeTooLargeError,
     RowDeliveryError,
@@ -42,9 +43,7 @@ class ColumnNames(NamedTuple):
 def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
     if on_sender_thread():
-        raise IllegalArgumentError(
-            "send_arrow can't be called in a callback: it may have to wait for the sender thread"
-        )
+        raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
     future = RowsFuture(sum(batch.num_rows for batch in batches))
     base_row = 0
@@ -250,10 +249,11 @@ def _timestamps(column: Any, name: str, base_row: int) -> Any:
 def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
     """A column of whole numbers, 0 or more, as 64 bits each; a null becomes -1."""
     import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.compute as pc  # noqa: PLC0415
+    import pyarrow.compute  # noqa: PLC0415
 
     if not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(f"the column {name!r} is of type {column.type}; it has to hold whole numbers")
+    pc: Any = pyarrow.compute  # its functions are made when it is imported, so that no type checker knows them
     numbers = column.cast(pa.int64())
     if len(numbers) > numbers.null_count and pc.min(numbers).as_py() < 0:
         cause = IllegalArgumentError(f"the column {name!r} holds a number below 0")
@@ -290,9 +290,10 @@ def _send_row_by_row(
     timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
     partitions = columns["partition"].to_pylist() if "partition" in columns else [None] * rows
     topics = columns["topic"].to_pylist() if topic is None and "topic" in columns else [topic] * rows
-    headers = columns["headers"].to_pylist() if "headers" in columns else [None] * rows
+    headers: list[Any] = columns["headers"].to_pylist() if "headers" in columns else [None] * rows
     for row in range(rows):
-        pairs = [(pair["key"], pair["value"]) for pair in headers[row]] if headers[row] else None
+        listed = headers[row]
+        pairs = [(pair["key"], pair["value"]) for pair in listed] if listed else None
         timestamp = timestamps[row] if timestamps is not None and timestamps[row] >= 0 else None
 
         def settle(metadata: RecordMetadata, exception: BaseException | None, row: int = row) -> None:

@@ -92,8 +92,8 @@ class RowsFuture:
                 )
             if not self._done.wait(timeout):
                 raise KafkaTimeoutError(
-                    f"{self._left} rows were not acknowledged within {timeout} s; they are still being delivered, within "
-                    f"delivery.timeout.ms"
+                    f"{self._left} rows were not acknowledged within {timeout} s; they are still being delivered, "
+                    f"within delivery.timeout.ms"
                 )
         return self._error
 

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-
-class OffsetRange(NamedTuple):
-    """Where the records of a write stand in one partition: the lowest and the highest offset, and how many of its
-    records lie between them (others may have written there too). Offsets are -1 with ``acks=0``."""
-
-    first: int
-    last: int
-    records: int
-
-    def widened(self, other: OffsetRange) -> OffsetRange:
-        """The range that covers both."""
-        return OffsetRange(min(self.first, other.first), max(self.last, other.last), self.records + other.records)
+from ..rows_future import OffsetRange
 
 
 @dataclasses.dataclass
