@@ -27,6 +27,8 @@ HOT_MODULES: tuple[str, ...] = (
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")
 
+_copies: dict[str, ModuleType] = {}
+
 
 class _InterpretedFinder:
     """Finds ``headrace.*_cy`` by its source, passing over a compiled neighbour."""
@@ -50,29 +52,38 @@ def install() -> None:
 
 
 def interpreted(name: str) -> ModuleType:
-    """Load a second, interpreted copy of a hot module, so that one process can hold both against each other.
+    """A second, interpreted copy of a hot module, so that one process can hold both against each other.
 
-    The copy is not put into ``sys.modules``; its own imports are the process's normal ones.
+    The hot modules it imports are interpreted copies too, the same ones at each call; everything else is the process's
+    own. `sys.modules` is as before when it returns. For tests: not while another thread imports.
     """
-    compiled = importlib.import_module(name)
-    folder = os.path.dirname(compiled.__file__ or "")
-    source = os.path.join(folder, name.rpartition(".")[2] + ".py")
-    loader = importlib.machinery.SourceFileLoader(name, source)
-    spec = importlib.util.spec_from_file_location(name, source, loader=loader)
-    if spec is None:
-        raise ImportError(f"{name} has no source at {source}")
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    if name not in _copies:
+        # all of them first, so that nothing but hot modules is loaded below
+        kept = {hot: importlib.import_module(hot) for hot in HOT_MODULES}
+        for hot in HOT_MODULES:
+            del sys.modules[hot]
+        sys.modules.update(_copies)
+        sys.meta_path.insert(0, _InterpretedFinder)  # type: ignore[arg-type]
+        try:
+            importlib.import_module(name)
+            _copies.update({hot: sys.modules[hot] for hot in HOT_MODULES if hot in sys.modules})
+        finally:
+            sys.meta_path.remove(_InterpretedFinder)  # type: ignore[arg-type]
+            for hot, module in kept.items():
+                sys.modules[hot] = module
+                package, _, attribute = hot.rpartition(".")
+                setattr(sys.modules[package], attribute, module)
+    return _copies[name]
 
 
 def compiled_modules() -> dict[str, bool]:
     """Name of each hot module -> whether this process runs it compiled."""
-    return {name: not importlib.import_module(name).__file__.endswith(".py") for name in HOT_MODULES}  # type: ignore[union-attr]
+    files = {name: importlib.import_module(name).__file__ or "" for name in HOT_MODULES}
+    return {name: not file.endswith(".py") for name, file in files.items()}
 
 
 def describe() -> str:
-    """``compiled``, ``interpreted`` (and why), or which modules are which: for ``headrace --version`` and test headers."""
+    """``compiled``, ``interpreted`` (and why), or which are which: for ``headrace --version`` and test headers."""
     states = compiled_modules()
     if all(states.values()):
         return "compiled"

@@ -1,0 +1,94 @@
+"""What the build and the layout rely on, held against the files."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from headrace.cli import main
+from headrace.network import _build
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("network", "producer", "broker", "cli")
+LINES = 600
+
+# Module -> the lines it may have, and why it is not split.
+LARGER = {
+    "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
+    "producer/accumulator_cy.py": (680, "queues, sticky partition and accumulator share C fields"),
+    "producer/batch_cy.py": (680, "a batch and its futures share C fields"),
+}
+
+
+def modules() -> list[Path]:
+    return [path.relative_to(ROOT) for part in PARTS for path in sorted((ROOT / part).rglob("*.py"))]
+
+
+def test_the_list_of_hot_modules_is_the_files():
+    files = {"headrace." + ".".join(path.with_suffix("").parts) for path in modules() if path.stem.endswith("_cy")}
+    assert set(_build.HOT_MODULES) == files
+    assert list(_build.HOT_MODULES) == sorted(files)
+
+
+@pytest.mark.parametrize("name", _build.HOT_MODULES)
+def test_a_hot_module_has_the_same_names_compiled_and_interpreted(name: str):
+    used, interpreted = importlib.import_module(name), _build.interpreted(name)
+    assert interpreted.__file__ is not None
+    assert interpreted.__file__.endswith("_cy.py")
+    public = [each for each in vars(interpreted) if not each.startswith("_") and each not in ("annotations", "cython")]
+    own = [each for each in public if getattr(vars(interpreted)[each], "__module__", None) == name]
+    # functions that only compiled code calls (cfunc) have no Python name in a compiled module
+    c_functions = c_only(ROOT.joinpath(*name.split(".")[1:]).with_suffix(".py"))
+    assert [each for each in own if each not in c_functions and not hasattr(used, each)] == []
+
+
+def c_only(source: Path) -> set[str]:
+    """The names of a module's functions that are decorated with cfunc."""
+    return {
+        node.name
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and any("cfunc" in ast.unparse(each) for each in node.decorator_list)
+    }
+
+
+def test_every_folder_with_modules_is_a_package():
+    """setup.py finds packages by their __init__.py: a folder without one would be left out of what is installed."""
+    folders = {path.parent for path in modules()}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
+
+
+def test_every_part_says_that_it_is_typed():
+    assert [part for part in PARTS if not (ROOT / part / "py.typed").is_file()] == []
+
+
+def test_modules_stay_small_enough_to_be_read():
+    lines = {str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
+    too_long = {path: count for path, count in lines.items() if count > LARGER.get(path, (LINES, ""))[0]}
+    assert too_long == {}, "split them by responsibility (DESIGN.md)"
+    assert [path for path in LARGER if lines.get(path, 0) <= LINES] == [], "these need no exception any more"
+
+
+def test_the_version_says_which_modules_run(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"headrace {metadata.version('headrace')} ({_build.describe()})\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "pure", "said"),
+    [
+        (["a.so", "b.so"], False, "compiled"),
+        (["a.py", "b.py"], True, "interpreted (HEADRACE_PURE)"),
+        (["a.py", "b.py"], False, "interpreted (no compiled modules are installed)"),
+        (["a.so", "b.py"], False, "mixed: headrace.a compiled, headrace.b interpreted"),
+    ],
+)
+def test_a_mixture_is_told_as_one(monkeypatch: pytest.MonkeyPatch, files: list[str], pure: bool, said: str):
+    states = dict(zip(("headrace.a", "headrace.b"), (file.endswith(".so") for file in files), strict=True))
+    monkeypatch.setattr(_build, "compiled_modules", lambda: states)
+    monkeypatch.setattr(_build, "PURE", pure)
+    assert _build.describe() == said
