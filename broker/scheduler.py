@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import math
 import threading
 from collections.abc import Callable
 
@@ -43,10 +44,11 @@ class Scheduler:
         while True:
             with self._condition:
                 while not self._closing:
-                    wait_ms = self._jobs[0][0] - self._clock.now_ms() if self._jobs else None
-                    if wait_ms is not None and wait_ms <= 0:
+                    due_ms = self._jobs[0][0] if self._jobs else math.inf
+                    if due_ms <= self._clock.now_ms():
                         break
-                    self._clock.wait(self._condition, wait_ms)
+                    # Not for a duration: a virtual clock that makes its step between the two lines would be missed.
+                    self._clock.wait_until(self._condition, due_ms)
                 if self._closing:
                     return
                 _, _, name, job, period_ms = heapq.heappop(self._jobs)
