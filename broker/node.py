@@ -10,6 +10,7 @@ from ..network.clock import Clock
 from .config import BrokerConfig
 from .control import Control
 from .controller import Controller
+from .fetch_sessions import FetchSessions
 from .group.coordinator import GroupCoordinator
 from .group.offsets import OffsetStore
 from .log.manager import LogManager
@@ -92,6 +93,7 @@ class Broker:
         )
         self.offsets.on_adopted = self.groups.adopt
         self.replicas.leadership_listeners.append(self.offsets.leadership_changed)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
         self.is_running = False
 
     def _config_of(self, topic: str) -> TopicConfig:

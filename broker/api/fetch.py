@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...network.protocol.errors import FetchSessionIdNotFoundError, UnknownTopicIdError
+from ...network.protocol.errors import BrokerResponseError, UnknownTopicIdError
 from ...network.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -14,6 +14,7 @@ from ...network.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from ..fetch_sessions import INITIAL_EPOCH, NO_SESSION, EntryKey, FetchSession
 from ..replica.fetch import FetchEntry, FetchParams, FetchResult
 from .registry import serves
 
@@ -30,30 +31,30 @@ _FIRST_VERSION_WITH_ENDPOINTS = 16
 @serves(FetchRequest, max_version=17)
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
     """Answers when there are `min_bytes`, or after `max_wait_ms`."""
-    if request.session_id != 0 and request.session_epoch > 0:
-        return FetchResponse(error_code=FetchSessionIdNotFoundError.code, responses=[])
-    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    asked = _entries(broker, context, request)
+    session: FetchSession | None = None
+    is_incremental = request.session_epoch > INITIAL_EPOCH
+    try:
+        if is_incremental:
+            session = broker.fetch_sessions.resume(request.session_id, request.session_epoch)
+            session.update(asked, _forgotten(broker, context, request))
+            asked = list(session.entries.values())
+        else:
+            broker.fetch_sessions.close(request.session_id)
+            if request.session_epoch == INITIAL_EPOCH and asked:
+                session = broker.fetch_sessions.open(asked)
+    except BrokerResponseError as error:
+        return FetchResponse(error_code=error.code, responses=[])
     refused: list[FetchResult] = []
     entries: list[FetchEntry] = []
-    for topic in request.topics:
-        name = broker.image.topic_names.get(topic.topic_id) if by_id else topic.topic
-        for part in topic.partitions:
-            entry = FetchEntry(
-                (name or "", part.partition),
-                topic.topic_id,
-                part.fetch_offset,
-                part.partition_max_bytes,
-                part.log_start_offset,
-                part.current_leader_epoch,
-                part.last_fetched_epoch,
-            )
-            error = context.injected_error(name or "", part.partition)
-            if error is None and name is None:
-                error = UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
-            if error is not None:
-                refused.append(FetchResult(entry, error=error))
-            else:
-                entries.append(entry)
+    for entry in asked:
+        error = context.injected_error(*entry.key)
+        if error is None and not entry.key[0]:
+            error = UnknownTopicIdError(f"there is no topic with the id {entry.topic_id}")
+        if error is not None:
+            refused.append(FetchResult(entry, error=error))
+        else:
+            entries.append(entry)
     by_state = context.api_version >= _FIRST_VERSION_WITH_REPLICA_STATE
     params = FetchParams(
         replica_id=request.replica_state.replica_id if by_state else request.replica_id,
@@ -62,13 +63,47 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
         committed_only=request.isolation_level == 1,
     )
-    broker.replicas.fetch_records(
-        params, entries, lambda results: context.respond(build_response(context, [*refused, *results]))
-    )
+
+    def respond(results: list[FetchResult]) -> None:
+        results = [*refused, *results]
+        if session is not None:
+            changed = session.changed(results)
+            results = changed if is_incremental else results
+        context.respond(build_response(context, results, NO_SESSION if session is None else session.session_id))
+
+    broker.replicas.fetch_records(params, entries, respond)
     return None
 
 
-def build_response(context: RequestContext, results: list[FetchResult]) -> FetchResponse:
+def _entries(broker: Broker, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    names = broker.image.topic_names
+    return [
+        FetchEntry(
+            (names.get(topic.topic_id, "") if by_id else topic.topic, part.partition),
+            topic.topic_id,
+            part.fetch_offset,
+            part.partition_max_bytes,
+            part.log_start_offset,
+            part.current_leader_epoch,
+            part.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+
+
+def _forgotten(broker: Broker, context: RequestContext, request: FetchRequest) -> list[EntryKey]:
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    names = broker.image.topic_names
+    keys: list[EntryKey] = []
+    for topic in request.forgotten_topics_data:
+        name = (names.get(topic.topic_id) or topic.topic_id) if by_id else topic.topic
+        keys += [(name, index) for index in topic.partitions]
+    return keys
+
+
+def build_response(context: RequestContext, results: list[FetchResult], session_id: int) -> FetchResponse:
     """The answer that tells the results, topic by topic."""
     endpoints: dict[int, NodeEndpoint] = {}
     topics: dict[tuple[str, object], FetchableTopicResponse] = {}
@@ -79,7 +114,9 @@ def build_response(context: RequestContext, results: list[FetchResult]) -> Fetch
         if topic is None:
             topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
         topic.partitions.append(_partition_data(context, result, endpoints))
-    return FetchResponse(responses=list(topics.values()), node_endpoints=list(endpoints.values()))
+    return FetchResponse(
+        session_id=session_id, responses=list(topics.values()), node_endpoints=list(endpoints.values())
+    )
 
 
 def _partition_data(context: RequestContext, result: FetchResult, endpoints: dict[int, NodeEndpoint]) -> PartitionData:

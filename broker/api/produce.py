@@ -37,7 +37,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 # Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
 # (KAFKA-18659).
-@serves(ProduceRequest, advertised_min=0)
+@serves(ProduceRequest, min_version=3, advertised_min=0)
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Answers when the batches are as safe as `acks` asks; never for acks=0."""
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
@@ -61,7 +61,7 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             if error is not None:
                 refused[key] = ProduceResult(None, error)
             else:
-                batches.append((key, memoryview(data.records)))
+                batches.append((key, memoryview(data.records)))  # pyright: ignore[reportArgumentType]  (usable: there)
 
     def respond(results: dict[PartitionKey, ProduceResult]) -> None:
         if request.acks == 0:

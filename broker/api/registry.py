@@ -36,17 +36,21 @@ apis: dict[ApiKey, Api] = {}
 
 
 def serves(
-    request: type[Request], *, max_version: int | None = None, advertised_min: int | None = None
+    request: type[Request],
+    *,
+    min_version: int | None = None,
+    max_version: int | None = None,
+    advertised_min: int | None = None,
 ) -> Callable[[Handle], Handle]:
-    """Declare the handler of an API, for all versions that its messages have or those up to `max_version`."""
+    """Declare the handler of an API, for all versions that its messages have or those within these bounds."""
 
     def declare(handle: Handle) -> Handle:
-        versions = request.versions
-        newest = versions.max if max_version is None else max_version
-        least = versions.min if advertised_min is None else advertised_min
+        oldest = request.versions.min if min_version is None else min_version
+        newest = request.versions.max if max_version is None else max_version
+        least = oldest if advertised_min is None else advertised_min
         if request.api_key in apis:
             raise TypeError(f"{request.api_key.name} has two handlers")
-        apis[request.api_key] = Api(request.api_key, handle, Versions(versions.min, newest), least)
+        apis[request.api_key] = Api(request.api_key, handle, Versions(oldest, newest), least)
         return handle
 
     return declare

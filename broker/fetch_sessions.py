@@ -1,0 +1,121 @@
+"""Incremental fetches: a client names its partitions once and then only what changes (KIP-227)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..network.clock import Clock
+from ..network.protocol.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from .replica.fetch import FetchEntry, FetchResult
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+_EVICTION_MS = 120_000.0
+_MAX_EPOCH = 2**31 - 1
+
+EntryKey = tuple[object, int]
+
+
+def entry_key(entry: FetchEntry) -> EntryKey:
+    """What tells a partition of a session from the others: its topic's name, or the id where no name is known."""
+    return entry.key[0] or entry.topic_id, entry.key[1]
+
+
+class _Told(NamedTuple):
+    """What a client was told of a partition last."""
+
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+
+
+class FetchSession:
+    """One client's partitions, in the order of their fetching: one that brought records goes to the end, so that none
+    starves. Used by one request at a time, as its client waits for each answer."""
+
+    def __init__(self, session_id: int, epoch: int, now_ms: float) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.last_used_ms = now_ms
+        self.entries: OrderedDict[EntryKey, FetchEntry] = OrderedDict()
+        self._told: dict[EntryKey, _Told] = {}
+
+    def update(self, entries: Iterable[FetchEntry], forgotten: Iterable[EntryKey]) -> None:
+        for entry in entries:
+            self.entries[entry_key(entry)] = entry
+        for key in forgotten:
+            self.entries.pop(key, None)
+            self._told.pop(key, None)
+
+    def changed(self, results: list[FetchResult]) -> list[FetchResult]:
+        """The results that have something new for the client; they are noted as told."""
+        news = []
+        for result in results:
+            key = entry_key(result.entry)
+            now = _Told(result.high_watermark, result.last_stable_offset, result.log_start_offset)
+            has_more = result.region is not None or result.error is not None or result.diverging_epoch is not None
+            if not has_more and self._told.get(key) == now:
+                continue
+            self._told[key] = now
+            if result.error is not None:
+                # Told again next time, if it is still so.
+                self._told.pop(key, None)
+            if result.region is not None and key in self.entries:
+                self.entries.move_to_end(key)
+            news.append(result)
+        return news
+
+
+class FetchSessions:
+    """The sessions of a broker, at most `slots`. Any thread."""
+
+    def __init__(self, slots: int, clock: Clock) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open(self, entries: Iterable[FetchEntry]) -> FetchSession | None:
+        """A new session; None where all slots are taken by others that are in use: the client goes on without."""
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            if len(self._sessions) >= self._slots:
+                oldest = next(iter(self._sessions.values()), None)
+                if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
+                    return None
+                del self._sessions[oldest.session_id]
+            session_id = random.randint(1, _MAX_EPOCH)
+            while session_id in self._sessions:
+                session_id = random.randint(1, _MAX_EPOCH)
+            session = self._sessions[session_id] = FetchSession(session_id, 1, now_ms)
+        session.update(entries, ())
+        return session
+
+    def resume(self, session_id: int, epoch: int) -> FetchSession:
+        """The session that a request goes on with. Raises FetchSessionIdNotFoundError,
+        InvalidFetchSessionEpochError."""
+        with self._lock:
+            session = self._sessions.get(session_id)
+            if session is None:
+                raise FetchSessionIdNotFoundError(f"there is no fetch session {session_id}; begin another")
+            if session.epoch != epoch:
+                raise InvalidFetchSessionEpochError(
+                    f"the fetch session {session_id} is at epoch {session.epoch}, not {epoch}; begin another"
+                )
+            session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+            session.last_used_ms = self._clock.now_ms()
+            self._sessions.move_to_end(session_id)
+            return session
+
+    def close(self, session_id: int) -> None:
+        """End a session; any id."""
+        with self._lock:
+            self._sessions.pop(session_id, None)
