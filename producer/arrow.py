@@ -5,7 +5,7 @@ Here pyarrow's arrays are taken apart into buffers and checked, a column at a ti
 
 from __future__ import annotations
 
-import logging
+import itertools
 from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,20 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..network.protocol.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    RowDeliveryError,
     SerializationError,
-    UnknownTopicOrPartitionError,
 )
-from .batch_cy import RecordMetadata, on_sender_thread
-from .columns_cy import BytesColumn, Columns, Rows, encode_header_lists, group
-from .rows_future import RowsFuture, RowsOfTopic, row_error
+from .batch_cy import on_sender_thread
+from .column_send import send_columns, send_each
+from .columns_cy import BytesColumn, Columns, encode_header_lists, group
+from .rows_future import RowsFuture, row_error
 
 if TYPE_CHECKING:
     from .kafka_producer import KafkaProducer
-
-log = logging.getLogger("headrace.producer")
 
 
 class ColumnNames(NamedTuple):
@@ -80,9 +75,8 @@ def _send_batch(
             raise IllegalArgumentError(f"there are several columns {name!r}")
     if "value" not in columns:
         raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(batch.schema.names)}")
-    reason = producer.why_row_by_row()
-    if reason is not None:
-        _send_row_by_row(producer, topic, columns, names, future, base_row, reason)
+    if producer.why_row_by_row() is not None:
+        _send_each(producer, topic, columns, names, future, base_row)
         return
     prepared = Columns(
         bytes_column(columns["value"], names.value),
@@ -92,39 +86,7 @@ def _send_batch(
         _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None,
         producer.wall_ms(),
     )
-    largest = producer.config.max_request_size
-    row = prepared.first_above(largest)
-    if row >= 0:
-        cause = MessageSizeTooLargeError(
-            f"a record of about {prepared.record_bytes(row)} bytes is larger than max.request.size ({largest} bytes): "
-            f"raise it (and the broker's message.max.bytes), or send less in one record"
-        )
-        raise row_error(base_row + row, topic, -1, cause) from cause
-    future.metadata.bytes += prepared.total_bytes
-    for name, subset in _topics(topic, columns, names.topic, base_row):
-        _send_to_topic(producer, name, prepared, subset, future, base_row)
-
-
-def _send_to_topic(
-    producer: KafkaProducer, topic: str, columns: Columns, subset: Any, future: RowsFuture, base_row: int
-) -> None:
-    first_row = base_row + (subset[0] if subset is not None else 0)
-    try:
-        accumulator, queues, count = producer.partitions_of(topic)
-    except KafkaError as error:
-        raise row_error(first_row, topic, -1, error) from error
-    row = columns.first_partition_from(count)
-    if row >= 0 and (subset is None or row in subset):
-        cause = UnknownTopicOrPartitionError(
-            f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no other"
-        )
-        raise row_error(base_row + row, topic, -1, cause) from cause
-    rows = Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
-    target = RowsOfTopic(future, rows.order_array, base_row)
-    try:
-        rows.append_to(accumulator, queues, target, float(producer.config.max_block_ms))
-    except KafkaError as error:
-        raise row_error(target.row_at(target.place), topic, -1, error) from error
+    send_columns(producer, prepared, _topics(topic, columns, names.topic, base_row), future, base_row)
 
 
 def _topics(topic: str | None, columns: dict[str, Any], name: str, base_row: int) -> Iterator[tuple[str, Any]]:
@@ -272,37 +234,36 @@ def _longs(column: Any) -> memoryview:
     return memoryview(buffer).cast("B").cast("q")[numbers.offset : numbers.offset + len(numbers)]
 
 
-def _send_row_by_row(
+def _send_each(
     producer: KafkaProducer,
     topic: str | None,
     columns: dict[str, Any],
     names: ColumnNames,
     future: RowsFuture,
     base_row: int,
-    reason: str,
 ) -> None:
-    """For parts that need Python objects: each row by itself, through `KafkaProducer.send`."""
-    producer.say_row_by_row(reason)
-    rows = len(columns["value"])
-    target = RowsOfTopic(future, array("q"), base_row)
-    values = _objects(columns["value"], producer.config.value_serializer)
-    keys = _objects(columns["key"], producer.config.key_serializer) if "key" in columns else [None] * rows
+    """For parts that need Python objects: each row by itself."""
+    config = producer.config
     timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
-    partitions = columns["partition"].to_pylist() if "partition" in columns else [None] * rows
-    topics = columns["topic"].to_pylist() if topic is None and "topic" in columns else [topic] * rows
-    headers: list[Any] = columns["headers"].to_pylist() if "headers" in columns else [None] * rows
-    for row in range(rows):
-        listed = headers[row]
-        pairs = [(pair["key"], pair["value"]) for pair in listed] if listed else None
-        timestamp = timestamps[row] if timestamps is not None and timestamps[row] >= 0 else None
+    headers: list[Any] | None = columns["headers"].to_pylist() if "headers" in columns else None
+    send_each(
+        producer,
+        itertools.repeat(topic) if topic is not None or "topic" not in columns else columns["topic"].to_pylist(),
+        _objects(columns["value"], config.value_serializer),
+        _objects(columns["key"], config.key_serializer) if "key" in columns else None,
+        None if headers is None else [_pairs(listed) for listed in headers],
+        columns["partition"].to_pylist() if "partition" in columns else None,
+        None if timestamps is None else [None if each < 0 else each for each in timestamps],
+        future,
+        base_row,
+    )
 
-        def settle(metadata: RecordMetadata, exception: BaseException | None, row: int = row) -> None:
-            target.settle_record(row, metadata, exception)
 
-        try:
-            producer.send(topics[row], values[row], keys[row], pairs, partitions[row], timestamp, settle)
-        except KafkaError as error:
-            raise row_error(base_row + row, topics[row], -1, error) from error
+def _pairs(listed: Any) -> list[tuple[str, bytes | None]] | None:
+    """Headers as `send` takes them."""
+    if not listed:
+        return None
+    return [pair if isinstance(pair, tuple) else (pair["key"], pair["value"]) for pair in listed]
 
 
 def _objects(column: Any, serializer: Any) -> list[Any]:
@@ -311,6 +272,3 @@ def _objects(column: Any, serializer: Any) -> list[Any]:
     if serializer is None:
         return [value.encode() if isinstance(value, str) else value for value in values]
     return values
-
-
-__all__ = ["ColumnNames", "RowDeliveryError", "bytes_column", "send_arrow"]

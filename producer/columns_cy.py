@@ -157,6 +157,27 @@ class BytesColumn:
         return -1
 
 
+def column_of(values: Any) -> BytesColumn:
+    """A column of a sequence of Python's bytes and None. Raises TypeError for anything else."""
+    rows: cython.Py_ssize_t = len(values)
+    offsets = array("q", bytes(8 * (rows + 1)))
+    bounds: cython.longlong[::1] = offsets  # pyright: ignore
+    bitmap = bytearray((rows + 7) // 8)
+    bits: cython.uchar[::1] = bitmap  # pyright: ignore
+    row: cython.Py_ssize_t
+    total: cython.longlong = 0
+    nulls: cython.Py_ssize_t = 0
+    for row, value in enumerate(values):
+        if value is None:
+            nulls += 1
+        else:
+            total += len(value)
+            bits[row >> 3] |= 1 << (row & 7)
+        bounds[row + 1] = total
+    data = b"".join(values if not nulls else [value for value in values if value is not None])
+    return BytesColumn(data, offsets, 8, 0, bitmap if nulls else None, 0, rows)
+
+
 def encode_header_lists(offsets: Any, validity: Any, first: int, keys: BytesColumn, values: BytesColumn) -> BytesColumn:
     """The header lists of all rows, each encoded as a record holds it.
 
@@ -286,15 +307,27 @@ class Columns:
                 return row
         return -1
 
-    def first_partition_from(self, count: int) -> int:
-        """The first row that names a partition of `count` or above; -1 where none does."""
+    def last_partition(self) -> int:
+        """The highest partition that a row names; -1 where none does."""
         row: cython.Py_ssize_t
-        limit: cython.longlong = count
+        last: cython.longlong = -1
         if self.has_partitions:
             partitions = self.partitions
             for row in range(self.length):
-                if partitions[row] >= limit:
-                    return row
+                last = max(last, partitions[row])
+        return last
+
+    def partition_at(self, row: int) -> int:
+        """The partition that a row names; -1 where it names none."""
+        return self.partitions[row] if self.has_partitions else -1
+
+    def first_partition_from(self, count: int, subset: Any) -> int:
+        """The first row, of `subset` or (None) of all, that names a partition of `count` or above; -1 for none."""
+        if self.last_partition() < count:
+            return -1
+        for row in range(self.length) if subset is None else subset:
+            if self.partitions[row] >= count:
+                return row
         return -1
 
 

@@ -149,27 +149,34 @@ class KafkaProducer(SendPath):
             return "a serializer"
         return "a partitioner" if self._partition is not None else None
 
-    def say_row_by_row(self, reason: str) -> None:
-        """Log, once, that Arrow data go the slow way."""
+    def say_row_by_row(self) -> None:
+        """Log, once, that columns go the slow way."""
         if not self._said_row_by_row:
             self._said_row_by_row = True
-            log.warning("producer %s sends Arrow data row by row, because of %s", self.client_id, reason)
+            reason = self.why_row_by_row()
+            log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
 
     def wall_ms(self) -> int:
         """The time that records take as theirs where they have none, in milliseconds since 1970."""
         return self._clock.wall_ms()
 
-    def partitions_of(self, topic: str) -> tuple[RecordAccumulator, TopicQueues, int]:
+    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
         """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
 
-        For `send_arrow`. Raises what `send` raises for the topic.
+        For columns of records; fresh metadata are asked for where `partition` (-1: none) isn't known. Raises what
+        `send` raises for the topic, but not for the partition.
         """
         engine = self._usable_engine()
         if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
             raise _illegal_topic(topic)
         queues = engine.accumulator.topics.get(topic)
-        if queues is None or queues.partition_count == 0:
-            queues = self._await_partitions(engine, topic, -1, float(self.config.max_block_ms))
+        if queues is None or queues.partition_count <= max(partition, 0):
+            try:
+                queues = self._await_partitions(engine, topic, partition, float(self.config.max_block_ms))
+            except UnknownTopicOrPartitionError:
+                queues = engine.accumulator.topics.get(topic)
+                if queues is None or queues.partition_count == 0:
+                    raise
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
         return engine.accumulator, queues, queues.partition_count or len(queues.queues)
