@@ -17,8 +17,8 @@ from .config_rules import (
     check_gzip_level,
     parse_acks,
     parse_bootstrap_servers,
-    parse_interceptors,
     parse_pluggable,
+    parse_plugins,
     parse_retries,
     show_acks,
     show_addresses,
@@ -39,7 +39,6 @@ LEFT_OUT = {
     "ssl.*": _SECURITY,
     "sasl.*": _SECURITY,
     "security.providers": "it names Java security providers, which need the JVM",
-    "metric.reporters": _METRICS,
     "metrics.recording.level": _METRICS,
     "metrics.enabled": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -316,7 +315,7 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         default=(),
         importance="low",
         none_means=(),
-        parse=parse_interceptors,
+        parse=parse_plugins,
         allowed="instances, classes or `package.module:Name` texts, in a list; texts also separated by commas",
         doc="Interceptors, called in this order. See `headrace.producer.interceptors`.",
     )
@@ -432,6 +431,15 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         at_most=1000,
         importance="low",
         doc="How many samples a metric keeps.",
+    )
+    metric_reporters: tuple[Any, ...] = key(
+        default=(),
+        importance="low",
+        none_means=(),
+        parse=parse_plugins,
+        allowed="'prometheus', 'opentelemetry', instances, classes or `package.module:Name` texts, in a list; texts "
+        "also separated by commas",
+        doc="Where metrics are shown besides `producer.metrics()`: [Metrics](metrics.md) says how.",
     )
 
     @property

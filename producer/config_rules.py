@@ -86,7 +86,7 @@ def parse_pluggable(value: Any) -> Any:
     raise ValueError("is neither a name nor a class, an instance or a callable")
 
 
-def parse_interceptors(value: Any) -> tuple[Any, ...]:
+def parse_plugins(value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         return tuple(name.strip() for name in value.split(",") if name.strip())
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import threading
+from collections.abc import Iterable
 
 from ..network.backoff import ExponentialBackoff
 from ..network.client import NetworkClient
@@ -18,6 +19,7 @@ from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metadata_updater import MetadataRecoveryStrategy
+from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.records.compression import Compression
 from ..network.resolver import canonical_host_names
@@ -44,7 +46,7 @@ class Engine:
     """A running sender thread with all it needs. Made on the thread that makes the producer; never touches the network
     there. `close` may be called from any thread."""
 
-    def __init__(self, config: ProducerConfig, clock: Clock) -> None:
+    def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[MetricsReporter] = ()) -> None:
         self.config = config
         self.clock = clock
         self.client_id = config.client_id
@@ -132,6 +134,12 @@ class Engine:
             metrics.keep_topics(cluster.topics)
 
         self.metadata.add_listener(on_metadata)
+        try:
+            for reporter in reporters:
+                self.metrics.registry.add_reporter(reporter)
+        except BaseException:
+            self.client.close()
+            raise
         self.process_id = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"headrace-sender-{self.client_id}", daemon=True)
         _running.add(self)

@@ -38,6 +38,7 @@ from .interceptors import ProducerInterceptors
 from .murmur2_cy import partition_for_key
 from .partitioners import compile_partitioner, resolve_partitioner
 from .record import ProducerRecord
+from .reporters import resolve_reporters
 from .rows_future import RowsFuture
 from .send_path_cy import SendPath, size_of_largest_direct_record
 from .serializers import compile_serializer, resolve_serializer
@@ -92,6 +93,7 @@ class KafkaProducer(SendPath):
         self._serialize_value = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._reporters = resolve_reporters(self.config.metric_reporters)
         self._said_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
@@ -100,7 +102,7 @@ class KafkaProducer(SendPath):
 
     def _start(self) -> None:
         """Make the engine: at construction, and anew in a forked child."""
-        self._engine = Engine(self.config, self._clock)
+        self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
         plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
@@ -385,6 +387,7 @@ class KafkaProducer(SendPath):
         try:
             self._engine.close(None if timeout is None else _seconds(timeout))
         finally:
+            self._engine.metrics.registry.close()
             self._interceptors.close()
             for plugin in self._plugins:
                 # optional in a class of the user's

@@ -22,6 +22,8 @@ def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: 
     if isinstance(value, type) and any(hasattr(value, method) for method in methods):
         try:
             return value()
+        except KafkaConfigurationError:
+            raise
         except Exception as error:
             raise KafkaConfigurationError(
                 f"{named}: making a {value.__qualname__} without arguments failed ({type(error).__name__}: {error}); "
