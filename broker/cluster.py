@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,8 @@ from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from .config import BrokerConfig
 from .control import Control, Fault, Handler, Registration, RequestSeen
 from .controller import Controller
-from .log.files import META_PROPERTIES_FILE, encode_uuid, read_properties, read_topic_id
-from .log.manager import parse_directory_name
-from .metadata import PartitionState, TopicState
+from .data_dirs import broker_directories, make_controller
 from .node import Broker
-
-_STATE_FILE = "headrace-controller.json"
 
 
 class _CutLinks:
@@ -98,7 +93,12 @@ class EmbeddedCluster:
                 self._directory = self._given_directory
                 self._directory.mkdir(parents=True, exist_ok=True)
             try:
-                self._controller = self._make_controller(self._directory)
+                self._controller = make_controller(
+                    self._directory,
+                    self._broker_count,
+                    self.config,
+                    keeps_state=self._given_directory is not None,
+                )
                 opened = [self._open_broker(number + 1) for number in range(self._broker_count)]
                 self._controller.skip_producer_ids(max(each.logs.last_producer_id for each in opened))
                 self._controller.register_brokers([(each.endpoint, each.replicas.apply_image) for each in opened])
@@ -108,52 +108,12 @@ class EmbeddedCluster:
                 self.close()
                 raise
 
-    def _make_controller(self, directory: Path) -> Controller:
-        keeps_state = self._given_directory is not None
-        cluster_id = self._known_cluster_id(directory) or encode_uuid(uuid.uuid4())
-        controller = Controller(cluster_id, self.config, directory / _STATE_FILE if keeps_state else None)
-        controller.load(self._topics_of_directories())
-        return controller
-
-    def _known_cluster_id(self, directory: Path) -> str | None:
-        del directory
-        for node_id in range(1, self._broker_count + 1):
-            known = read_properties(self._broker_directory(node_id) / META_PROPERTIES_FILE).get("cluster.id")
-            if known:
-                return known
-        return None
-
-    def _topics_of_directories(self) -> dict[str, TopicState]:
-        """Topics as the log directories tell them: for those written by Apache Kafka, about which nothing else is
-        known."""
-        holders: dict[str, dict[int, list[int]]] = {}
-        ids: dict[str, uuid.UUID] = {}
-        for node_id in range(1, self._broker_count + 1):
-            directory = self._broker_directory(node_id)
-            for path in directory.iterdir() if directory.exists() else ():
-                partition = parse_directory_name(path.name) if path.is_dir() else None
-                if partition is None:
-                    continue
-                topic, index = partition
-                holders.setdefault(topic, {}).setdefault(index, []).append(node_id)
-                ids[topic] = read_topic_id(path) or ids.get(topic) or uuid.uuid4()
-        topics = {}
-        for topic, partitions in holders.items():
-            if sorted(partitions) != list(range(len(partitions))):
-                continue
-            states = (tuple(sorted(partitions[index])) for index in range(len(partitions)))
-            topics[topic] = TopicState(topic, ids[topic], tuple(PartitionState(each, each, each[0]) for each in states))
-        return topics
-
-    def _broker_directory(self, node_id: int) -> Path:
-        assert self._directory is not None
-        return self._directory if self._broker_count == 1 else self._directory / f"broker-{node_id}"
-
     def _open_broker(self, node_id: int) -> Broker:
+        assert self._directory is not None
         port = self._ports.get(node_id) or (self._port + node_id - 1 if self._port else 0)
         broker = Broker(
             node_id,
-            self._broker_directory(node_id),
+            broker_directories(self._directory, self._broker_count)[node_id],
             config=self.config,
             clock=self._clock,
             controller=self.controller,

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 from ..network.protocol.errors import (
     FencedLeaderEpochError,
@@ -44,6 +45,38 @@ _STATE_VERSION = 1
 
 #: Takes an image, and returns what is to be done once every broker has it.
 ImageListener = Callable[[ClusterImage], Callable[[], None]]
+
+
+class ControllerApi(Protocol):
+    """What a broker calls, whichever process its controller is in; documented at `Controller`."""
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> TopicState: ...
+
+    def delete_topic(self, name: str | None, topic_id: uuid.UUID | None = None) -> TopicState: ...
+
+    def create_partitions(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> None: ...
+
+    def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None: ...
+
+    def alter_isr(
+        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
+    ) -> PartitionState: ...
+
+    def allocate_producer_ids(self) -> tuple[int, int]: ...
 
 
 def check_topic_name(name: str) -> None:

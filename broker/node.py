@@ -9,7 +9,7 @@ from pathlib import Path
 from ..network.clock import Clock
 from .config import BrokerConfig
 from .control import Control
-from .controller import Controller
+from .controller import ControllerApi
 from .fetch_sessions import FetchSessions
 from .group.coordinator import GroupCoordinator
 from .group.offsets import OffsetStore
@@ -39,7 +39,7 @@ class Broker:
         *,
         config: BrokerConfig,
         clock: Clock,
-        controller: Controller,
+        controller: ControllerApi,
         control: Control,
         links: Links,
         host: str,

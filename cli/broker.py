@@ -8,6 +8,7 @@ import sys
 import threading
 
 from ..broker import EmbeddedCluster
+from ..broker.processes import ProcessCluster
 from ..network.protocol.errors import KafkaError
 
 
@@ -39,10 +40,15 @@ def run(options: argparse.Namespace) -> int:
         print("headrace broker: --config takes KEY=VALUE", file=sys.stderr)
         return 2
     try:
-        with EmbeddedCluster(
+        # One broker needs no second process; several are processes, so that each can be killed.
+        kind = EmbeddedCluster if options.brokers == 1 else ProcessCluster
+        with kind(
             options.brokers, data_dir=options.data_dir, host=options.host, port=options.port, config=config
         ) as cluster:
             print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+            if isinstance(cluster, ProcessCluster):
+                for node_id, pid in cluster.pids.items():
+                    print(f"broker.{node_id}.pid={pid}", flush=True)
             stop.wait()
     except KafkaError as failed:
         print(f"headrace broker: {failed}", file=sys.stderr)
