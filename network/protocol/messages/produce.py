@@ -24,16 +24,18 @@ class TopicProduceData:
     partition_data: list[PartitionProduceData]
 
 
-@request(api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+")
+@request(api_key=ApiKey.PRODUCE, versions="0-13", flexible="9+")
 class ProduceRequest(Request):
     """Record batches to append.
 
     `acks`: 0, none (then no response comes at all); 1, the leader; -1, all in-sync replicas, for which the broker waits
     up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
-    Apache Kafka 4 still advertises versions 0 to 2, for the sake of older librdkafka, and refuses them (KAFKA-18659).
+    Up to version 2, which is as far as brokers before 0.11 go, the records are message sets: of format v0 up to version
+    1, of v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions, for the sake of older
+    librdkafka, and refuses them (KAFKA-18659).
     """
 
-    transactional_id: String | None = field(nullable="3+", default=None)
+    transactional_id: String | None = field(versions="3+", nullable="3+", default=None)
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
@@ -62,7 +64,7 @@ class PartitionProduceResponse:
     index: Int32
     error_code: Int16 = 0
     base_offset: Int64
-    log_append_time_ms: Int64 = -1
+    log_append_time_ms: Int64 = field(versions="2+", ignorable=True, default=-1)
     log_start_offset: Int64 = field(versions="5+", ignorable=True, default=-1)
     record_errors: list[BatchIndexAndErrorMessage] = field(versions="8+", ignorable=True, default_factory=list)
     error_message: String | None = field(versions="8+", nullable="8+", ignorable=True, default=None)
@@ -93,5 +95,5 @@ class ProduceResponse(Response):
     """What became of each partition's batches."""
 
     responses: list[TopicProduceResponse]
-    throttle_time_ms: Int32 = 0
+    throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     node_endpoints: list[NodeEndpoint] = field(versions="10+", tag=0, tagged="10+", default_factory=list)

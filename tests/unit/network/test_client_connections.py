@@ -26,6 +26,7 @@ from headrace.network.protocol.messages.api_versions import (
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
+from headrace.network.protocol.messages.list_offsets import ListOffsetsRequest
 from headrace.network.protocol.messages.metadata import MetadataRequest
 from headrace.network.protocol.messages.produce import ProduceRequest
 from support.client_harness import ClientHarness, Waiter, api_versions_response
@@ -63,7 +64,7 @@ class TestHandshake:
         assert harness.client.has_ready_nodes(0)
         versions = harness.client.api_versions(0)
         assert versions is not None
-        assert versions.range_of(ApiKey.PRODUCE) == (3, 13)
+        assert versions.range_of(ApiKey.PRODUCE) == (0, 13)
 
     def test_finalized_features_are_kept(self) -> None:
         harness = ClientHarness()
@@ -163,11 +164,11 @@ class TestVersions:
 
     def test_no_common_version_names_both_ranges_and_the_broker(self) -> None:
         with pytest.raises(UnsupportedVersionError) as caught:
-            NodeApiVersions({ApiKey.PRODUCE: (0, 2)}, name="host0:9092").usable_version(ProduceRequest)
+            NodeApiVersions({ApiKey.LIST_OFFSETS: (0, 0)}, name="host0:9092").usable_version(ListOffsetsRequest)
         message = str(caught.value)
         assert "host0:9092" in message
-        assert "0 to 2" in message
-        assert "3 to 13" in message
+        assert "0 to 0" in message
+        assert "1 to 11" in message
         assert "broker is too old" in message
 
     def test_a_broker_from_the_future(self) -> None:

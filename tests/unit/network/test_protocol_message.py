@@ -158,8 +158,8 @@ def test_the_longest_string() -> None:
 
 
 def test_versions_that_are_not_declared() -> None:
-    with pytest.raises(UnsupportedVersionError, match=r"ProduceRequest is supported in versions 3-13, not in 2"):
-        encode(produce(PartitionProduceData(index=1, records=None)), 2)
+    with pytest.raises(UnsupportedVersionError, match=r"ProduceRequest is supported in versions 0-13, not in 14"):
+        encode(produce(PartitionProduceData(index=1, records=None)), 14)
     with pytest.raises(UnsupportedVersionError):
         decode(ProduceRequest, 14, b"")
 
@@ -257,10 +257,10 @@ def test_classes_know_their_api() -> None:
     assert requests[ApiKey.PRODUCE] is ProduceRequest
     assert (ApiVersionsRequest.api_key, ApiVersionsResponse.api_key) == (ApiKey.API_VERSIONS, ApiKey.API_VERSIONS)
     assert ApiVersionsRequest.response_class is ApiVersionsResponse
-    assert (ProduceRequest.versions.min, ProduceRequest.versions.max) == (3, 13)
+    assert (ProduceRequest.versions.min, ProduceRequest.versions.max) == (0, 13)
     assert 13 in ProduceRequest.versions
     assert 14 not in ProduceRequest.versions
-    assert str(ProduceRequest.versions) == "3-13"
+    assert str(ProduceRequest.versions) == "0-13"
 
 
 def test_an_api_has_one_request() -> None:

@@ -322,7 +322,7 @@ def test_each_attempt_backs_off_by_the_number_of_those_before() -> None:
 
 def test_a_node_that_supports_no_version_of_produce_that_we_know_is_a_fatal_error() -> None:
     h = SenderHarness()
-    h.client.node_api_versions[0] = latest_api_versions({int(ProduceRequest.api_key): (0, 2)})
+    h.client.node_api_versions[0] = latest_api_versions({int(ProduceRequest.api_key): (14, 15)})
     future = h.append()
     h.clock.advance(LINGER_MS)
     h.sender.run_once()
