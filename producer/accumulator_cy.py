@@ -37,6 +37,10 @@ else:
 # A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
 MAX_CAPACITY_FACTOR = 8
 
+# What the bound of a record's size has in it for the batch and for fields at their largest; the rest is about what a
+# record takes, so that a partition's share is counted in bytes of records.
+SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
+
 # How a partition's estimate of its compression ratio moves. Up at once and a step beyond, because a batch that turns
 # out too large has to be split; down by a share of the way, so that it settles within some ten batches (Kafka's
 # CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
@@ -82,10 +86,10 @@ class PartitionQueue:
         callback: object,
     ) -> RecordFuture | None:
         """Append to the open batch; None where there is none, or where it is full (it is closed then). Locked."""
-        batch: ProducerBatch = self.open
+        batch: ProducerBatch | None = self.open
         if batch is None:
             return None
-        future: RecordFuture = batch.try_append(timestamp, key, value, headers, callback)
+        future: RecordFuture | None = batch.try_append(timestamp, key, value, headers, callback)
         if future is None:
             batch.closed = True
             self.open = None
@@ -129,8 +133,10 @@ class PartitionQueue:
             batch.closed = True
             if batch is self.open:
                 self.open = None
-            if not self.batches:
-                active.pop(self, None)
+            # to the end of the line: whose batches don't fit into a request comes first into the next one
+            active.pop(self, None)
+            if self.batches:
+                active[self] = True
             return batch
 
     def take_all(self, active: dict) -> list[ProducerBatch]:
@@ -236,7 +242,6 @@ class RecordAccumulator:
     active: dict
     incomplete: dict
     updating: Any
-    drain_index: dict
     node_latency: dict
     flushing: Any
     closed: cython.bint
@@ -270,7 +275,6 @@ class RecordAccumulator:
         self.wakeup = _nobody
         self.active = {}
         self.incomplete = {}
-        self.drain_index = {}
         self.node_latency = {}
         self.flushing = _Counter()
         #: Two threads that grew the same topic's queues at once would make two queues for one partition.
@@ -306,7 +310,7 @@ class RecordAccumulator:
 
         Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError. Any thread but the sender's.
         """
-        future: RecordFuture
+        future: RecordFuture | None
         batch: ProducerBatch
         queue: PartitionQueue
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
@@ -315,9 +319,9 @@ class RecordAccumulator:
             future = queue.try_append(timestamp, key, value, headers, callback)
         if future is not None:
             if partition < 0:
-                topic_queues.sticky_bytes += size
+                topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
             return future
-        if partition < 0 and topic_queues.needs_switch(self.batch_size, size):
+        if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
             # it is the open batch that turned out to be full: the next one may be opened elsewhere
             queue = self._sticky_queue(topic_queues, size)
         full = len(queue.batches) > 0
@@ -345,9 +349,9 @@ class RecordAccumulator:
                 # another thread opened a batch meanwhile, or the producer closed
                 self.pool.deallocate(buffer, len(buffer))
         if partition < 0:
-            topic_queues.sticky_bytes += size
+            topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
         self.wakeup()
-        return future
+        return cython.cast(RecordFuture, future)
 
     def reserve(
         self, topic_queues: TopicQueues, partition: int, size: int, max_block_ms: float
@@ -377,7 +381,9 @@ class RecordAccumulator:
     @cython.cfunc
     def _sticky_queue(self, topic_queues: TopicQueues, size: cython.Py_ssize_t) -> PartitionQueue:
         queue: PartitionQueue = topic_queues.sticky
-        if queue is None or (queue.open is None and topic_queues.needs_switch(self.batch_size, size)):
+        if queue is None or (
+            queue.open is None and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING)
+        ):
             topic_queues.switch(self._usable if self.availability_timeout_ms > 0 else None, self.adaptive)
             queue = topic_queues.sticky
         return queue
@@ -414,7 +420,7 @@ class RecordAccumulator:
         flushes or the producer closes; and that does not back off after a failed attempt.
         """
         queue: PartitionQueue
-        batch: ProducerBatch
+        batch: ProducerBatch | None
         nodes: dict = {}
         leaderless: set = set()
         next_check_ms: cython.double = 1e9
@@ -457,20 +463,15 @@ class RecordAccumulator:
     def drain(self, node_id: int, max_bytes: int, now_ms: float) -> list[ProducerBatch]:
         """Take at most one batch per partition off for a broker, `max_bytes` in all (but always one).
 
-        Starts where the last drain stopped, so that no partition starves when not all fit into a request.
+        A partition that was served goes to the end of the line, so that none starves when not all fit into a request.
         """
         queue: PartitionQueue
-        batch: ProducerBatch
+        batch: ProducerBatch | None
         now: cython.double = now_ms
         queues: list = [queue for queue in list(self.active) if queue.leader is not None and queue.leader.id == node_id]
-        if not queues:
-            return []
-        start: cython.Py_ssize_t = self.drain_index.get(node_id, 0) % len(queues)
         drained: list = []
         size: cython.Py_ssize_t = 0
-        place: cython.Py_ssize_t
-        for place in range(len(queues)):
-            queue = queues[(start + place) % len(queues)]
+        for queue in queues:
             if queue.muted:
                 continue
             batch = queue.first()
@@ -479,18 +480,15 @@ class RecordAccumulator:
             if batch.attempts > 0 and now < batch.retry_at_ms:
                 continue
             if drained and size + batch.size_bytes > max_bytes:
-                self.drain_index[node_id] = start + place
                 break
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
-            batch = queue.take_first(self.active)
+            batch = cython.cast(ProducerBatch, queue.take_first(self.active))
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
             size += batch.size_bytes
             batch.drained_ms = now
             drained.append(batch)
-        else:
-            self.drain_index[node_id] = start + 1
         return drained
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
@@ -510,7 +508,7 @@ class RecordAccumulator:
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation."""
         queue: PartitionQueue
-        batch: ProducerBatch
+        batch: ProducerBatch | None
         gone: list = []
         for queue in list(self.active):
             while True:
