@@ -41,7 +41,9 @@ class Contender(Protocol):
     """One implementation of timers on virtual time. `expired` counts what ran."""
 
     expired: int
-    most_cancels: int | None
+
+    @property
+    def most_cancels(self) -> int | None: ...
 
     def add(self, delay_ms: int) -> Any: ...
 
@@ -238,7 +240,8 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, metavar=("CONTENDER", "SCENARIO"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(*arguments.one, arguments.timers)))
+        contender, scenario = arguments.one
+        print(json.dumps(measure(contender, scenario, arguments.timers)))
         return
 
     for scenario, share in SCENARIOS.items():

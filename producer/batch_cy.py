@@ -330,7 +330,7 @@ class ProducerBatch:
 
     @cython.cfunc
     def _settle_runs(self) -> object:
-        run: Run = self.runs
+        run: Run | None = self.runs
         self.runs = None
         while run is not None:
             run.target.settle(self, run.start, run.count, run.place)
@@ -383,7 +383,7 @@ class ProducerBatch:
     @cython.cfunc
     def _split_runs(self, children: list) -> object:
         """Each part of a split batch takes the share of the runs that stands in it."""
-        run: Run = self.runs
+        run: Run | None = self.runs
         share: Run
         part: ProducerBatch
         first: cython.Py_ssize_t

@@ -81,7 +81,8 @@ class KafkaProducer(SendPath):
         if isinstance(config, ProducerConfig) and not keywords:
             self.config = config
         else:
-            self.config = ProducerConfig.resolve(config, **keywords)
+            # a ProducerConfig beside keywords is refused there
+            self.config = ProducerConfig.resolve(config, **keywords)  # pyright: ignore[reportArgumentType]
         self._clock = clock
         plugins = (
             resolve_serializer(self.config.key_serializer, "key.serializer"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..timer import TimerTask
 
@@ -21,7 +21,7 @@ class Lock(Protocol):
 
     def __enter__(self) -> object: ...
 
-    def __exit__(self, *exc_info: object) -> object: ...
+    def __exit__(self, kind: Any, error: Any, traceback: Any, /) -> object: ...
 
 
 class DelayedOperation(TimerTask, ABC):

@@ -15,7 +15,7 @@ from ...network.protocol.errors import (
     KafkaStorageError,
     MalformedMessageError,
     OffsetOutOfRangeError,
-    error_for,
+    make_error,
 )
 from ...network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from ...network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -199,7 +199,7 @@ class FetcherThread:
                 _log.warning("%r: the leader has %d to %d", partition, start, end)
                 partition.start_anew(epoch, start, end)
             elif data.error_code:
-                _log.debug("%r: the leader answered %s", partition, error_for(data.error_code).__name__)
+                _log.debug("%r: the leader answered %s", partition, make_error(data.error_code))
                 self._back_off([followed])
             elif data.diverging_epoch.end_offset >= 0:
                 diverging = data.diverging_epoch
@@ -221,8 +221,8 @@ class FetcherThread:
         )
         answer = self._connection.request(request, _LIST_OFFSETS_VERSION).topics[0].partitions[0]
         if answer.error_code:
-            raise error_for(answer.error_code)(
-                f"the leader of {partition.topic}-{partition.index} can't tell its bounds"
+            raise make_error(
+                answer.error_code, f"the leader of {partition.topic}-{partition.index} can't tell its bounds"
             )
         return answer.offset
 
