@@ -33,6 +33,7 @@ from .protocol.errors import (
 from .protocol.frames import decode_response, encode_request
 from .protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from .protocol.messages.metadata import MetadataRequest, MetadataResponse
+from .repeats import Repeats
 from .request import ClientRequest, ClientResponse
 from .resolver import Resolver, resolve_host
 
@@ -109,6 +110,7 @@ class NetworkClient:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._random_unit = random_unit
         self._metrics = metrics
+        self._repeats = Repeats()
         self._states = ClusterConnectionStates(
             reconnect_backoff_ms=reconnect_backoff_ms,
             reconnect_backoff_max_ms=reconnect_backoff_max_ms,
@@ -332,7 +334,8 @@ class NetworkClient:
         except UnresolvableHostError as error:
             self._states.disconnected(node.id, self._clock.now_ms())
             self._connection_errors[node.id] = error
-            _log.warning("Cannot connect to %s: %s", node, error)
+            level = self._repeats.level((node.id, logging.WARNING), logging.WARNING, now_ms)
+            _log.log(level, "Cannot connect to %s: %s", node, error)
             return error
         # what the name service has taken doesn't count as connecting
         self._states.attempt_started(node.id, self._clock.now_ms())
@@ -429,7 +432,6 @@ class NetworkClient:
         else:
             failure = type(error)(f"{address} sent what cannot be understood: {error}")
         failure.__cause__ = error
-        _log.error("Disconnecting: %s", failure)
         in_flight = self._in_flight.oldest(node_id)
         if in_flight is not None and not in_flight.is_internal:
             self._in_flight.complete_next(node_id)
@@ -449,7 +451,8 @@ class NetworkClient:
             self._api_versions[node_id] = versions = NodeApiVersions.from_response(response, name=address)
             self._connection_errors.pop(node_id, None)
             self._states.ready(node_id)
-            _log.debug("Node %d (%s) is ready: %r", node_id, address, versions)
+            level = logging.INFO if self._repeats.over((node_id, logging.WARNING)) else logging.DEBUG
+            _log.log(level, "Node %d (%s) is ready: %r", node_id, address, versions)
             return
         error = make_error(response.error_code)
         if isinstance(error, UnsupportedVersionError) and version > 0:
@@ -532,13 +535,13 @@ class NetworkClient:
         timed_out: bool = False,
     ) -> None:
         state = self._states.state(node_id)
-        _log.log(
-            logging.INFO if state is ConnectionState.READY else logging.WARNING,
-            "Disconnected from node %d while %s: %s",
-            node_id,
-            state.value,
-            error,
-        )
+        level = logging.WARNING
+        if state is ConnectionState.READY:
+            level = logging.ERROR if isinstance(error, ProtocolError) else logging.INFO
+        if level > logging.INFO:
+            # a broker that is gone for minutes is tried again each second
+            level = self._repeats.level((node_id, level), level, now_ms)
+        _log.log(level, "Disconnected from node %d while %s: %s", node_id, state.value, error)
         if isinstance(error, AuthenticationError):
             self._states.authentication_failed(node_id, now_ms, error)
         else:

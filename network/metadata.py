@@ -483,7 +483,9 @@ class Metadata:
             else:
                 error = make_error(topic.error_code)
                 errors[name] = type(error)
-                _log.warning("Metadata of topic %s: %r", name, error)
+                # said once, however often it is asked again until it passes
+                level = logging.DEBUG if self._topic_errors.get(name) is type(error) else logging.WARNING
+                _log.log(level, "Metadata of topic %s: %r", name, error)
                 if isinstance(error, InvalidMetadataError):
                     self.request_update()
         self._topic_errors = errors

@@ -18,6 +18,7 @@ from .protocol.errors import (
     make_error,
 )
 from .protocol.messages.metadata import MetadataRequest, MetadataResponse
+from .repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class MetadataUpdater:
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
+        self._repeats = Repeats()
 
     def is_update_due(self, now_ms: float) -> bool:
         """Whether a metadata request is to be sent before anything else."""
@@ -106,7 +108,7 @@ class MetadataUpdater:
             if node is None and not any_connected and self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP:
                 self._start_over()
             if not self._names_looked_up and self._metadata.cluster.is_bootstrap:
-                error = self._look_up_names()
+                error = self._look_up_names(now_ms)
                 if error is not None:
                     self._metadata.failed_update(now_ms, error)
                     if self._metadata.version == 0:
@@ -192,7 +194,7 @@ class MetadataUpdater:
             self._names_looked_up = self._canonical_names is None
         self._metadata.rebootstrap()
 
-    def _look_up_names(self) -> KafkaError | None:
+    def _look_up_names(self, now_ms: float) -> KafkaError | None:
         """Bootstrap from the canonical names; the error when no configured name can be resolved."""
         assert self._canonical_names is not None
         servers: list[tuple[str, int]] = []
@@ -201,7 +203,8 @@ class MetadataUpdater:
             try:
                 servers.extend((name, port) for name in self._canonical_names(host, port))
             except UnresolvableHostError as error:
-                _log.warning("Cannot bootstrap from %s:%d: %s", host, port, error)
+                level = self._repeats.level((host, port), logging.WARNING, now_ms)
+                _log.log(level, "Cannot bootstrap from %s:%d: %s", host, port, error)
                 failed = error
         if not servers:
             return failed

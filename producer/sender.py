@@ -26,6 +26,7 @@ from ..network.protocol.messages.produce import (
     TopicProduceData,
 )
 from ..network.records.compression import Compression
+from ..network.repeats import Repeats
 from ..network.request import ClientResponse, KafkaClient
 from .accumulator_cy import RecordAccumulator
 from .batch_cy import ProducerBatch, register_sender_thread, unregister_sender_thread
@@ -85,6 +86,7 @@ class Sender:
         self._keep_order = keep_order
         self._retry_backoff_ms = retry_backoff_ms
         self._metrics = metrics
+        self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
         self._producer_id_retry_at_ms = 0.0
@@ -425,7 +427,8 @@ class Sender:
         elif action.verdict is Verdict.COMPLETE:
             self._complete(batch, -1, -1)
         elif self._may_retry(batch, error, action.verdict, answer, now_ms):
-            log.debug("%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
+            level = self._repeats.level((batch.topic, type(error)), logging.WARNING, now_ms)
+            log.log(level, "%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
             self._metrics.retried(batch, now_ms)
             self._accumulator.reenqueue(batch, now_ms)
         else:
