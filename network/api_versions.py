@@ -119,7 +119,7 @@ class NodeApiVersions:
             side = "broker is too old" if theirs[1] < low else "client is too old for this broker"
             raise UnsupportedVersionError(
                 f"{self.name} supports {api} in versions {theirs[0]} to {theirs[1]}, this client in versions {low} to "
-                f"{high}: the {side} (Headrace works with Kafka 2.1 and later)"
+                f"{high}: the {side} (Headrace works with Kafka 0.10 and later)"
             )
         return usable
 

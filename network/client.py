@@ -14,7 +14,7 @@ from .clock import Clock
 from .cluster import Node
 from .connection_states import ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
-from .metadata import OLDEST_METADATA_VERSION, Metadata
+from .metadata import FIRST_VERSION_WITHOUT_AUTO_CREATION, Metadata
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .protocol.errors import (
     AuthenticationError,
@@ -353,8 +353,17 @@ class NetworkClient:
     def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
         """Send it; the error when it can't be put into any version that the node knows."""
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
-        request = self.new_request(node_id, message, now_ms=now_ms, min_version=OLDEST_METADATA_VERSION)
-        return self._send(request, now_ms, is_internal=True)
+        if message.allow_auto_topic_creation:
+            return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
+        oldest = FIRST_VERSION_WITHOUT_AUTO_CREATION
+        error = self._send(
+            self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, is_internal=True
+        )
+        if isinstance(error, UnsupportedVersionError):
+            return UnsupportedVersionError(
+                f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA"
+            )
+        return error
 
     # -- inside of a poll ----------------------------------------------------------------------------------------
 
@@ -563,9 +572,13 @@ class NetworkClient:
     def _explained(self, node_id: int, reason: KafkaError) -> KafkaError:
         """The selector's reason, with the name by which the user knows the node."""
         address = self._states.address(node_id)
-        never_ready = self._states.state(node_id) is not ConnectionState.READY
+        state = self._states.state(node_id)
+        never_ready = state is not ConnectionState.READY
         if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
             error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
+        elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
+            # they hang up on a request that they don't know (KIP-35)
+            error = DisconnectedError(f"{address}: {reason}. Brokers older than Kafka 0.10 do so too; use a newer one")
         else:
             error = type(reason)(f"{address}: {reason}")
         error.__cause__ = reason

@@ -52,8 +52,8 @@ from .protocol.types import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 
-#: The first version that can say whether topics may be created by asking for them (KIP-204, Kafka 0.11).
-OLDEST_METADATA_VERSION = 4
+#: The first version that can ask for topics without creating them (KIP-204, Kafka 0.11); earlier ones always may.
+FIRST_VERSION_WITHOUT_AUTO_CREATION = 4
 #: Leader epochs of older Metadata versions may go back when a controller changes (KAFKA-9212).
 _RELIABLE_EPOCHS_FROM_VERSION = 9
 

@@ -123,7 +123,7 @@ class TestFetch:
         assert isinstance(harness.selector.unanswered("0")[0].message, MetadataRequest)
 
     def test_a_broker_that_is_too_old_is_told_to_those_who_wait(self) -> None:
-        harness = ClientHarness()
+        harness = ClientHarness(allow_auto_topic_creation=False)
         harness.step()
         harness.selector.complete_connect("-1")
         harness.step()
