@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..network.protocol.errors import BrokerResponseError, DisconnectedError, error_for
+from ..network.protocol.errors import BrokerResponseError, DisconnectedError, make_error
 from .controller import Controller
 from .log.files import decode_uuid, encode_uuid
 from .metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
@@ -241,7 +241,7 @@ class RemoteController:
             self._calls.pop(call_id, None)
             raise DisconnectedError("the controller doesn't answer")
         if "error" in call.answer:
-            raise error_for(call.answer["error"])(call.answer["message"])
+            raise make_error(call.answer["error"], call.answer["message"])
         return call.answer["result"]
 
     def create_topic(
