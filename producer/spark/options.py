@@ -6,6 +6,7 @@ Source: the options of Spark's Kafka sink (KafkaSourceProvider), and `ProducerCo
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import pickle
 import re
@@ -28,6 +29,8 @@ _OWN = {
     "keyformat": "key_format",
     "includeheaders": "include_headers",
 }
+
+_NAMES = ("topic", "value_format", "key_format", "include_headers")
 
 # What Spark itself adds to the options of a streaming query.
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
@@ -117,9 +120,10 @@ def _check_names(producer: Mapping[str, Any]) -> None:
         if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
             continue
         if ProducerConfig.why_left_out(dotted(name)) is None and dotted(name) not in ProducerConfig.without_effect:
+            meant = difflib.get_close_matches(name.lower(), _NAMES, n=1)
+            hint = f"did you mean {meant[0]}?" if meant else "docs/configuration.md lists the latter"
             raise KafkaConfigurationError(
-                f"{name} is neither an option of the sink (topic, value_format, key_format, include_headers) nor a key "
-                f"of the producer, as docs/configuration.md lists them"
+                f"{name} is neither an option of the sink ({', '.join(_NAMES)}) nor a key of the producer; {hint}"
             )
 
 

@@ -1,196 +1,153 @@
-"""The row door: from Spark's rows, one Python object each, to the producer.
+"""The row door: Spark's rows, one Python object each.
 
 Rows are taken a chunk at a time and turned into columns, so that what has to be decided (which column is which, how a
-value becomes bytes) is decided once a chunk and not once a row.
+value becomes bytes) is decided once a chunk, and records are made of whole columns as they are from Arrow's.
 """
 
 from __future__ import annotations
 
 import datetime
-from collections import deque
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any
 
-from ...network.clock import SYSTEM_CLOCK, Clock
-from ...network.protocol.errors import KafkaError, RowDeliveryError, SerializationError
-from ..batch_cy import RecordFuture
-from ..kafka_producer import KafkaProducer
-from .formats import UnfitValueError, encoder
-from .options import SinkOptions
-from .report import OffsetRange, WriteReport
+from ...network.protocol.errors import EncodeError, IllegalArgumentError, KafkaError, SerializationError
+from ...network.records.builder_cy import encode_headers
+from ..column_send import send_columns, send_each
+from ..columns_cy import BytesColumn, Columns, column_of, group
+from ..rows_future import RowsFuture
+from .formats import encoder
+from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
 
-COLUMNS = ("value", "key", "headers", "topic", "partition", "timestamp")
-
-CHUNK_ROWS = 256
-
-#: So many chunks may be on the way before the oldest is waited for: it bounds the memory of futures, where the
-#: producer's buffer.memory bounds that of records.
-MAX_PENDING_CHUNKS = 256
+#: A chunk begins small, as rows may be large, and grows as long as it holds less than so many bytes.
+FIRST_CHUNK_ROWS = 64
+MAX_CHUNK_ROWS = 4096
+CHUNK_BYTES = 1 << 20
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
-class RowWriter:
-    """Sends the rows of one Spark partition, in the thread of its task.
+class RowWriter(PartitionWriter):
+    """Writes Rows, named tuples, dicts or bare values."""
 
-    Invariant: rows are sent in order, and `_pending` holds the futures of those whose fate was not looked at yet.
-    """
+    _chunk_rows = FIRST_CHUNK_ROWS
 
-    def __init__(self, producer: KafkaProducer, options: SinkOptions, where: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """`where` names the Spark partition in messages."""
-        self._producer = producer
-        self._options = options
-        self._where = where
-        self._clock = clock
-        self._pending: deque[tuple[int, list[RecordFuture]]] = deque()
-        self._report = WriteReport(tasks=1)
+    def _chunks(self, source: Iterable[Any]) -> Iterator[list[Any]]:
+        remaining = iter(source)
+        while chunk := list(islice(remaining, self._chunk_rows)):
+            yield chunk
 
-    def write(self, rows: Iterable[Any]) -> WriteReport:
-        """Send every row, and return when each has been acknowledged.
-
-        Raises RowDeliveryError for the first row that can't be sent or was not delivered.
-        """
-        started_ms = self._clock.now_ms()
-        remaining = iter(rows)
-        first_row = 0
-        while chunk := list(islice(remaining, CHUNK_ROWS)):
-            self._pending.append((first_row, self._send(first_row, chunk)))
-            first_row += len(chunk)
-            while len(self._pending) > MAX_PENDING_CHUNKS or (self._pending and self._pending[0][1][-1].done()):
-                self._settle(*self._pending.popleft())
-        self._producer.flush()
-        while self._pending:
-            self._settle(*self._pending.popleft())
-        self._report.task_ms = self._clock.now_ms() - started_ms
-        return self._report
-
-    def _send(self, first_row: int, chunk: list[Any]) -> list[RecordFuture]:
-        columns = dict(self._columns(first_row, chunk))
-        topics = self._topics(first_row, columns)
+    def _send(self, chunk: list[Any]) -> RowsFuture:
+        columns = _columns_of(chunk)
         options = self._options
-        values = self._encoded(first_row, "value", columns["value"], options.value_format)
-        keys = columns.get("key")
-        keys = repeat(None) if keys is None else self._encoded(first_row, "key", keys, options.key_format)
+        topics = self._topics(columns)
+        values = _encoded("value", columns["value"], options.value_format)
+        keys = _encoded("key", columns["key"], options.key_format) if "key" in columns else None
         headers = columns.get("headers") if options.include_headers else None
-        headers = repeat(None) if headers is None else [_header_pairs(item) for item in headers]
-        partitions = columns.get("partition") or repeat(None)
-        timestamps = columns.get("timestamp")
-        timestamps = repeat(None) if timestamps is None else [_milliseconds(item) for item in timestamps]
-        send = self._producer.send
-        futures: list[RecordFuture] = []
-        try:
-            for topic, value, key, header, partition, timestamp in zip(
-                topics, values, keys, headers, partitions, timestamps, strict=False
-            ):
-                futures.append(send(topic, value, key, header, partition, timestamp))
-                self._report.bytes += (len(value) if value else 0) + (len(key) if key else 0)
-        except Exception as error:
-            # what was sent before it may have failed too, and came first
-            self._settle_all(first_row, futures)
-            index = len(futures)
-            partition = columns["partition"][index] if "partition" in columns else None
-            raise self._failure(first_row + index, self._topic_at(columns, index), partition, error) from error
-        return futures
+        timestamps = _numbers("timestamp", columns)
+        partitions = _numbers("partition", columns)
+        future = RowsFuture(len(chunk))
+        producer = self._producer
+        if producer.why_row_by_row() is not None:
+            send_each(
+                producer,
+                repeat(options.topic) if options.topic is not None else columns["topic"],
+                values,
+                keys,
+                [_header_pairs(pairs) for pairs in headers] if headers is not None else None,
+                [None if number < 0 else number for number in partitions] if partitions is not None else None,
+                [None if number < 0 else number for number in timestamps] if timestamps is not None else None,
+                future,
+                0,
+            )
+            return future
+        prepared = Columns(
+            column_of(values),
+            column_of(keys) if keys is not None else None,
+            _header_column(headers) if headers is not None else None,
+            timestamps,
+            partitions,
+            producer.wall_ms(),
+        )
+        if self._chunk_rows < MAX_CHUNK_ROWS and prepared.total_bytes < CHUNK_BYTES // 2:
+            self._chunk_rows *= 2
+        send_columns(producer, prepared, topics, future, 0)
+        return future
 
-    def _columns(self, first_row: int, chunk: list[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
-        """The chunk's columns by name, those that Kafka has no use for left out."""
-        fields = _fields_of(chunk[0])
-        if fields is None:
-            for index, row in enumerate(chunk):
-                if not isinstance(row, (bytes, bytearray, str, type(None))):
-                    raise self._failure(first_row + index, None, None, _not_a_row(row))
-            yield "value", chunk
-            return
-        if isinstance(chunk[0], dict):
-            chunk = [tuple(map(row.get, fields)) if isinstance(row, dict) else row for row in chunk]
-        else:
-            for index, row in enumerate(chunk):
-                if _fields_of(row) != fields:
-                    raise self._failure(
-                        first_row + index,
-                        None,
-                        None,
-                        SerializationError(f"the rows have different columns: {fields} at first, then another kind"),
-                    )
-        if "value" not in fields:
-            raise self._failure(first_row, None, None, missing_value(fields))
-        for name, column in zip(fields, zip(*chunk, strict=True), strict=True):
-            if name in COLUMNS:
-                yield name, column
-
-    def _topics(self, first_row: int, columns: dict[str, Sequence[Any]]) -> Iterable[str]:
+    def _topics(self, columns: dict[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+        """Each topic with the rows that go there."""
         if self._options.topic is not None:
-            return repeat(self._options.topic)
+            return [(self._options.topic, None)]
         topics = columns.get("topic")
         if topics is None:
-            raise self._failure(first_row, None, None, no_topic())
-        for index, topic in enumerate(topics):
+            raise no_topic()
+        numbers: dict[str, int] = {}
+        for row, topic in enumerate(topics):
             if topic is None:
-                raise self._failure(
-                    first_row + index,
-                    None,
-                    None,
-                    SerializationError("the column 'topic' is null, and the sink has no topic option"),
-                )
-        return topics
-
-    def _topic_at(self, columns: dict[str, Sequence[Any]], index: int) -> str | None:
-        return self._options.topic or (columns["topic"][index] if "topic" in columns else None)
-
-    def _encoded(self, first_row: int, name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
-        if form == "serializer":
-            return column
-        try:
-            return encoder(form)(column)
-        except UnfitValueError as unfit:
-            error = SerializationError(f"the column {name!r}: {unfit}")
-            raise self._failure(first_row + unfit.index, self._options.topic, None, error) from unfit
-
-    def _settle_all(self, first_row: int, futures: list[RecordFuture]) -> None:
-        while self._pending:
-            self._settle(*self._pending.popleft())
-        self._settle(first_row, futures)
-
-    def _settle(self, first_row: int, futures: list[RecordFuture]) -> None:
-        """Wait for the fate of these rows. Raises RowDeliveryError for the first that failed."""
-        note = self._report.note
-        for index, future in enumerate(futures):
-            error = future.exception()
-            if error is not None:
-                topic, partition = future.topic_partition
-                raise self._failure(first_row + index, topic, partition, error) from error
-            metadata = future.get()
-            note((metadata.topic, metadata.partition), OffsetRange(metadata.offset, metadata.offset, 1))
-        self._report.rows += len(futures)
-
-    def _failure(self, row: int, topic: str | None, partition: int | None, cause: BaseException) -> RowDeliveryError:
-        return row_failure(self._where, row, topic, -1 if partition is None else partition, cause)
+                raise at_row(row, null_topic())
+            numbers.setdefault(topic, len(numbers))
+        if len(numbers) == 1:
+            return [(topic, None) for topic in numbers]
+        order, ends = group(array("q", [numbers[topic] for topic in topics]), len(numbers))
+        return [(topic, order[ends[number] : ends[number + 1]]) for topic, number in numbers.items()]
 
 
-def row_failure(where: str, row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:
-    """The error of a task: which row, where it was going, and why it did not arrive. Never what is in the row."""
-    going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
-    name = "" if isinstance(cause, SerializationError) else f"{type(cause).__name__}: "
-    error = RowDeliveryError(
-        f"row {row} of {where}{going} was not delivered: {name}{cause}", topic=topic, partition=partition, row=row
-    )
-    error.__cause__ = cause
-    return error
+def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
+    """The chunk's columns by name, those that Kafka has no use for left out."""
+    first = chunk[0]
+    fields = _fields_of(first)
+    if fields is None:
+        for row, value in enumerate(chunk):
+            if not isinstance(value, (bytes, bytearray, str, type(None))):
+                raise at_row(row, _not_a_row(value))
+        return {"value": chunk}
+    if isinstance(first, dict):
+        return _columns_of_dicts(chunk)
+    _check_same_fields(chunk, fields)
+    if "value" not in fields:
+        raise missing_value(fields)
+    if len(set(fields)) != len(fields):
+        raise SerializationError(f"there are several columns of the same name among {', '.join(fields)}")
+    # the lengths are those of the names, which are the same for all
+    columns = zip(fields, zip(*chunk, strict=True), strict=True)
+    return {name: column for name, column in columns if name in COLUMNS}
 
 
-def missing_value(names: Iterable[str]) -> KafkaError:
-    """There is no column to send."""
-    return SerializationError(
-        f"there is no column 'value' among {', '.join(names)}: select one AS value (for all columns, "
-        f"to_json(struct(*)) AS value, or struct(*) AS value with value_format='json')"
-    )
+def _check_same_fields(chunk: list[Any], fields: Sequence[str]) -> None:
+    name = "__fields__" if hasattr(chunk[0], "__fields__") else "_fields"
+    try:
+        # Spark's rows share their list of names, so that there is one or a few to compare
+        distinct = {id(names): names for names in map(attrgetter(name), chunk)}
+        if all(names == fields for names in distinct.values()):
+            return
+    except AttributeError:
+        # not all of them are rows: found out below
+        pass
+    for row, each in enumerate(chunk):
+        if _fields_of(each) != fields:
+            raise at_row(row, SerializationError("the rows of this partition have different columns"))
 
 
-def no_topic() -> KafkaError:
-    """Nothing says where to send."""
-    return SerializationError("no topic: give the sink topic='...', or the DataFrame a column 'topic'")
+def _columns_of_dicts(chunk: list[Any]) -> dict[str, Sequence[Any]]:
+    for row, each in enumerate(chunk):
+        if not isinstance(each, dict):
+            raise at_row(row, _not_a_row(each))
+        if "value" not in each:
+            raise at_row(row, missing_value(each))
+    return {name: [each.get(name) for each in chunk] for name in COLUMNS if any(name in each for each in chunk)}
+
+
+def _fields_of(row: Any) -> Sequence[str] | None:
+    """The names of a row's columns; None for a value by itself."""
+    fields = getattr(row, "__fields__", None)
+    if fields is None:
+        fields = getattr(row, "_fields", None)
+        if fields is None and isinstance(row, dict):
+            return COLUMNS
+    return fields
 
 
 def _not_a_row(row: Any) -> KafkaError:
@@ -200,25 +157,47 @@ def _not_a_row(row: Any) -> KafkaError:
     )
 
 
-def _fields_of(row: Any) -> Sequence[str] | None:
-    """The names of a row's columns; None for a value by itself."""
-    fields = getattr(row, "__fields__", None)
-    if fields is None:
-        fields = getattr(row, "_fields", None)
-        if fields is None and isinstance(row, dict):
-            return COLUMNS if "value" in row else tuple(row)
-    return fields
+def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
+    if form == "serializer":
+        return column
+    with naming(name):
+        return encoder(form)(column)
+
+
+def _numbers(name: str, columns: dict[str, Sequence[Any]]) -> Any:
+    """A column of whole numbers or (as milliseconds) timestamps; -1 where it is null."""
+    column = columns.get(name)
+    if column is None:
+        return None
+    numbers = array("q")
+    for row, value in enumerate(column):
+        if isinstance(value, datetime.datetime):
+            value = (value.astimezone(datetime.timezone.utc) - _EPOCH) // _MILLISECOND
+        if value is None:
+            value = -1
+        elif not isinstance(value, int) or isinstance(value, bool):
+            cause = SerializationError(f"the column {name!r} holds a {type(value).__name__}, not a whole number")
+            raise at_row(row, cause)
+        elif not 0 <= value < 2**63:
+            raise at_row(row, IllegalArgumentError(f"the column {name!r} holds {value}, which is out of range"))
+        numbers.append(value)
+    return numbers
+
+
+def _header_column(headers: Sequence[Any]) -> BytesColumn:
+    encoded = []
+    for row, pairs in enumerate(headers):
+        try:
+            encoded.append(encode_headers(_header_pairs(pairs) or ()) if pairs else None)
+        except EncodeError as wrong:
+            raise at_row(row, SerializationError(f"the column 'headers': {wrong}")) from wrong
+    return column_of(encoded)
 
 
 def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]] | None:
-    """Headers as the producer takes them, from an array of structs of a key and a value."""
-    if headers is None:
+    """Headers as the producer takes them, from an array of structs of a key and a value, or a map."""
+    if not headers:
         return None
-    return [(key, bytes(value) if isinstance(value, bytearray) else value) for key, value in headers]
-
-
-def _milliseconds(value: Any) -> Any:
-    """A timestamp column's value as milliseconds since 1970; whole numbers are such milliseconds already."""
-    if isinstance(value, datetime.datetime):
-        return (value.astimezone(datetime.timezone.utc) - _EPOCH) // _MILLISECOND
-    return value
+    if isinstance(headers, dict):
+        return list(headers.items())
+    return [(pair["key"], pair["value"]) if hasattr(pair, "__fields__") else pair for pair in headers]

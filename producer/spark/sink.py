@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from ...network.clock import SYSTEM_CLOCK
+from ...network.protocol.errors import KafkaConfigurationError
 from ..config import ProducerConfig
 from .options import SinkOptions
 from .producers import worker_producers
 from .report import ReportAccumulatorParam, WriteReport
 from .rows import RowWriter
+from .schema import check_schema
+from .writer import COLUMNS, PartitionWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger("headrace.producer.spark")
 
 
 class KafkaSink:
     """Writes the rows of a DataFrame or RDD to Kafka, each at least once.
 
-        df.foreachPartition(KafkaSink({"bootstrap.servers": "localhost:9092"}, topic="flights"))
+        sink = KafkaSink({"bootstrap.servers": "localhost:9092"}, topic="flights")
+        df.foreachPartition(sink)                           # rows, of any DataFrame or RDD
+        report = sink.write(df)                             # Arrow batches
+        df.writeStream.foreachBatch(sink.write_batch)       # micro-batches
 
     Columns, as in Spark's own Kafka sink: `value` (required; null is a tombstone), `key`, `headers` (an array of
     structs of key and value), `topic` (the option overrides it), `partition`; and `timestamp`. Others are ignored.
@@ -55,17 +69,53 @@ class KafkaSink:
 
         Raises RowDeliveryError.
         """
-        options = self.options
-        with worker_producers().lease(options.digest, options.config) as producer:
-            report = RowWriter(producer, options, task_name()).write(rows)
+        self._write(RowWriter, rows)
+
+    def write(self, df: DataFrame) -> WriteReport:
+        """Write a DataFrame, as Arrow batches, and return what was delivered: the fastest door. On the driver.
+
+        Raises KafkaConfigurationError for a schema that can't be written, and Spark's error, with the row and its cause
+        in the message, where a task failed for good.
+        """
+        check_schema(df.schema, self.options)
+        if df.isStreaming:
+            raise KafkaConfigurationError(
+                "this is a streaming DataFrame: write it with df.writeStream.foreachBatch(sink.write_batch), or with "
+                "df.writeStream.format('headrace')"
+            )
+        started_ms = SYSTEM_CLOCK.now_ms()
+        columns = [name for name in df.columns if name in COLUMNS]
+        reports = df.select(*columns).mapInArrow(self._write_batches, "report binary").collect()
+        report = WriteReport.merged(pickle.loads(row.report) for row in reports)
+        report.elapsed_ms = SYSTEM_CLOCK.now_ms() - started_ms
+        return report
+
+    def write_batch(self, df: DataFrame, batch_id: int) -> None:
+        """Write a micro-batch: for ``df.writeStream.foreachBatch(sink.write_batch)``. Its report goes into the log.
+
+        A micro-batch that Spark runs again, after a failure or a restart, is written again.
+        """
+        report = self.write(df)
+        log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
+
+    def _write_batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """One task of `write`, in a Python worker."""
+        import pyarrow as pa  # noqa: PLC0415  (the row door needs none)
+
+        report = self._write(_batch_writer(), batches)
+        yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]})
+
+    def _write(self, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
+        report = write_partition(self.options, writer, source)
         if self._reports is not None:
             self._reports.add(report)
+        return report
 
     @property
     def report(self) -> WriteReport:
-        """What the finished tasks of ``foreachPartition`` delivered so far, on the driver.
+        """What the finished tasks of this sink delivered so far, through whichever door, on the driver.
 
-        Empty in Spark Connect, which has no accumulators.
+        Spark adds it up as an accumulator; it stays empty in Spark Connect, which has none.
         """
         return WriteReport() if self._reports is None else self._reports.value
 
@@ -73,13 +123,28 @@ class KafkaSink:
         return f"KafkaSink({self.options})"
 
 
-def task_name() -> str:
-    """The Spark partition this process works on, as messages name it."""
+def write_partition(options: SinkOptions, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
+    """Write one Spark partition with this worker's producer. Raises RowDeliveryError."""
+    name, number = _task()
+    with worker_producers().lease(options.digest, options.config) as producer:
+        report = writer(producer, options, name).write(source)
+    report.slowest_task = (number, report.task_ms)
+    return report
+
+
+def _batch_writer() -> type[PartitionWriter]:
+    from .batches import BatchWriter  # noqa: PLC0415  (needs pyarrow)
+
+    return BatchWriter
+
+
+def _task() -> tuple[str, int]:
+    """The Spark partition this process works on, as messages name it, and its number."""
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark is not None else None
     if context is None:
-        return "the rows"
-    return f"Spark partition {context.partitionId()} (attempt {context.attemptNumber()})"
+        return "the rows", 0
+    return f"Spark partition {context.partitionId()} (attempt {context.attemptNumber()})", context.partitionId()
 
 
 def _accumulator() -> Any:

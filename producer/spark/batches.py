@@ -1,0 +1,77 @@
+"""The Arrow door: record batches as Spark hands them to Python, encoded without a Python object a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ...network.protocol.errors import SerializationError
+from ..rows_future import RowsFuture
+from .formats import encoder
+from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
+
+
+class BatchWriter(PartitionWriter):
+    """Writes pyarrow RecordBatches."""
+
+    def _chunks(self, source: Iterable[pa.RecordBatch]) -> Iterator[_Sized]:
+        for batch in source:
+            if batch.num_rows:
+                yield _Sized(batch)
+
+    def _send(self, chunk: _Sized) -> RowsFuture:
+        batch = chunk.batch
+        options = self._options
+        names = batch.schema.names
+        if "value" not in names:
+            raise missing_value(names)
+        columns = {name: batch.column(name) for name in COLUMNS if name in names}
+        columns["value"] = _formatted("value", columns["value"], options.value_format)
+        if "key" in columns:
+            columns["key"] = _formatted("key", columns["key"], options.key_format)
+        if not options.include_headers:
+            columns.pop("headers", None)
+        if options.topic is not None:
+            columns.pop("topic", None)
+        elif "topic" not in columns:
+            raise no_topic()
+        elif columns["topic"].null_count:
+            raise at_row(columns["topic"].is_null().index(True).as_py(), null_topic())
+        ready = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        return self._producer.send_arrow(options.topic, ready)
+
+
+class _Sized:
+    """A record batch with a length in rows: pyarrow's own counts columns."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+
+def _formatted(name: str, column: Any, form: str) -> Any:
+    """A column in its format: itself where it holds what a record takes already."""
+    kind = column.type
+    types = pa.types
+    is_bytes = (
+        types.is_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_null(kind)
+        or types.is_dictionary(kind)
+    )
+    if form == "serializer" or (is_bytes and form in ("raw", "string")):
+        return column
+    if form == "raw":
+        raise SerializationError(
+            f"the column {name!r} is of type {kind}; format raw takes strings and binary: cast it, or choose "
+            f"{name}_format string, json or msgpack"
+        )
+    with naming(name):
+        return pa.array(encoder(form)(column.to_pylist(maps_as_pydicts="strict")), pa.binary())
