@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from ...network.clock import Clock
 from ...network.protocol.errors import (
-    CorruptRecordError,
+    BrokerResponseError,
     KafkaConnectionError,
-    KafkaStorageError,
     MalformedMessageError,
     OffsetOutOfRangeError,
     make_error,
@@ -208,8 +207,9 @@ class FetcherThread:
             else:
                 records = memoryview(b"") if data.records is None else memoryview(data.records)
                 partition.append_as_follower(records, epoch, data.high_watermark, data.log_start_offset)
-        except (KafkaStorageError, CorruptRecordError, OffsetOutOfRangeError, OSError):
-            _log.exception("%r can't take what its leader sent", partition)
+        except (BrokerResponseError, OSError) as failed:
+            # Tried again after a pause: the leader may have changed, the disk may have room again.
+            _log.warning("%r can't take what its leader sent: %s", partition, failed)
             self._back_off([followed])
 
     def _list_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
