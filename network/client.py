@@ -415,10 +415,10 @@ class NetworkClient:
             raise CorrelationIdError(
                 f"a response has the correlation id {correlation_id}, the oldest request is {request}"
             )
-        if self._metrics is not None:
-            self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         _, message = decode_response(type(request.message), in_flight.version, payload)
         self._in_flight.complete_next(node_id)
+        if self._metrics is not None:
+            self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
         if throttle_ms > 0 and client_throttles(request.message.api_key, in_flight.version):
             _log.debug("%s throttles this client for %d ms", self._states.address(node_id), throttle_ms)
@@ -460,8 +460,9 @@ class NetworkClient:
             self._api_versions[node_id] = versions = NodeApiVersions.from_response(response, name=address)
             self._connection_errors.pop(node_id, None)
             self._states.ready(node_id)
-            level = logging.INFO if self._repeats.over((node_id, logging.WARNING)) else logging.DEBUG
-            _log.log(level, "Node %d (%s) is ready: %r", node_id, address, versions)
+            _log.debug("Node %d (%s) is ready: %r", node_id, address, versions)
+            if self._repeats.over((node_id, logging.WARNING)):
+                _log.info("Node %d (%s) answers again", node_id, address)
             return
         error = make_error(response.error_code)
         if isinstance(error, UnsupportedVersionError) and version > 0:

@@ -26,7 +26,7 @@ class MockSend:
     def __init__(self, channel_id: str, frame: bytes) -> None:
         self.channel_id = channel_id
         self.frame = frame
-        self.remaining_bytes = len(frame)
+        self.size_bytes = self.remaining_bytes = len(frame)
         self.header: RequestHeader
         self.header, self.message = decode_request(memoryview(frame)[4:])
 
