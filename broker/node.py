@@ -66,6 +66,7 @@ class Broker:
         self.logs.load()
         self.server = BrokerServer(self, host, port)
         self.scheduler = Scheduler(f"broker-{node_id}-scheduler", clock)
+        self.cleaner = Scheduler(f"broker-{node_id}-cleaner", clock)
         self.timer = SystemTimer(f"broker-{node_id}", clock=clock)
         self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
         self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
@@ -134,6 +135,14 @@ class Broker:
             delay_ms=config.offsets_retention_check_interval_ms,
             period_ms=config.offsets_retention_check_interval_ms,
         )
+        if config.log_cleaner_enable:
+            # On a thread of its own: a long compaction must not hold up the in-sync replicas.
+            self.cleaner.schedule(
+                "log-cleaner",
+                self.logs.clean_logs,
+                delay_ms=config.log_cleaner_backoff_ms,
+                period_ms=config.log_cleaner_backoff_ms,
+            )
         self.replicas.schedule()
         self.server.start()
         self.is_running = True
@@ -143,6 +152,7 @@ class Broker:
         self.fetchers.close()
         self.server.close()
         self.scheduler.close()
+        self.cleaner.close()
         self.reaper.shutdown()
 
     def close(self) -> None:

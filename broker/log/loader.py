@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...network.clock import Clock
 from ..topic_config import TopicConfig
-from .batch_header import BatchHeader
+from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .index import CorruptIndexError
 from .leader_epochs import LeaderEpochs
 from .log import Log, replay_producers
@@ -79,12 +79,28 @@ def load_log(
 
 
 def _tidy(directory: Path) -> None:
-    for path in directory.iterdir():
+    for path in list(directory.iterdir()):
         if path.suffix in _LEFTOVERS:
             path.unlink()
         elif path.suffix == _SWAP:
-            # A compaction was about to put its result in place: it is whole, so let it finish.
-            path.replace(path.with_suffix(""))
+            _finish_swap(directory, path)
+
+
+def _finish_swap(directory: Path, swap: Path) -> None:
+    """A compaction was putting its result in place: it is whole, and replaces every segment that it reaches into."""
+    base_offset = int(swap.name.partition(".")[0])
+    next_offset = base_offset
+    content = swap.read_bytes()
+    position = 0
+    while len(content) - position >= HEADER_BYTES:
+        header = read_header(content, position)
+        next_offset = header.next_offset
+        position += header.size_bytes
+    for path in list(directory.glob("*.log")):
+        if base_offset <= int(path.stem) < max(next_offset, base_offset + 1):
+            for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+                path.with_suffix(suffix).unlink(missing_ok=True)
+    swap.replace(swap.with_suffix(""))
 
 
 def _check(segments: list[LogSegment], epochs: LeaderEpochs, is_clean: bool, recovery_point: int) -> list[LogSegment]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...network.clock import Clock
 from ...network.protocol.errors import (
+    CorruptRecordError,
     InconsistentClusterIdError,
     InconsistentTopicIdError,
     KafkaConfigurationError,
@@ -19,8 +20,10 @@ from ...network.protocol.errors import (
 )
 from ..scheduler import Scheduler
 from ..topic_config import TopicConfig
+from .cleaner import clean
 from .files import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
@@ -77,6 +80,8 @@ class LogManager:
         self._log_starts: dict[Partition, int] = {}
         self._recovery_points: dict[Partition, int] = {}
         self._doomed: list[Path] = []
+        self._cleaner_offsets: dict[Partition, int] = {}
+        self._uncleanable: set[Partition] = set()
         self._is_clean = False
 
     # Start and stop
@@ -88,6 +93,7 @@ class LogManager:
             self._check_meta_properties()
             self._recovery_points = self._read_offsets(RECOVERY_POINT_FILE)
             self._log_starts = self._read_offsets(LOG_START_OFFSET_FILE)
+            self._cleaner_offsets = self._read_offsets(CLEANER_OFFSET_FILE)
             marker = self.directory / CLEAN_SHUTDOWN_FILE
             self._is_clean = marker.exists()
             # From here on a crash must not look like a clean stop.
@@ -219,6 +225,7 @@ class LogManager:
         """Take the partition's log away at once; its directory, renamed, is removed by `delete_doomed`."""
         with self.lock:
             log = self.logs.pop((topic, partition), None)
+            self._cleaner_offsets.pop((topic, partition), None)
             if log is None:
                 return None
             with log.lock:
@@ -242,6 +249,29 @@ class LogManager:
     def delete_old_segments(self) -> int:
         """Apply retention to every log; returns the number of segments deleted."""
         return sum(log.delete_old_segments() for log in list(self.logs.values()))
+
+    def clean_logs(self) -> int:
+        """Compact the logs whose topics ask for it; returns how many were. Raises OSError.
+
+        A log that can't be compacted is left alone until the broker is started again: the others must not wait for it.
+        """
+        cleaned = 0
+        for key, log in list(self.logs.items()):
+            if not log.config.is_compacted or key in self._uncleanable:
+                continue
+            try:
+                result = clean(log, self._cleaner_offsets.get(key, 0))
+            except (CorruptRecordError, KafkaStorageError, OSError):
+                _log.exception("%r can't be compacted", log)
+                self._uncleanable.add(key)
+                continue
+            if result is not None:
+                _log.info("compacted %r from %d to %d bytes", log, result.bytes_before, result.bytes_after)
+                self._cleaner_offsets[key] = result.first_dirty_offset
+                cleaned += 1
+        if cleaned:
+            write_offsets(self.directory / CLEANER_OFFSET_FILE, self._cleaner_offsets)
+        return cleaned
 
     def flush_dirty(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""

@@ -1,0 +1,260 @@
+"""Compaction: of each key, the last value stays (Kafka's `LogCleaner`).
+
+The segments below the active one are read from the first offset not yet compacted, to learn each key's last offset;
+then all of them are written anew without what a later record replaces. Offsets never change, so a compacted log has
+gaps. A tombstone (a record without a value) stays for `delete.retention.ms` after the pass that first saw it, told
+by the batch's delete horizon (KIP-534), so that a reader who is behind still sees the deletion.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...network.records.batch import DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, RecordBatch, write_header
+from ...network.records.compression import Compression, compress
+from ...network.records.record import Record
+from .log import Log
+from .segment import LogSegment, segment_name
+
+_log = logging.getLogger(__name__)
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+
+class CleanResult(NamedTuple):
+    """What a pass did."""
+
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+    first_dirty_offset: int
+
+
+class _Retained(NamedTuple):
+    """A record that stays, and whether it is a tombstone."""
+
+    record: Record
+    is_tombstone: bool
+
+
+def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
+    """Compact a log, unless too little of it is new; None then.
+
+    Runs on the cleaner's thread and holds the log's lock only to put the result in place. Raises OSError,
+    KafkaStorageError, CorruptRecordError.
+    """
+    wall_ms = log.clock.wall_ms()
+    segments = _cleanable(log, wall_ms)
+    if not segments:
+        return None
+    following = log.segments[log.segments.index(segments[-1]) + 1].base_offset
+    dirty_bytes = sum(each.size_bytes for each in segments if each.base_offset >= first_dirty_offset)
+    total_bytes = sum(each.size_bytes for each in segments)
+    if not dirty_bytes or dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio:
+        return None
+    last_offsets = _last_offsets(segments, first_dirty_offset)
+    after = 0
+    bytes_after = 0
+    for group in _groups(segments, log.config.segment_bytes):
+        cleaned = _write_group(log, group, last_offsets, wall_ms)
+        after += 1
+        bytes_after += cleaned.stat().st_size
+        _swap(log, group, cleaned)
+    return CleanResult(len(segments), after, total_bytes, bytes_after, following)
+
+
+def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:
+    """The segments before the active one that are all below the high watermark and old enough."""
+    found = []
+    lag_ms = log.config.min_compaction_lag_ms
+    for segment, after in itertools.pairwise(log.segments):
+        is_young = lag_ms > 0 and wall_ms - segment.max_timestamp.timestamp < lag_ms
+        if after.base_offset > log.high_watermark or is_young:
+            break
+        found.append(segment)
+    return found
+
+
+def _batches(segment: LogSegment) -> Iterator[RecordBatch]:
+    for found in segment.batches():
+        yield RecordBatch(bytearray(segment.read_batch(found)))
+
+
+def _last_offsets(segments: Iterable[LogSegment], first_dirty_offset: int) -> dict[bytes, int]:
+    """Of each key that occurs from `first_dirty_offset` on, the last offset."""
+    offsets: dict[bytes, int] = {}
+    for segment in segments:
+        if segment.base_offset < first_dirty_offset:
+            continue
+        for batch in _batches(segment):
+            if not batch.is_control:
+                offsets.update(
+                    (bytes(record.key), record.offset) for record in batch.records() if record.key is not None
+                )
+    return offsets
+
+
+def _groups(segments: list[LogSegment], segment_bytes: int) -> Iterator[list[LogSegment]]:
+    """Neighbours that together stay within one segment's size become one."""
+    group: list[LogSegment] = []
+    size_bytes = 0
+    for segment in segments:
+        if group and (
+            size_bytes + segment.size_bytes > segment_bytes
+            or not group[0].offset_index.can_append_offset(segment.next_offset())
+        ):
+            yield group
+            group, size_bytes = [], 0
+        group.append(segment)
+        size_bytes += segment.size_bytes
+    if group:
+        yield group
+
+
+def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, int], wall_ms: int) -> Path:
+    """Write what stays of some segments into a file beside them."""
+    with log.lock:
+        # The batch with a producer's last sequence stays, if need be without records: it is how a duplicate is known.
+        last_of_producers = {(each.producer_id, each.last_offset) for each in log.producers.producers.values()}
+    path = log.directory / f"{segment_name(group[0].base_offset)}.log{CLEANED_SUFFIX}"
+    with path.open("wb") as file:
+        for segment in group:
+            for batch in _batches(segment):
+                kept = _filter(batch, last_offsets, last_of_producers, log.config.delete_retention_ms, wall_ms)
+                if kept is not None:
+                    file.write(kept)
+        file.flush()
+        os.fsync(file.fileno())
+    return path
+
+
+def _filter(
+    batch: RecordBatch,
+    last_offsets: dict[bytes, int],
+    last_of_producers: set[tuple[int, int]],
+    delete_retention_ms: int,
+    wall_ms: int,
+) -> bytes | memoryview | None:
+    """What stays of a batch; None: nothing."""
+    if batch.is_control:
+        return batch.buffer
+    horizon_ms = batch.delete_horizon_ms
+    records = list(batch.records())
+    retained = [
+        _Retained(record, record.value is None)
+        for record in records
+        if record.key is not None and last_offsets.get(bytes(record.key), -1) <= record.offset
+    ]
+    if horizon_ms is not None and horizon_ms <= wall_ms:
+        retained = [each for each in retained if not each.is_tombstone]
+    has_tombstones = any(each.is_tombstone for each in retained)
+    if horizon_ms is None and has_tombstones:
+        horizon_ms = wall_ms + delete_retention_ms
+    elif len(retained) == len(records):
+        return batch.buffer
+    if not retained and (batch.producer_id, batch.last_offset) not in last_of_producers:
+        return None
+    return _rebuild(batch, [each.record for each in retained], horizon_ms if has_tombstones else None)
+
+
+def _rebuild(batch: RecordBatch, records: list[Record], horizon_ms: int | None) -> bytearray:
+    """The batch with these records only, at their offsets; the rest of its header stays as it was."""
+    base_timestamp = batch.base_timestamp if horizon_ms is None else horizon_ms
+    if horizon_ms is None and batch.attributes & DELETE_HORIZON_MASK:
+        base_timestamp = records[0].timestamp if records else batch.max_timestamp
+    content = bytearray()
+    for record in records:
+        _encode(content, record, record.offset - batch.base_offset, record.timestamp - base_timestamp)
+    attributes = batch.attributes & ~DELETE_HORIZON_MASK
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_MASK
+    packed: bytes | bytearray | memoryview = content
+    if batch.compression is not Compression.NONE and content:
+        packed = compress(batch.compression, bytes(content))
+    buffer = bytearray(RECORD_BATCH_OVERHEAD) + packed
+    write_header(
+        buffer,
+        size=len(buffer),
+        base_offset=batch.base_offset,
+        partition_leader_epoch=batch.partition_leader_epoch,
+        attributes=attributes if content else attributes & ~0x07,
+        last_offset_delta=batch.last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max((record.timestamp for record in records), default=batch.max_timestamp),
+        producer_id=batch.producer_id,
+        producer_epoch=batch.producer_epoch,
+        base_sequence=batch.base_sequence,
+        count=len(records),
+    )
+    return buffer
+
+
+def _varint(out: bytearray, value: int) -> None:
+    rest = (value << 1) ^ (value >> 63)
+    while rest >= 0x80:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def _sized(out: bytearray, content: bytes | memoryview | None) -> None:
+    if content is None:
+        _varint(out, -1)
+    else:
+        _varint(out, len(content))
+        out += content
+
+
+def _encode(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    body = bytearray(1)  # the attributes of a record, of which none are defined
+    _varint(body, timestamp_delta)
+    _varint(body, offset_delta)
+    _sized(body, record.key)
+    _sized(body, record.value)
+    _varint(body, len(record.headers))
+    for key, value in record.headers:
+        _sized(body, key.encode())
+        _sized(body, value)
+    _varint(out, len(body))
+    out += body
+
+
+def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
+    """Put the new file in the place of the old ones.
+
+    From the first renaming on the new file counts: a start after a crash finishes what follows (`loader`). Readers of
+    the old segments go on with the descriptors and indexes they have.
+    """
+    first = group[0]
+    for segment in group:
+        # Loaded now, for a reader that comes later would find the new files.
+        segment.log.fileno()
+        assert segment.offset_index is not None
+        assert segment.time_index is not None
+    swap = cleaned.with_name(cleaned.name.replace(CLEANED_SUFFIX, SWAP_SUFFIX))
+    with log.lock:
+        if any(segment not in log.segments for segment in group):
+            # Retention or truncation was faster.
+            cleaned.unlink()
+            return
+        cleaned.replace(swap)
+        for segment in group:
+            segment.delete()
+        swap.replace(swap.with_suffix(""))
+        replacement = LogSegment(
+            log.directory,
+            first.base_offset,
+            index_interval_bytes=log.config.index_interval_bytes,
+            max_index_bytes=log.config.segment_index_bytes,
+            created_ms=first.created_ms,
+        )
+        replacement.recover(lambda _header, _content: None)
+        start = log.segments.index(first)
+        log.segments = [*log.segments[:start], replacement, *log.segments[start + len(group) :]]
