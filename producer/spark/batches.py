@@ -53,19 +53,28 @@ class _Sized:
         return self.batch.num_rows
 
 
+# What `send_arrow` takes as a value or key, by pyarrow's own predicates (views are newer than the oldest pyarrow).
+_BYTES = [
+    getattr(pa.types, name)
+    for name in (
+        "is_binary",
+        "is_string",
+        "is_large_binary",
+        "is_large_string",
+        "is_fixed_size_binary",
+        "is_null",
+        "is_dictionary",
+        "is_binary_view",
+        "is_string_view",
+    )
+    if hasattr(pa.types, name)
+]
+
+
 def _formatted(name: str, column: Any, form: str) -> Any:
     """A column in its format: itself where it holds what a record takes already."""
     kind = column.type
-    types = pa.types
-    is_bytes = (
-        types.is_binary(kind)
-        or types.is_string(kind)
-        or types.is_large_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_null(kind)
-        or types.is_dictionary(kind)
-    )
+    is_bytes = any(holds(kind) for holds in _BYTES)
     if form == "serializer" or (is_bytes and form in ("raw", "string")):
         return column
     if form == "raw":

@@ -7,6 +7,7 @@ Structs, maps and arrays look the same whichever door they came through: rows an
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import decimal
 import json
@@ -47,7 +48,8 @@ def encode_raw(values: Sequence[Any]) -> Sequence[bytes | None]:
     if not kinds or kinds == {bytes}:
         return values
     if kinds == {str}:
-        return [None if value is None else value.encode() for value in values]
+        with contextlib.suppress(UnicodeEncodeError):
+            return [None if value is None else value.encode() for value in values]
     return [_each(index, value, _raw, "raw") for index, value in enumerate(values)]
 
 

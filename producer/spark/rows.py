@@ -190,7 +190,8 @@ def _header_column(headers: Sequence[Any]) -> BytesColumn:
         try:
             encoded.append(encode_headers(_header_pairs(pairs) or ()) if pairs else None)
         except EncodeError as wrong:
-            raise at_row(row, SerializationError(f"the column 'headers': {wrong}")) from wrong
+            cause = SerializationError(f"the column 'headers': {wrong}")
+            raise at_row(row, cause) from cause
     return column_of(encoded)
 
 

@@ -121,7 +121,7 @@ def naming(column: str) -> Iterator[None]:
         yield
     except UnfitValueError as unfit:
         cause = SerializationError(f"the column {column!r}: {unfit}")
-        raise at_row(unfit.index, cause) from unfit
+        raise at_row(unfit.index, cause) from cause
 
 
 def missing_value(names: Iterable[str]) -> SerializationError:

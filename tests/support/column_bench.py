@@ -1,0 +1,116 @@
+"""An accumulator to append columns to without a broker, and a producer around it whose deliveries a test decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.network.clock import MockClock
+from headrace.network.cluster import Cluster, Node, PartitionInfo
+from headrace.network.records.batch import RecordBatch
+from headrace.network.records.compression import Compression
+from headrace.producer import ProducerConfig
+from headrace.producer.accumulator_cy import RecordAccumulator, TopicQueues
+from headrace.producer.arrow import ColumnNames, send_arrow
+from headrace.producer.batch_cy import ProducerBatch
+from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.columns_cy import Columns, Rows
+from headrace.producer.rows_future import RowsFuture, RowsOfTopic
+
+PARTITIONS = 3
+NOW_MS = 1_700_000_000_000
+NODE = Node(0, "a", 1)
+
+
+def cluster_of(topic: str) -> Cluster:
+    """A cluster of one broker, where a topic has three partitions."""
+    infos = tuple(
+        PartitionInfo(topic, index, leader=NODE, leader_id=0, leader_epoch=0, replicas=(), isr=(), offline=())
+        for index in range(PARTITIONS)
+    )
+    return Cluster(nodes=[NODE], partitions={topic: infos})
+
+
+class Bench:
+    """An accumulator with topic t, and what was appended to it."""
+
+    def __init__(self, batch_size: int = 300, memory: int = 10_000_000) -> None:
+        self.clock = MockClock(1000)
+        self.pool = BufferPool(memory, batch_size, self.clock)
+        self.accumulator = RecordAccumulator(
+            pool=self.pool,
+            batch_size=batch_size,
+            compression=Compression.NONE,
+            linger_ms=5,
+            retry_backoff=lambda attempts: 100.0,
+            delivery_timeout_ms=1000,
+            clock=self.clock,
+        )
+        self.queues = self.accumulator.topic_queues("t", cluster_of("t"))
+
+    def append(
+        self, columns: Columns, future: RowsFuture | None = None, subset: Any = None, keys_choose: bool = True
+    ) -> RowsFuture:
+        future = future or RowsFuture(columns.length if subset is None else len(subset))
+        rows = Rows(columns, subset, PARTITIONS, keys_choose)
+        target = RowsOfTopic(future, rows.order_array, 0)
+        rows.append_to(self.accumulator, self.queues, target, 0.0)
+        return future
+
+    def batches(self) -> list[ProducerBatch]:
+        return self.accumulator.take_everything()
+
+
+def records_of(batch: ProducerBatch) -> list[tuple]:
+    found = RecordBatch(batch.builder.finish())
+    return [(each.timestamp, each.key, each.value, tuple(each.headers)) for each in found.records()]
+
+
+class FakeProducer:
+    """What the columnar way asks of a `KafkaProducer`, with topics of three partitions, over a `Bench`.
+
+    `flush` completes what was sent: `fate` is called with each batch and ends it, by default as delivered.
+    """
+
+    def __init__(self, config: ProducerConfig | None = None, bench: Bench | None = None) -> None:
+        self.config = config or ProducerConfig.resolve(bootstrap_servers="h:1", max_block_ms=0)
+        self.bench = bench or Bench(batch_size=100_000)
+        self.fate: Callable[[ProducerBatch], object] = self.deliver
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.sent: dict[tuple[str, int], list[tuple]] = {}
+        self.closed_with: float | None = None
+
+    def why_row_by_row(self) -> str | None:
+        return None
+
+    def say_row_by_row(self) -> None:
+        raise AssertionError("nothing goes row by row here")
+
+    def wall_ms(self) -> int:
+        return NOW_MS
+
+    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
+        queues = self.bench.accumulator.topic_queues(topic, cluster_of(topic))
+        return self.bench.accumulator, queues, queues.partition_count
+
+    def send_arrow(self, topic: str | None, data: Any) -> RowsFuture:
+        names = ColumnNames("value", "key", "headers", "topic", "partition", "timestamp")
+        return send_arrow(self, topic, data, names)  # type: ignore[arg-type]
+
+    def flush(self) -> None:
+        for batch in self.bench.batches():
+            self.fate(batch)
+
+    def deliver(self, batch: ProducerBatch) -> None:
+        place = (batch.topic, batch.partition)
+        self.sent.setdefault(place, []).extend(records_of(batch))
+        first = self.offsets.get(place, 0)
+        self.offsets[place] = first + batch.count
+        batch.complete(first)
+
+    def records(self) -> list[tuple]:
+        """Everything delivered: topic, partition, then timestamp, key, value, headers."""
+        return [(*place, *record) for place, records in sorted(self.sent.items()) for record in records]
+
+    def close(self, timeout: float | None = None) -> None:
+        self.closed_with = timeout

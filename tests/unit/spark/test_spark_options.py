@@ -1,0 +1,112 @@
+"""A sink's options: whose they are, what is wrong with them, and that they pickle and keep secrets."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+from headrace.network.protocol.errors import KafkaConfigurationError
+from headrace.producer import ProducerConfig
+from headrace.producer.spark import KafkaSink
+from headrace.producer.spark.options import SinkOptions
+
+SERVERS = {"bootstrap.servers": "h:1"}
+
+
+def test_importing_the_sink_needs_neither_pyspark_nor_pyarrow() -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = sys.modules['pyarrow'] = sys.modules['pandas'] = None\n"
+        "from headrace.producer.spark import KafkaSink, register\n"
+        "import headrace.network.protocol.errors as errors\n"
+        "KafkaSink(bootstrap_servers='h:1', topic='t')\n"
+        "try: register(None)\n"
+        "except errors.KafkaConfigurationError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'headrace[spark]'" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"kafka.bootstrap.servers": "h:1", "kafka.linger.ms": "7", "topic": "t", "value.format": "JSON"},
+        {"bootstrap.servers": "h:1", "linger.ms": 7, "topic": "t", "value_format": "json"},
+        {"bootstrap_servers": "h:1", "linger_ms": 7, "topic": "t", "valueformat": "json", "checkpointlocation": "x"},
+    ],
+    ids=["Spark's", "Kafka's", "lower case, as a data source gets them"],
+)
+def test_options_have_three_spellings(config: dict) -> None:
+    options = SinkOptions.resolve(config, {})
+    assert options.topic == "t"
+    assert options.value_format == "json"
+    assert options.key_format == "raw"
+    assert options.include_headers
+    assert options.config.linger_ms == 7
+
+
+def test_keywords_win_over_the_mapping() -> None:
+    options = SinkOptions.resolve({**SERVERS, "topic": "a"}, {"topic": "b", "include_headers": "false", "acks": "1"})
+    assert options.topic == "b"
+    assert not options.include_headers
+    assert options.config.acks == 1
+
+
+def test_a_job_is_one_client_unless_it_is_named() -> None:
+    assert SinkOptions.resolve(SERVERS, {}).config.client_id == "headrace-spark"
+    assert SinkOptions.resolve(SERVERS, {"client_id": "mine"}).config.client_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({}, "bootstrap.servers is empty"),
+        ({**SERVERS, "topik": "t"}, "did you mean topic?"),
+        ({**SERVERS, "kafka.linger.mss": 1}, "linger.ms"),
+        ({**SERVERS, "xyzzy": 1}, "xyzzy is neither an option of the sink"),
+        ({**SERVERS, "topic": "no spaces"}, "can't be the name of a topic"),
+        ({**SERVERS, "topic": "a", "Topic": "b"}, "given twice"),
+        ({**SERVERS, "value.format": "xml"}, "none of raw, string, json, msgpack"),
+        ({**SERVERS, "includeHeaders": "maybe"}, "include_headers='maybe'"),
+        ({**SERVERS, "value.format": "json", "value.serializer": "json"}, "both say how a value becomes bytes"),
+        ({**SERVERS, 3: 1}, "is not text"),
+        (["a"], "of type list"),
+    ],
+)
+def test_wrong_options_are_told_on_the_driver(config: dict, message: str) -> None:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        KafkaSink(config)
+    assert message in str(caught.value)
+
+
+def test_what_can_not_be_sent_to_workers_is_told_on_the_driver() -> None:
+    class Unpicklable:
+        def __call__(self, value: object) -> bytes:
+            return b""
+
+        def __reduce__(self) -> str:
+            raise TypeError("holds a socket")
+
+    with pytest.raises(KafkaConfigurationError, match="holds a socket"):
+        KafkaSink(SERVERS, value_serializer=Unpicklable())
+
+
+def test_a_sink_pickles_with_its_options_and_equal_options_share_a_producer() -> None:
+    sink = KafkaSink(SERVERS, topic="t", linger_ms=3)
+    copy = pickle.loads(pickle.dumps(sink))
+    assert copy.options == sink.options
+    again = KafkaSink({"kafka.bootstrap.servers": "h:1", "kafka.linger.ms": "3"}, topic="another")
+    assert again.options.digest == sink.options.digest
+    assert KafkaSink(SERVERS, linger_ms=4).options.digest != sink.options.digest
+
+
+def test_a_resolved_configuration_is_taken_too() -> None:
+    options = KafkaSink(ProducerConfig.resolve(bootstrap_servers="h:1", linger_ms=9), topic="t").options
+    assert options.config.linger_ms == 9
+
+
+def test_how_a_sink_shows_itself() -> None:
+    assert repr(KafkaSink(SERVERS, topic="t")) == "KafkaSink(t at h:1)"
+    assert repr(KafkaSink(SERVERS)) == "KafkaSink(the topics of column topic at h:1)"
+    assert "digest" not in repr(KafkaSink(SERVERS).options)
