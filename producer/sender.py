@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from uuid import UUID
 
+from ..network.api_versions import NodeApiVersions
 from ..network.clock import Clock
 from ..network.cluster import Node, TopicPartition
 from ..network.metadata import Metadata
@@ -32,6 +33,7 @@ from .accumulator_cy import RecordAccumulator
 from .batch_cy import ProducerBatch, register_sender_thread, unregister_sender_thread
 from .batch_split import split_batch
 from .delivery import Verdict, action_for
+from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
 from .metrics import ProducerMetrics
 from .transaction_manager import NO_OFFSET, State, TransactionManager
 
@@ -262,8 +264,14 @@ class Sender:
 
     def _send_batches(self, node: Node, batches: Sequence[ProducerBatch], now_ms: float) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        versions = self._client.api_versions(node.id)
         for batch in batches:
             self._seal(batch)
+            records = self._records_for(batch, versions, now_ms)
+            if records is None:
+                continue
+            by_partition[batch.topic_partition] = batch
             batch.in_flight = True
             self._in_flight[batch] = None
             self._next_in_flight_expiry_ms = min(
@@ -271,9 +279,9 @@ class Sender:
             )
             if self._keep_order:
                 self._accumulator.set_muted(batch, True)
-            by_topic.setdefault(batch.topic, []).append(
-                PartitionProduceData(index=batch.partition, records=batch.records)
-            )
+            by_topic.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=records))
+        if not by_partition:
+            return
         cluster = self._metadata.cluster
         topics = []
         # what the ids mean now: when the answer comes, the topic may have been created anew under another id
@@ -288,7 +296,6 @@ class Sender:
                 data.topic_id = topic_id
                 names[topic_id] = topic
             topics.append(data)
-        by_partition = {batch.topic_partition: batch for batch in batches}
         request = self._client.new_request(
             node.id,
             ProduceRequest(
@@ -300,7 +307,7 @@ class Sender:
             callback=lambda response: self._on_produced(response, by_partition, names),
             max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
         )
-        self._metrics.sent(batches, now_ms)
+        self._metrics.sent(list(by_partition.values()), now_ms)
         self._client.send(request, now_ms)
 
     def _seal(self, batch: ProducerBatch) -> None:
@@ -317,6 +324,24 @@ class Sender:
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
         )
+
+    def _records_for(
+        self, batch: ProducerBatch, versions: NodeApiVersions | None, now_ms: float
+    ) -> memoryview | bytes | None:
+        """What goes out for a sealed batch; None where nothing can, and then it has failed or waits again in parts."""
+        produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
+        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ZSTD:
+            return batch.records
+        try:
+            return records_for(batch, produce[1], self._compression_level, versions.name)
+        except KafkaError as error:
+            starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
+            if starts:
+                # only the records that can't be sent fail, not their neighbours
+                self._replace(batch, split_batch(batch, starts))
+            else:
+                self._on_error(batch, error, None, now_ms)
+            return None
 
     # Expiry.
 
@@ -459,11 +484,13 @@ class Sender:
 
     def _split(self, batch: ProducerBatch) -> None:
         log.warning("%s is larger than the broker takes (message.max.bytes): it is split and sent again", batch)
-        children = split_batch(batch)
+        self._accumulator.reset_compression(batch, 1.0)
+        self._replace(batch, split_batch(batch))
+
+    def _replace(self, batch: ProducerBatch, children: list[tuple[int, ProducerBatch]]) -> None:
         parts = [child for _, child in children]
         if self._transactions is not None:
             self._transactions.replaced(batch, parts)
-        self._accumulator.reset_compression(batch, 1.0)
         self._accumulator.replace(batch, parts)
         batch.split_into(children)
         # the parts have taken over the memory it was given
