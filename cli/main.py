@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from importlib import import_module, metadata
 
 from ..network import _build
+from ..network.protocol.errors import KafkaError
 
 # Command -> what it does, in a line. Each stands in a module of its name.
 COMMANDS = {
     "broker": "run Kafka brokers here",
+    "topics": "list, describe, create and delete the topics of a cluster",
+    "consume": "print the records of a topic",
+    "dump-log": "print what is in the files of a log directory, and what is wrong with them",
 }
+
+_INTERRUPTED = 130
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the process's exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="headrace", description="The Kafka producer for Python, and its broker.")
     parser.add_argument(
         "--version", action="version", version=f"headrace {metadata.version('headrace')} ({_build.describe()})"
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, description in COMMANDS.items():
+        if arguments[:1] != [name]:
+            commands.add_parser(name, help=description)
+            continue
+        # Only the one that is run is imported: a list of topics needs no broker.
         module = import_module(f".{name.replace('-', '_')}", __package__)
         command = commands.add_parser(name, help=description, description=module.__doc__)
         module.add_arguments(command)
@@ -29,4 +42,16 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 0
-    return options.run(options)
+    try:
+        status = options.run(options)
+        sys.stdout.flush()
+    except KafkaError as failed:
+        print(f"headrace {options.command}: {failed}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read the output (`| head`) has seen enough; nothing may be written to it any more, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status

@@ -1,0 +1,172 @@
+"""`headrace topics`: list, describe, create and delete the topics of a running cluster."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..broker.log.files import encode_uuid
+from ..network.protocol.errors import BrokerResponseError, KafkaConfigurationError, make_error
+from ..network.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ..network.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from ..network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ..network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..network.protocol.types import ZERO_UUID
+from .client import Client, add_bootstrap_argument, topic_error
+from .text import table
+
+_TOPIC_RESOURCE = 2
+_SET_ON_TOPIC = 1
+_EARLIEST, _LATEST = -2, -1
+_TIMEOUT_MS = 30_000
+#: From this version on a topic to delete may be told by its id, too.
+_DELETES_BY_STATE_FROM = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all topics, in a line each")
+    listing.add_argument("--internal", action="store_true", help="Kafka's own topics too")
+    describing = actions.add_parser("describe", help="partitions, replicas, offsets and configuration of topics")
+    describing.add_argument("topics", nargs="+", metavar="TOPIC")
+    creating = actions.add_parser("create", help="make a topic")
+    creating.add_argument("topic", metavar="TOPIC")
+    creating.add_argument("--partitions", type=int, default=-1, metavar="N", help="default: as the brokers have it")
+    creating.add_argument(
+        "--replication-factor", type=int, default=-1, metavar="N", help="default: as the brokers have it"
+    )
+    creating.add_argument(
+        "--config", action="append", default=[], metavar="KEY=VALUE", help="a key of the topic, e.g. retention.ms=60000"
+    )
+    deleting = actions.add_parser("delete", help="delete topics with all their records")
+    deleting.add_argument("topics", nargs="+", metavar="TOPIC")
+    for action in (listing, describing, creating, deleting):
+        add_bootstrap_argument(action)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Do one of the actions. Raises KafkaError."""
+    actions = {"list": _list, "describe": _describe, "create": _create, "delete": _delete}
+    with Client(options.bootstrap_server) as client:
+        return actions[options.action](client, options)
+
+
+def _list(client: Client, options: argparse.Namespace) -> int:
+    rows = [
+        (topic.name, len(topic.partitions), _replication(topic))
+        for topic in sorted(client.metadata().topics, key=lambda topic: topic.name or "")
+        if options.internal or not topic.is_internal
+    ]
+    print(table(("topic", "partitions", "replicas"), rows) if rows else "no topics")
+    return 0
+
+
+def _replication(topic: Any) -> int:
+    return max((len(partition.replica_nodes) for partition in topic.partitions), default=0)
+
+
+def _describe(client: Client, options: argparse.Namespace) -> int:
+    answer = client.metadata(options.topics)
+    topics = {topic.name: topic for topic in answer.topics}
+    configs = _configs(client, options.topics)
+    for number, name in enumerate(options.topics):
+        topic = topics[name]
+        ends = _offsets(client, topic, _LATEST)
+        starts = _offsets(client, topic, _EARLIEST)
+        if number:
+            print()
+        print(f"topic {name}" + (f"  id {encode_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""))
+        for key, value in configs[name]:
+            print(f"  {key}={value}")
+        rows = [
+            (
+                part.partition_index,
+                part.leader_id if part.leader_id >= 0 else "none",
+                _numbers(part.replica_nodes),
+                _numbers(part.isr_nodes),
+                starts.get(part.partition_index, "?"),
+                ends.get(part.partition_index, "?"),
+            )
+            for part in sorted(topic.partitions, key=lambda part: part.partition_index)
+        ]
+        print(table(("partition", "leader", "replicas", "in sync", "first offset", "next offset"), rows))
+    return 0
+
+
+def _numbers(nodes: list[int]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def _configs(client: Client, names: list[str]) -> dict[str, list[tuple[str, str | None]]]:
+    """What is configured on the topics themselves."""
+    resources = [DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name) for name in names]
+    found = {}
+    for result in client.ask(DescribeConfigsRequest(resources=resources)).results:
+        if result.error_code:
+            raise topic_error(result.resource_name, result.error_code, result.error_message)
+        entries = [entry for entry in result.configs if entry.config_source == _SET_ON_TOPIC]
+        found[result.resource_name] = [(entry.name, entry.value) for entry in entries]
+    return found
+
+
+def _offsets(client: Client, topic: Any, timestamp: int) -> dict[int, int]:
+    """The first or the next offset of each partition that has a leader."""
+    by_leader: dict[int, list[int]] = {}
+    for part in topic.partitions:
+        if part.leader_id >= 0:
+            by_leader.setdefault(part.leader_id, []).append(part.partition_index)
+    found = {}
+    for leader, partitions in by_leader.items():
+        asked = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in partitions]
+        answer = client.ask(
+            ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic.name, partitions=asked)], timeout_ms=_TIMEOUT_MS),
+            leader,
+        )
+        for part in answer.topics[0].partitions:
+            if part.error_code == 0:
+                found[part.partition_index] = part.offset
+    return found
+
+
+def _create(client: Client, options: argparse.Namespace) -> int:
+    configs = []
+    for entry in options.config:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise KafkaConfigurationError(f"--config takes KEY=VALUE, not {entry!r}")
+        configs.append(CreatableTopicConfig(name=key, value=value))
+    topic = CreatableTopic(
+        name=options.topic,
+        num_partitions=options.partitions,
+        replication_factor=options.replication_factor,
+        configs=configs,
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
+    (result,) = client.ask(request, client.controller()).topics
+    if result.error_code:
+        raise topic_error(result.name, result.error_code, result.error_message)
+    # Brokers before Kafka 2.4 don't say what they made.
+    known = result.num_partitions >= 0
+    made = f": partitions {result.num_partitions}, replicas {result.replication_factor}" if known else ""
+    print(f"created {options.topic}{made}")
+    return 0
+
+
+def _delete(client: Client, options: argparse.Namespace) -> int:
+    controller = client.controller()
+    if client.version_of(DeleteTopicsRequest, controller) >= _DELETES_BY_STATE_FROM:
+        states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in options.topics]
+        request = DeleteTopicsRequest(topics=states, timeout_ms=_TIMEOUT_MS)
+    else:
+        request = DeleteTopicsRequest(topic_names=options.topics, timeout_ms=_TIMEOUT_MS)
+    failed: list[BrokerResponseError] = []
+    for result in client.ask(request, controller).responses:
+        if result.error_code:
+            message = result.error_message or f"{result.name}: {make_error(result.error_code)}"
+            failed.append(make_error(result.error_code, message))
+        else:
+            print(f"deleted {result.name}")
+    if failed:
+        raise type(failed[0])("; ".join(map(str, failed)))
+    return 0
