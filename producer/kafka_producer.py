@@ -249,9 +249,7 @@ class KafkaProducer(SendPath):
         if queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
             queues = self._await_partitions(engine, topic, partition, budget_ms)
-            waited_ms = self._clock.now_ms() - started_ms
-            engine.metrics.waited_for_metadata(waited_ms)
-            budget_ms = max(0.0, budget_ms - waited_ms)
+            budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
             count = queues.partition_count or len(queues.queues)
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
@@ -311,10 +309,13 @@ class KafkaProducer(SendPath):
                 )
             version = metadata.request_update_for_topic(topic)
             engine.sender.wakeup()
+            started_ms = clock.now_ms()
             try:
-                metadata.await_update(version, deadline_ms - clock.now_ms())
+                metadata.await_update(version, deadline_ms - started_ms)
             except KafkaTimeoutError as timeout:
                 raise self._no_metadata(engine, topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
+            finally:
+                engine.metrics.waited_for_metadata(clock.now_ms() - started_ms)
             # an answer to an earlier request, for other topics, doesn't count
             seen_fresh = not metadata.update_requested
             error = metadata.topic_error(topic)
