@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from headrace.network import _build
 from hypothesis import settings
-from support.apache_kafka.fixtures import apache_kafka, apache_kafka_cluster, pytest_collection_modifyitems
+from support.apache_kafka import fixtures
+from support.apache_kafka.fixtures import apache_kafka, apache_kafka_cluster
 
 __all__ = ["apache_kafka", "apache_kafka_cluster", "pytest_collection_modifyitems", "pytest_report_header"]
 
@@ -19,3 +21,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 def pytest_report_header() -> str:
     """Which modules these tests are about to run."""
     return f"headrace: {_build.describe()}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where tests run in parallel, those of a file that share brokers or a Spark stay together."""
+    fixtures.pytest_collection_modifyitems(items)
+    for item in items:
+        if "unit" not in item.path.parts and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))

@@ -112,7 +112,7 @@ class RowDeliveryError(KafkaError):
         self.row = row
 
     def __reduce__(self) -> tuple:
-        return type(self), (str(self), self.topic, self.partition, self.row)
+        return type(self), (self.args[0], self.topic, self.partition, self.row)
 
 
 class PartitionerError(KafkaError):

@@ -13,7 +13,8 @@ from headrace.network import _build
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("network", "producer", "broker", "cli")
-LINES = 600
+# About 600: a few more are no reason to split.
+LINES = 620
 
 # Module -> the lines it may have, and why it is not split.
 LARGER = {
