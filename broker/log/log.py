@@ -328,6 +328,8 @@ class Log:
         OSError."""
         with self.lock:
             if offset >= self.end.offset:
+                # an epoch in which this broker led without writing anything: its present leader doesn't know it
+                self.leader_epochs.truncate_from_end(offset)
                 return
             kept = [segment for segment in self.segments if segment.base_offset <= offset]
             if not kept or offset < self.log_start_offset:
@@ -421,6 +423,7 @@ class Log:
                 for segment in self.segments:
                     if segment is self.segments[-1] or segment.base_offset >= self.recovery_point:
                         segment.flush()
+                self.leader_epochs.write_out()
             except OSError as failed:
                 raise KafkaStorageError(f"can't flush {self.directory}: {failed.strerror}") from failed
             self.recovery_point = end
