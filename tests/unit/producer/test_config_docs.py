@@ -45,3 +45,13 @@ def test_check_compares_and_writes_nothing(
 
 def test_the_pages_are_what_the_program_says(generate: ModuleType) -> None:
     assert generate.main(["--check"]) == 0
+
+
+def test_the_page_of_metrics_has_every_metric_of_every_group(generate: ModuleType) -> None:
+    page = generate.metrics()
+    sections = page.split("\n## ")
+    rows = {section.partition("\n")[0].strip("`"): section.count("\n| `") for section in sections if section[0] == "`"}
+    assert rows == {"producer-metrics": 58, "app-info": 2, "producer-topic-metrics": 9, "producer-node-metrics": 12}
+    assert (
+        "| `batch-size-avg` | Bytes of a batch as it was sent, on average | `kafka_producer_batch_size_avg` |" in page
+    )
