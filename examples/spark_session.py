@@ -8,13 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 LEAST_JAVA = 17
+
+_GREETINGS = (
+    b"WARNING: Using incubator modules",
+    b"Using Spark's default log4j",
+    b"Setting default log level",
+    b"To adjust",
+)
 
 
 def require_java() -> None:
@@ -53,23 +60,28 @@ def start_spark(name: str, master: str = "local[2]", settings: Mapping[str, str]
     }
     for key, value in {**quiet, **(settings or {})}.items():
         builder = builder.config(key, value)
-    with _stderr_kept_back():
+    with _greetings_dropped():
         return builder.getOrCreate()
 
 
 @contextlib.contextmanager
-def _stderr_kept_back() -> Iterator[None]:
-    """The JVM greets with warnings about its own modules; they are shown only where it doesn't start."""
-    sys.stderr.flush()
+def _greetings_dropped() -> Iterator[None]:
+    """The JVM that starts here greets on standard error with remarks about its own modules; the rest it says, and what
+    Spark's Python workers say, passes."""
+    reading, writing = os.pipe()
     original = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            kept.seek(0)
-            os.write(original, kept.read())
-            raise
-        finally:
-            os.dup2(original, 2)
-            os.close(original)
+    sys.stderr.flush()
+    os.dup2(writing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(original, 2)
+        os.close(writing)
+        threading.Thread(target=_pass_on, args=(reading, original), daemon=True).start()
+
+
+def _pass_on(source: int, target: int) -> None:
+    with os.fdopen(source, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_GREETINGS):
+                os.write(target, line)
