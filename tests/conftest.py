@@ -8,9 +8,15 @@ import pytest
 from headrace.network import _build
 from hypothesis import settings
 from support.apache_kafka import fixtures
-from support.apache_kafka.fixtures import apache_kafka, apache_kafka_cluster
+from support.apache_kafka.fixtures import apache_kafka, apache_kafka_cluster, old_apache_kafka
 
-__all__ = ["apache_kafka", "apache_kafka_cluster", "pytest_collection_modifyitems", "pytest_report_header"]
+__all__ = [
+    "apache_kafka",
+    "apache_kafka_cluster",
+    "old_apache_kafka",
+    "pytest_collection_modifyitems",
+    "pytest_report_header",
+]
 
 # On a busy machine an example takes as long as it takes. With CI set the examples are the same ones each time
 # (Hypothesis's own profile "ci"), so that a failure there is about the change; at a desk they are new ones.

@@ -4,7 +4,8 @@
         produce_to(kafka.bootstrap_servers)
         lines = kafka.console_consumer("topic", max_messages=10)
 
-The jars come from Maven Central by `pom.xml` and the machine's own Maven settings; see `jars.py`.
+The jars come from Maven Central by `pom.xml` and the machine's own Maven settings; see `jars.py`. `releases` has older
+ones: `ApacheKafka39`, `ApacheKafka21`, `ApacheKafka010`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from .jars import jars_folder, java_command
+from .jars import POM, jars_folder, java_command
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 90.0
@@ -30,7 +31,7 @@ TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "
 _PORTS = range(20_000, 32_000)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now. KRaft's voters have to be named before the first of them starts."""
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
@@ -45,18 +46,19 @@ def _free_ports(count: int) -> list[int]:
     raise OSError(f"{count} free ports between {_PORTS.start} and {_PORTS.stop} were not found")
 
 
-class _Broker:
-    """One JVM and its files; the files outlive the JVM."""
+class Server:
+    """One JVM with its configuration and its output, which outlive it."""
 
-    def __init__(self, broker_id: int, port: int, controller_port: int, folder: Path) -> None:
-        self.broker_id = broker_id
+    def __init__(self, name: str, port: int, folder: Path) -> None:
+        self.name = name
         self.port = port
-        self.controller_port = controller_port
-        self.log_dir = folder / f"broker-{broker_id}"
-        self.config = folder / f"broker-{broker_id}.properties"
-        self.output = folder / f"broker-{broker_id}.out"
+        self.config = folder / f"{name}.properties"
+        self.output = folder / f"{name}.out"
         self.process: subprocess.Popen[bytes] | None = None
         self.watcher: subprocess.Popen[bytes] | None = None
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        self.config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def launch(self, command: Sequence[str]) -> None:
         with self.output.open("ab") as output:
@@ -90,6 +92,16 @@ class _Broker:
         return "\n".join(lines[-30:])
 
 
+class Broker(Server):
+    """One broker, which in KRaft mode is a controller too."""
+
+    def __init__(self, broker_id: int, port: int, controller_port: int, folder: Path) -> None:
+        super().__init__(f"broker-{broker_id}", port, folder)
+        self.broker_id = broker_id
+        self.controller_port = controller_port
+        self.log_dir = folder / self.name
+
+
 class ApacheKafka:
     """An Apache Kafka cluster for tests, and its command-line tools.
 
@@ -98,8 +110,14 @@ class ApacheKafka:
     make a small cluster quick. Not for use from several threads at once.
 
     Raises ApacheKafkaUnavailable (entering) when Java, Maven or Maven Central is missing, RuntimeError with the end of
-    the broker's output when a broker doesn't start.
+    the broker's output when a broker doesn't start. Releases that are started otherwise derive from it.
     """
+
+    #: What of the release decides how it is fetched and spoken to; this one is of the newest.
+    pom: ClassVar[Path] = POM
+    console_consumer_class: ClassVar[str] = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+    dump_log_class: ClassVar[str] = "org.apache.kafka.tools.DumpLogSegments"
+    formatter_option: ClassVar[str] = "--formatter-property"
 
     def __init__(
         self,
@@ -114,15 +132,15 @@ class ApacheKafka:
         self._java = ""
         self._class_path = ""
         self._folder: Path | None = None
-        self._brokers: dict[int, _Broker] = {}
+        self._brokers: dict[int, Broker] = {}
 
     def __enter__(self) -> ApacheKafka:
         self._java = java_command()
-        self._class_path = os.path.join(jars_folder(), "*")
+        self._class_path = os.path.join(jars_folder(self.pom), "*")
         self._folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         try:
             self._prepare(self._folder)
-            self._format()
+            self._before_launch(self._folder)
             for broker in self._brokers.values():
                 broker.launch(self._broker_command())
             self._wait_until_ready(self._brokers.values(), known_brokers=self._count)
@@ -193,9 +211,9 @@ class ApacheKafka:
         """
         options: list[str] = []
         for name, value in (formatter or {}).items():
-            options += ["--formatter-property", f"{name}={value}"]
+            options += [self.formatter_option, f"{name}={value}"]
         output = self.run_class(
-            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            self.console_consumer_class,
             *("--bootstrap-server", bootstrap_servers or self.bootstrap_servers, "--topic", topic, "--from-beginning"),
             *("--max-messages", str(max_messages), "--timeout-ms", "20000", *options),
         )
@@ -204,14 +222,14 @@ class ApacheKafka:
     def dump_log(self, *files: str | os.PathLike[str], options: Sequence[str] = ("--deep-iteration",)) -> str:
         """What the dump-log tool prints of segment, index or snapshot files of anybody."""
         names = ",".join(map(str, files))
-        return self.run_class("org.apache.kafka.tools.DumpLogSegments", "--files", names, *options).decode()
+        return self.run_class(self.dump_log_class, "--files", names, *options).decode()
 
     # -- starting --------------------------------------------------------------------------------------------------
 
     def _prepare(self, folder: Path) -> None:
-        ports = _free_ports(2 * self._count)
+        ports = free_ports(2 * self._count)
         for broker_id in range(1, self._count + 1):
-            self._brokers[broker_id] = _Broker(broker_id, ports.pop(), ports.pop(), folder)
+            self._brokers[broker_id] = Broker(broker_id, ports.pop(), ports.pop(), folder)
         brokers = self._brokers.values()
         voters = ",".join(f"{broker.broker_id}@{HOST}:{broker.controller_port}" for broker in brokers)
         copies = str(min(self._count, 3))
@@ -240,9 +258,10 @@ class ApacheKafka:
                 "broker.session.timeout.ms": "6000",
                 **self._properties,
             }
-            broker.config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            broker.configure(settings)
 
-    def _format(self) -> None:
+    def _before_launch(self, folder: Path) -> None:
+        """What has to be done before the brokers start: their storage is formatted."""
         # Kafka writes a cluster id as a UUID's 16 bytes in URL-safe base64 without padding.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if cluster_id.startswith("-"):
@@ -253,11 +272,10 @@ class ApacheKafka:
     def _broker_command(self) -> list[str]:
         return [self._java, *self._jvm_options, *self._logging("info"), "-cp", self._class_path, "kafka.Kafka"]
 
-    @staticmethod
-    def _logging(level: str) -> list[str]:
+    def _logging(self, level: str) -> list[str]:
         return [f"-Dorg.slf4j.simpleLogger.defaultLogLevel={level}", "-Dorg.slf4j.simpleLogger.showDateTime=true"]
 
-    def _wait_until_ready(self, brokers: Iterable[_Broker], *, known_brokers: int) -> None:
+    def _wait_until_ready(self, brokers: Iterable[Broker], *, known_brokers: int) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S
         for broker in brokers:
             while True:

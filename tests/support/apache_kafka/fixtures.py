@@ -13,10 +13,11 @@ from .jars import ApacheKafkaUnavailable
 REQUIRE = "HEADRACE_REQUIRE_APACHE_KAFKA"
 
 
-def start_or_skip(**options) -> ApacheKafka:
-    """A started cluster; where it can't be had, a skip that names the missing part, or a failure if it is required."""
+def start_or_skip(release: type[ApacheKafka] = ApacheKafka, **options) -> ApacheKafka:
+    """A started cluster of that release; where it can't be had, a skip that names the missing part, or a failure if it
+    is required."""
     try:
-        return ApacheKafka(**options).__enter__()
+        return release(**options).__enter__()
     except ApacheKafkaUnavailable as unavailable:
         if os.environ.get(REQUIRE) == "1":
             pytest.fail(f"{REQUIRE}=1, but Apache Kafka is not available: {unavailable}")
@@ -27,6 +28,16 @@ def start_or_skip(**options) -> ApacheKafka:
 def apache_kafka() -> Iterator[ApacheKafka]:
     """One Apache Kafka broker for the whole session. Tests share it: each makes topics of its own and kills nothing."""
     kafka = start_or_skip()
+    try:
+        yield kafka
+    finally:
+        kafka.__exit__()
+
+
+@pytest.fixture(scope="module")
+def old_apache_kafka(request: pytest.FixtureRequest) -> Iterator[ApacheKafka]:
+    """One broker of an older release, a class of `releases.py` by which the tests of a module are parametrized."""
+    kafka = start_or_skip(request.param)
     try:
         yield kafka
     finally:
@@ -46,6 +57,6 @@ def apache_kafka_cluster() -> Iterator[ApacheKafka]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first use may download jars, and a JVM is slow to start: these tests get more time and one xdist worker."""
     for item in items:
-        if {"apache_kafka", "apache_kafka_cluster"}.intersection(getattr(item, "fixturenames", ())):
+        if {"apache_kafka", "apache_kafka_cluster", "old_apache_kafka"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.xdist_group("apache_kafka"))

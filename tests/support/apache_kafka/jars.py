@@ -1,7 +1,7 @@
 """Where Apache Kafka's jars are, and how they get there.
 
 They are resolved once by Maven into the user's cache (`$XDG_CACHE_HOME/headrace/` or `~/.cache/headrace/`), in a folder
-named by the content of `pom.xml`, so that a new version resolves anew and an old one is still there offline.
+named by the content of the `pom.xml`, so that a new version resolves anew and an old one is still there offline.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def _cache_folder() -> Path:
     return Path(base, "headrace")
 
 
-def jars_folder() -> Path:
-    """The folder with every jar that `pom.xml` names, resolving them first where that has not been done yet.
+def jars_folder(pom: Path = POM) -> Path:
+    """The folder with every jar that `pom` names, resolving them first where that has not been done yet.
 
     Raises ApacheKafkaUnavailable when Maven is missing or can't reach what it needs. Any number of processes may call
     it at once: each resolves into a folder of its own, and the first one to finish gives it its name.
     """
-    key = hashlib.sha256(POM.read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     folder = _cache_folder() / f"apache-kafka-{key}"
     if folder.is_dir():
         return folder
@@ -66,7 +66,7 @@ def jars_folder() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="resolving-") as scratch:
         resolved = Path(scratch, "jars")
-        _resolve(maven, resolved, Path(scratch))
+        _resolve(maven, pom, resolved, Path(scratch))
         try:
             resolved.rename(folder)
         except OSError:
@@ -75,9 +75,9 @@ def jars_folder() -> Path:
     return folder
 
 
-def _resolve(maven: str, target: Path, scratch: Path) -> None:
+def _resolve(maven: str, pom: Path, target: Path, scratch: Path) -> None:
     # -U: a failed look-up of an earlier day, which Maven remembers, is not taken for an answer
-    command = [maven, "-B", "-q", "-U", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+    command = [maven, "-B", "-q", "-U", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     try:
         answer = subprocess.run(
             command, cwd=scratch, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S, check=False
