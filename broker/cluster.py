@@ -15,7 +15,9 @@ from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from .config import BrokerConfig
 from .control import Control, Fault, Handler, Registration, RequestSeen
 from .controller import Controller
-from .data_dirs import broker_directories, make_controller
+from .data_dirs import broker_directories, make_controller, make_directory
+from .group.group import Group
+from .log.producer_state import ProducerStateEntry
 from .node import Broker
 
 
@@ -91,7 +93,7 @@ class EmbeddedCluster:
                 self._directory = Path(tempfile.mkdtemp(prefix="headrace-"))
             else:
                 self._directory = self._given_directory
-                self._directory.mkdir(parents=True, exist_ok=True)
+                make_directory(self._directory)
             try:
                 self._controller = make_controller(
                     self._directory,
@@ -101,7 +103,7 @@ class EmbeddedCluster:
                 )
                 opened = [self._open_broker(number + 1) for number in range(self._broker_count)]
                 self._controller.skip_producer_ids(max(each.logs.last_producer_id for each in opened))
-                self._controller.register_brokers([(each.endpoint, each.replicas.apply_image) for each in opened])
+                self._controller.register_brokers([(each.endpoint, each.apply_image) for each in opened])
                 for broker in opened:
                     broker.start()
             except BaseException:
@@ -197,7 +199,7 @@ class EmbeddedCluster:
             if node_id in self._brokers:
                 raise IllegalStateError(f"broker {node_id} is running already")
             broker = self._open_broker(node_id)
-            self.controller.register_brokers([(broker.endpoint, broker.replicas.apply_image)])
+            self.controller.register_brokers([(broker.endpoint, broker.apply_image)])
             broker.start()
 
     def cut_link(self, one: int, other: int) -> None:
@@ -256,6 +258,29 @@ class EmbeddedCluster:
     def requests(self) -> list[RequestSeen]:
         """The last requests that reached the cluster, oldest first."""
         return list(self.control.requests)
+
+    def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
+        """What the leader of a partition remembers of idempotent producers, by producer id."""
+        log = self.broker(self.leader_of(topic, partition)).replicas.partition((topic, partition)).log
+        with log.lock:
+            return dict(log.producers.producers)
+
+    def group(self, group_id: str) -> Group | None:
+        """A consumer group as its coordinator has it; None where there is none. Take its `lock` to look closer."""
+        for broker in self.brokers.values():
+            group = broker.offsets.group(group_id)
+            if group is not None:
+                return group
+        return None
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait in the purgatories of all brokers, by kind, and how many timers are set (`Timer`)."""
+        counts: dict[str, int] = {"Timer": 0}
+        for broker in self.brokers.values():
+            for purgatory in broker.purgatories:
+                counts[purgatory.name] = counts.get(purgatory.name, 0) + purgatory.num_delayed
+            counts["Timer"] += broker.timer.size
+        return counts
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
         """All records of a partition as its leader (or another broker) has them, decoded."""

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..network.protocol.errors import KafkaStorageError
 from .config import BrokerConfig
 from .controller import Controller
 from .log.files import META_PROPERTIES_FILE, encode_uuid, read_properties, read_topic_id
@@ -13,6 +14,16 @@ from .log.manager import parse_directory_name
 from .metadata import PartitionState, TopicState
 
 STATE_FILE = "headrace-controller.json"
+
+
+def make_directory(directory: Path) -> None:
+    """Make the directory unless it is there. Raises KafkaStorageError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as failed:
+        raise KafkaStorageError(
+            f"can't make the data directory {directory}: {failed.strerror}; choose one that this user may write to"
+        ) from failed
 
 
 def broker_directories(directory: Path, count: int) -> dict[int, Path]:

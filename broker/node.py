@@ -85,6 +85,7 @@ class Broker:
         )
         self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links)
         self.replicas.fetchers = self.fetchers
+        self.topic_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Topic", self.timer, self.reaper)
         self.offsets = OffsetStore(
             config=config, clock=clock, replicas=self.replicas, scheduler=self.scheduler, controller=controller
         )
@@ -109,6 +110,20 @@ class Broker:
     @property
     def endpoint(self) -> BrokerEndpoint:
         return BrokerEndpoint(self.node_id, self.server.host, self.server.port, self.rack)
+
+    @property
+    def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
+        """Where its requests wait."""
+        return (self.produce_purgatory, self.fetch_purgatory, self.group_purgatory, self.topic_purgatory)
+
+    def apply_image(self, image: ClusterImage) -> Callable[[], None]:
+        """Take a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
+        before = self.image
+        follow = self.replicas.apply_image(image)
+        for name, topic in image.topics.items():
+            if before.topics.get(name) is not topic:
+                self.topic_purgatory.check_and_complete(name)
+        return follow
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
         """Run something later, on the scheduler's thread."""

@@ -40,7 +40,7 @@ def main(settings: dict[str, Any]) -> None:
         host=settings["host"],
         port=settings["port"],
     )
-    controller.register(broker.endpoint, broker.logs.last_producer_id, broker.replicas.apply_image)
+    controller.register(broker.endpoint, broker.logs.last_producer_id, broker.apply_image)
     broker.start()
     while not stop.wait(_WATCH_S):
         if controller.is_gone.is_set():

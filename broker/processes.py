@@ -16,7 +16,7 @@ from typing import Any
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaConnectionError
 from .config import BrokerConfig
 from .controller import Controller
-from .data_dirs import broker_directories, make_controller
+from .data_dirs import broker_directories, make_controller, make_directory
 from .remote import BrokerLink
 
 _START_TIMEOUT_S = 30.0
@@ -64,7 +64,7 @@ class ProcessCluster:
     def start(self) -> None:
         """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
         self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="headrace-"))
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         try:
             self._controller = make_controller(
                 self._directory,

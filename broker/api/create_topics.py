@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ...network.protocol.errors import BrokerResponseError, InvalidRequestError
+from ...network.protocol.errors import BrokerResponseError, InvalidRequestError, RequestTimedOutError
 from ...network.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -13,6 +13,7 @@ from ...network.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ..delayed_create_topics import DelayedCreateTopics
 from ..metadata import TopicState
 from .registry import serves
 
@@ -25,26 +26,37 @@ _SOURCE_DEFAULT = 5
 
 
 @serves(CreateTopicsRequest)
-def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    """Each topic by itself: one that can't be made doesn't keep the others from it."""
+def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
+    """Each topic by itself: one that can't be made doesn't keep the others from it. Answers when all partitions of
+    those that were made have a leader, or after the request's time with REQUEST_TIMED_OUT for those that haven't."""
     named = Counter(topic.name for topic in request.topics)
-    results = []
+    results: dict[str, CreatableTopicResult] = {}
+    made: list[str] = []
     for topic in request.topics:
-        if named[topic.name] > 1:
-            if not any(result.name == topic.name for result in results):
-                error = InvalidRequestError(f"the request names {topic.name!r} {named[topic.name]} times")
-                results.append(_refusal(topic.name, error))
-            continue
+        name = topic.name
         try:
-            injected = context.injected_error(topic.name)
+            injected = context.injected_error(name)
             if injected is not None:
                 raise injected
-            state = _create(broker, topic, request.validate_only)
+            if named[name] > 1:
+                raise InvalidRequestError(f"the request names {name!r} {named[name]} times")
+            results[name] = _result(broker, _create(broker, topic, request.validate_only))
+            if not request.validate_only:
+                made.append(name)
         except BrokerResponseError as error:
-            results.append(_refusal(topic.name, error))
-            continue
-        results.append(_result(broker, state))
-    return CreateTopicsResponse(topics=results)
+            results[name] = _refusal(name, error)
+
+    def respond(not_ready: list[str]) -> None:
+        for name in not_ready:
+            results[name] = _refusal(name, RequestTimedOutError(f"{name!r} is made, but has no leaders yet"))
+        context.respond(CreateTopicsResponse(topics=list(results.values())))
+
+    if made and request.timeout_ms > 0:
+        delayed = DelayedCreateTopics(request.timeout_ms, made, lambda: broker.image, respond)
+        broker.topic_purgatory.try_complete_else_watch(delayed, made)
+    else:
+        respond([])
+    return None
 
 
 def _create(broker: Broker, topic: CreatableTopic, validate_only: bool) -> TopicState:

@@ -245,7 +245,6 @@ class GroupCoordinator:
         if not group.members:
             group.protocol_type = params.protocol_type
         group.add(member)
-        group.new_member_joined = True
         self.heard_of(group, member)
         self._prepare_rebalance(group)
 
@@ -313,7 +312,6 @@ class GroupCoordinator:
                 return
             if joined and group.leader_id not in {member.member_id for member in joined}:
                 group.leader_id = joined[0].member_id
-            group.new_member_joined = False
             group.next_generation(self.clock.wall_ms())
             if not group.members:
                 _log.info("the group %r has no members any more", group.group_id)
@@ -321,7 +319,6 @@ class GroupCoordinator:
                 return
             group.pending_syncs = {member.member_id for member in group.members.values()}
             for member in joined:
-                member.is_new = False
                 self.heard_of(group, member)
                 member.answer_join(group.join_result(member))
             self._timer.add(DelayedSync(self, group, group.rebalance_timeout_ms))

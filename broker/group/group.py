@@ -87,7 +87,6 @@ class Member:
     assignment: bytes = b""
     join: Callable[[JoinResult], None] | None = None
     sync: Callable[[SyncResult], None] | None = None
-    is_new: bool = False
     session: SessionTimeout | None = None
 
     def metadata(self, protocol: str) -> bytes:
@@ -122,7 +121,6 @@ class Group:
     pending_members: dict[str, SessionTimeout] = field(default_factory=dict)
     pending_syncs: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
-    new_member_joined: bool = False
 
     def move_to(self, state: GroupState, wall_ms: int) -> None:
         if self.state not in TRANSITIONS[state]:
@@ -133,8 +131,6 @@ class Group:
     # Members
 
     def add(self, member: Member) -> None:
-        if not self.members:
-            self.protocol_type = self.protocol_type or None
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id

@@ -141,7 +141,7 @@ def _filter(
     last_of_producers: set[tuple[int, int]],
     delete_retention_ms: int,
     wall_ms: int,
-) -> bytes | memoryview | None:
+) -> bytes | bytearray | memoryview | None:
     """What stays of a batch; None: nothing."""
     if batch.is_control:
         return batch.buffer

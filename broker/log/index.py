@@ -165,6 +165,11 @@ class OffsetIndex(_SparseIndex):
         slot = bisect_right(self._first, offset - self.base_offset) - 1
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
+    def entry_before_position(self, position: int) -> int:
+        """The last indexed position that is at most `position`; 0 where there is none."""
+        slot = bisect_right(self._second, position) - 1
+        return 0 if slot < 0 else self._second[slot]
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at `offset` and after."""
         self.truncate_to_entries(bisect_left(self._first, offset - self.base_offset))

@@ -22,6 +22,7 @@ class LeaderEpochs:
         self.path = directory / LEADER_EPOCH_FILE
         self._epochs: list[int] = []
         self._offsets: list[int] = []
+        self._is_written = True
         try:
             entries = sorted((int(epoch), int(offset)) for epoch, offset in read_checkpoint(self.path, 2))
         except (CorruptCheckpointError, ValueError):
@@ -42,7 +43,10 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
-        """Note that `epoch` begins at `start_offset`, unless it or a later one is known. Raises OSError."""
+        """Note that `epoch` begins at `start_offset`, unless it or a later one is known. Raises OSError.
+
+        Without `write` the file waits for the next flush: enough where the log's own batches would tell it again.
+        """
         if epoch < 0 or epoch <= self.latest_epoch:
             return
         # An epoch without records is replaced by the one that begins at the same offset.
@@ -87,11 +91,14 @@ class LeaderEpochs:
         self._replace([])
 
     def write_out(self) -> None:
-        """Write the checkpoint. Raises OSError."""
-        write_checkpoint(self.path, self.entries, sync=False)
+        """Bring the checkpoint up to date. Raises OSError."""
+        if not self._is_written:
+            write_checkpoint(self.path, self.entries, sync=False)
+            self._is_written = True
 
     def _replace(self, entries: list[tuple[int, int]], *, write: bool = True) -> None:
         self._epochs = [epoch for epoch, _ in entries]
         self._offsets = [offset for _, offset in entries]
+        self._is_written = False
         if write:
             self.write_out()

@@ -11,7 +11,7 @@ from ..topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .index import CorruptIndexError
 from .leader_epochs import LeaderEpochs
-from .log import Log, replay_producers
+from .log import Log, recall_batches, replay_producers
 from .producer_state import ProducerStateManager
 from .segment import LogSegment
 
@@ -63,6 +63,7 @@ def load_log(
     producers.delete_snapshots(after=next_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
     replay_producers(segments, producers, next_offset)
+    recall_batches(segments[-1], producers)
     return Log(
         directory,
         topic,

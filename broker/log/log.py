@@ -16,9 +16,11 @@ from ..topic_config import TopicConfig
 from .batch_header import BatchHeader
 from .index import NO_TIMESTAMP, TimestampOffset
 from .leader_epochs import LeaderEpochs
-from .producer_state import NO_PRODUCER_ID, ProducerStateManager
+from .producer_state import NO_PRODUCER_ID, ProducerStateEntry, ProducerStateManager
 from .segment import LogSegment
 from .validation import assign, check_replicated_batches
+
+_RECALLED_BYTES = 4 * 2**20
 
 
 class LogEnd(NamedTuple):
@@ -271,11 +273,6 @@ class Log:
         bound = segment.find(up_to)
         return segment.size_bytes if bound is None else bound.position
 
-    def bytes_since(self, start: LogEnd) -> int | None:
-        """Bytes between `start` and the log's end; None where `start` isn't in the active segment any more."""
-        end = self.end
-        return end.position - start.position if end.segment_base_offset == start.segment_base_offset else None
-
     def batches(self, offset: int, up_to: int) -> Iterator[RecordBatch]:
         """The batches from the one with `offset` to below `up_to`, read one at a time: for tools, not for fetches."""
         for segment in list(self.segments):
@@ -442,6 +439,32 @@ class Log:
 
 def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
+
+
+def recall_batches(segment: LogSegment, producers: ProducerStateManager) -> None:
+    """Give producers of whom a snapshot knows the last batch only their batches before that again.
+
+    Kafka's format has no place for them, so after a clean stop Kafka forgets them. Here the end of the active segment
+    (`_RECALLED_BYTES` of it) is asked, for a batch that is sent again across a restart should not be taken for a gap.
+    """
+    found: dict[int, ProducerStateEntry] = {}
+    for each in segment.batches(segment.position_before(segment.size_bytes - _RECALLED_BYTES)):
+        header = each.header
+        if header.producer_id == NO_PRODUCER_ID or header.is_control:
+            continue
+        entry = found.get(header.producer_id)
+        if entry is None:
+            entry = found[header.producer_id] = ProducerStateEntry(header.producer_id)
+        entry.add(header)
+    for producer_id, recalled in found.items():
+        known = producers.producers.get(producer_id)
+        if (
+            known is not None
+            and len(known.batches) < len(recalled.batches)
+            and known.producer_epoch == recalled.producer_epoch
+            and known.last_offset == recalled.last_offset
+        ):
+            known.batches = recalled.batches
 
 
 def replay_producers(segments: list[LogSegment], producers: ProducerStateManager, end_offset: int) -> None:

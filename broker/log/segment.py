@@ -184,6 +184,10 @@ class LogSegment:
             yield FoundBatch(position, header)
             position += header.size_bytes
 
+    def position_before(self, position: int) -> int:
+        """Where some batch begins, at or before a position, as near as the index knows."""
+        return self.offset_index.entry_before_position(position)
+
     def find(self, offset: int) -> FoundBatch | None:
         """The first batch whose last offset is at least `offset`; None past the end."""
         for found in self.batches(self.offset_index.lookup(offset).position):

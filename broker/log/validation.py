@@ -13,6 +13,7 @@ from ...network.protocol.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTxnStateError,
     MessageSizeTooLargeError,
 )
 from ...network.records.batch import RecordBatch
@@ -53,6 +54,8 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was changed on its way")
     if header.is_control:
         raise InvalidRecordError("clients can't write control batches")
+    if header.is_transactional:
+        raise InvalidTxnStateError("this broker has no transactions; leave transactional.id away")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         raise InvalidRecordError(f"{header.count} records can't end at offset delta {header.last_offset_delta}")
     if header.compression not in _KNOWN_CODECS:

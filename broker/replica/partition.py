@@ -103,7 +103,9 @@ class Partition:
     def _become_leader(self) -> None:
         self.leader_epoch_start = self.log.end.offset
         # The epoch is noted before its first record, so that a follower of an older epoch finds where it ended.
-        self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset)
+        # In an empty log nobody has to find anything, and a thousand new partitions needn't write a file each.
+        is_empty = self.log.end.offset == self.log.log_start_offset
+        self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset, write=not is_empty)
         self.followers = {}
         self._know_followers()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import struct
@@ -14,6 +15,7 @@ from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
     KafkaConfigurationError,
+    KafkaStorageError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
     UnknownTopicOrPartitionError,
@@ -374,3 +376,74 @@ def test_requests_beyond_the_limit_wait_in_the_socket():
 def test_a_configuration_key_that_does_not_exist():
     with pytest.raises(KafkaConfigurationError, match=r"num\.partitions"):
         EmbeddedCluster(num_partition=3)
+
+
+# Introspection and size
+
+
+def test_what_waits_is_counted(cluster, wire):
+    wire.send(fetch(0, max_wait_ms=10_000), 11)
+    with Wire(cluster) as other:
+        other.ask(MetadataRequest(topics=[]), 9)
+        waiting = cluster.waiting()
+        assert (waiting["Fetch"], waiting["Timer"]) == (1, 1)
+        other.ask(produce(0), 9)
+    wire.receive(1)
+    assert cluster.waiting()["Fetch"] == 0
+
+
+def test_what_a_partition_remembers_of_producers(cluster, wire):
+    records = build_batch([(now_ms(), None, b"v")] * 3, producer_id=5, producer_epoch=1, base_sequence=0)
+    data = [PartitionProduceData(index=0, records=records)]
+    request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[TopicProduceData(name="t", partition_data=data)])
+    assert codes(wire.ask(request, 9)) == [0]
+    assert codes(wire.ask(request, 9)) == [0]
+    entry = cluster.producer_state("t", 0)[5]
+    assert (entry.producer_epoch, entry.last_sequence, count(cluster)) == (1, 2, 3)
+
+
+def test_a_thousand_partitions_and_connections():
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 1000)
+        idle = []
+        try:
+            for _ in range(400):
+                idle.append(Wire(cluster))
+            with Wire(cluster) as wire:
+                for partition in (0, 500, 999):
+                    assert codes(wire.ask(produce(partition), 9)) == [0]
+                assert len(wire.ask(MetadataRequest(topics=None), 9).topics[0].partitions) == 1000
+        finally:
+            for each in idle:
+                each.__exit__()
+
+
+def test_a_data_directory_that_cannot_be_written_is_told_to_producers(cluster, wire):
+    assert codes(wire.ask(produce(0), 9)) == [0]
+    file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+    readonly = os.open(file.path, os.O_RDONLY)
+    os.dup2(readonly, file.fileno())
+    os.close(readonly)
+    assert codes(wire.ask(produce(0, 1), 9)) == [56, 0]
+    assert codes(wire.ask(produce(1), 9)) == [0]
+    assert len(wire.ask(fetch(0), 11).responses[0].partitions[0].records) > 0
+
+
+def test_a_full_disk_is_told_to_producers():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("t", 2)
+        with Wire(cluster) as wire:
+            wire.ask(produce(0), 9)
+            file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+            full = os.open("/dev/full", os.O_RDWR)
+            os.dup2(full, file.fileno())
+            os.close(full)
+            assert codes(wire.ask(produce(0, 1), 9)) == [56, 0]
+
+
+def test_a_data_directory_without_permission_fails_at_the_start(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(KafkaStorageError, match="data directory"):
+        EmbeddedCluster(data_dir=tmp_path / "file" / "below").start()

@@ -14,6 +14,7 @@ from headrace.network.protocol.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTxnStateError,
     KafkaStorageError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
@@ -203,6 +204,8 @@ def test_what_a_client_may_not_send(harness):
         check(bytearray(batch(value=b"v" * 500)))
     with pytest.raises(InvalidTimestampError, match="further ahead"):
         check(bytearray(batch(timestamp=NOW_MS + 11)))
+    with pytest.raises(InvalidTxnStateError, match="no transactions"):
+        check(bytearray(batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)))
     with pytest.raises(InvalidRecordError, match="control"):
         check(bytearray(batch(attributes=0x20)))
     legacy = bytearray(good)
@@ -295,7 +298,7 @@ def test_a_region_that_is_being_sent_outlives_its_segment(harness):
 
 
 def test_a_closed_log_takes_nothing_and_comes_back_whole(harness):
-    log = harness.open(**{"segment.bytes": 1000})
+    log = harness.open()
     for number in range(7):
         harness.append(2, value=b"v" * 100, producer_id=3, producer_epoch=0, base_sequence=2 * number)
     log.flush()
@@ -305,7 +308,10 @@ def test_a_closed_log_takes_nothing_and_comes_back_whole(harness):
     again = harness.open(recovery_point=14)
     assert again.end.offset == 14
     assert again.producers.producers[3].last_sequence == 13
-    assert harness.append(2, producer_id=3, producer_epoch=0, base_sequence=12).is_duplicate
+    # All five batches that may be in flight are known again, not only the last, which the snapshot has.
+    for number in range(2, 7):
+        again = harness.append(2, producer_id=3, producer_epoch=0, base_sequence=2 * number)
+        assert (again.is_duplicate, again.first_offset) == (True, 2 * number)
 
 
 def test_a_torn_tail_is_cut_and_indexes_are_rebuilt(harness):
