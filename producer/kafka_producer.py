@@ -12,6 +12,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -192,8 +193,8 @@ class KafkaProducer(SendPath):
         value: Any,
         key: Any,
         headers: Iterable[tuple[str, bytes | None]] | None,
-        partition: int | None,
-        timestamp_ms: int | None,
+        partition: Any,
+        timestamp_ms: Any,
         callback: Callable | None,
     ) -> RecordFuture:
         engine = self._usable_engine()
@@ -379,6 +380,7 @@ class KafkaProducer(SendPath):
         everything that waits fails at once with ProducerClosedError. Raises KafkaTimeoutError, with the number of
         records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
         """
+        timeout = None if timeout is None else _seconds(timeout)
         with self._life:
             if self._closed:
                 return
@@ -387,7 +389,7 @@ class KafkaProducer(SendPath):
         if self._engine.process_id != os.getpid():
             return
         try:
-            self._engine.close(None if timeout is None else _seconds(timeout))
+            self._engine.close(timeout)
         finally:
             self._engine.metrics.registry.close()
             self._interceptors.close()
@@ -495,17 +497,29 @@ def _illegal_topic(topic: object) -> InvalidTopicError:
 
 
 def _checked_partition(partition: object) -> int:
-    if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+    number = _whole_number(partition)
+    if number is None or number < 0:
         raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")
-    return partition
+    return number
 
 
 def _checked_timestamp(timestamp_ms: object) -> int:
-    if isinstance(timestamp_ms, bool) or not isinstance(timestamp_ms, int) or not 0 <= timestamp_ms < 2**63:
+    number = _whole_number(timestamp_ms)
+    if number is None or not 0 <= number < 2**63:
         raise IllegalArgumentError(
             f"timestamp_ms is a whole number of milliseconds since 1970, or None for now; not {timestamp_ms!r}"
         )
-    return timestamp_ms
+    return number
+
+
+def _whole_number(value: object) -> int | None:
+    """An int, also from numpy's and the like; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def _begin_anew_in_child() -> None:

@@ -12,7 +12,7 @@ Source: Kafka's KafkaProducer.doSend.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, SupportsIndex
 
 from ..network import _cython as cython
 from ..network.clock import Clock
@@ -65,8 +65,8 @@ class SendPath:
         value: Any = None,
         key: Any = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
         callback: Callable | None = None,
     ) -> RecordFuture:
         """Send one record and return a future for its delivery, before it is on the way.
@@ -89,7 +89,10 @@ class SendPath:
         future: RecordFuture | None
         timestamp: cython.longlong
         size: cython.Py_ssize_t = 0
+        # not declared int: compiled, a float would be made one without a word
         if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:
+            if callback is not None and not callable(callback):
+                return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
             if value is not None:
                 if type(value) is not bytes:
                     return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
@@ -119,8 +122,8 @@ class SendPath:
         value: Any,
         key: Any,
         headers: Iterable[tuple[str, bytes | None]] | None,
-        partition: int | None,
-        timestamp_ms: int | None,
+        partition: SupportsIndex | None,
+        timestamp_ms: SupportsIndex | None,
         callback: Callable | None,
     ) -> RecordFuture:
         """The whole way, step by step. `KafkaProducer` has it."""

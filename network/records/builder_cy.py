@@ -249,7 +249,10 @@ def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
 
     Raises EncodeError where a header is not a pair of a string and bytes (or None).
     """
-    pairs = list(headers)
+    try:
+        pairs = list(headers)
+    except TypeError:
+        raise EncodeError(f"headers are a list of pairs, not {type(headers).__name__}") from None
     out = bytearray()
     _extend_varint(out, len(pairs))
     for pair in pairs:

@@ -1,0 +1,351 @@
+"""Bad input to a producer: each is a typed error, raised where it is noticed, that says what to do."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from headrace.broker import EmbeddedCluster
+from headrace.network.protocol import errors
+from headrace.producer import KafkaProducer, ProducerRecord
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(auto_create_topics_enable=False) as cluster:
+        cluster.create_topic("known", 3)
+        yield cluster
+
+
+@pytest.fixture
+def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=10_000) as producer:
+        yield producer
+
+
+class Peer:
+    """Something listens on a port and does this to whoever connects."""
+
+    def __init__(self, act: Callable[[socket.socket], None]) -> None:
+        self._act = act
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            with connection:
+                try:
+                    self._act(connection)
+                except OSError:
+                    continue
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _http(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def _closes(connection: socket.socket) -> None:
+    connection.recv(1000)
+
+
+def _garbage(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"\x00\x00\x00\x10" + b"\xde\xad\xbe\xef" * 4)
+
+
+def _absurd_length(connection: socket.socket) -> None:
+    connection.recv(1000)
+    connection.sendall(b"\x7f\xff\xff\xff" + b"\x00" * 100)
+
+
+def causes(error: BaseException | None) -> list[BaseException]:
+    found = []
+    while error is not None:
+        found.append(error)
+        error = error.__cause__
+    return found
+
+
+@pytest.mark.parametrize(
+    ("act", "kind", "text"),
+    [
+        (_http, errors.KafkaError, "HTTP"),
+        (_closes, errors.KafkaError, "closed the connection"),
+        (_garbage, errors.KafkaError, "not Kafka"),
+        (_absurd_length, errors.KafkaError, "not Kafka"),
+    ],
+    ids=["HTTP", "closes", "garbage", "absurd length"],
+)
+def test_a_port_where_no_kafka_speaks(act: Callable, kind: type, text: str) -> None:
+    peer = Peer(act)
+    try:
+        with KafkaProducer(bootstrap_servers=peer.address, max_block_ms=500) as producer:
+            with pytest.raises(errors.KafkaError) as raised:
+                producer.send("t", b"x")
+            # the address, and what was found there
+            assert peer.address in str(raised.value)
+            assert text in str(raised.value)
+            assert any(isinstance(cause, kind) for cause in causes(raised.value))
+    finally:
+        peer.close()
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with (
+        KafkaProducer(bootstrap_servers=address, max_block_ms=300) as producer,
+        pytest.raises(errors.KafkaTimeoutError, match=r"max\.block\.ms.*refused") as raised,
+    ):
+        producer.send("t", b"x")
+    assert address in str(raised.value)
+
+
+def test_a_host_that_does_not_resolve() -> None:
+    with (
+        KafkaProducer(bootstrap_servers="nowhere.invalid:9092", max_block_ms=500) as producer,
+        pytest.raises(errors.KafkaError, match=r"nowhere\.invalid") as raised,
+    ):
+        producer.send("t", b"x")
+    assert any(isinstance(cause, errors.UnresolvableHostError) for cause in causes(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"linger_mss": 5}, "linger"),
+        ({"bootstrap.server": "x:1"}, r"bootstrap\.servers"),
+        ({"linger_ms": "soon"}, "linger"),
+        ({"linger_ms": -1}, "linger"),
+        ({"acks": 7}, "acks"),
+        ({"compression_type": "zip"}, "compression"),
+        ({"bootstrap_servers": ""}, "bootstrap"),
+        ({"bootstrap_servers": "localhost"}, "bootstrap"),
+        ({"value_serializer": 5}, "serializer"),
+        ({"value_serializer": "no.such.Class"}, "serializer"),
+        ({"partitioner_class": object()}, "partitioner"),
+        ({"delivery_timeout_ms": 10, "linger_ms": 100}, "delivery"),
+    ],
+    ids=str,
+)
+def test_configuration_that_can_not_work_starts_no_thread(options: dict[str, Any], text: str) -> None:
+    before = threading.active_count()
+    with pytest.raises(errors.KafkaConfigurationError, match=text):
+        KafkaProducer({"bootstrap.servers": "localhost:1", **options})
+    assert threading.active_count() == before
+
+
+def test_a_topic_that_does_not_exist_and_is_not_created(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=200) as producer:
+        for send in (
+            lambda: producer.send("unknown", b"x"),
+            lambda: producer.send("unknown", b"x", key=b"k"),
+            lambda: producer.send("unknown", b"x", partition=0),
+            lambda: producer.partitions_for("unknown"),
+        ):
+            with pytest.raises(errors.KafkaTimeoutError, match=r"'unknown' did not appear.*Create the topic"):
+                send()
+        assert producer.send("known", b"x").get(PATIENCE_S).topic == "known"
+
+
+@pytest.mark.parametrize("topic", ["", ".", "..", "with space", "ä", "x" * 250, "a/b", None, b"bytes", 7])
+def test_an_illegal_topic_name(producer: KafkaProducer, topic: Any) -> None:
+    for send in (lambda: producer.send(topic, b"x"), lambda: producer.partitions_for(topic)):
+        with pytest.raises(errors.InvalidTopicError, match="1 to 249"):
+            send()
+
+
+def test_a_partition_that_does_not_exist(producer: KafkaProducer) -> None:
+    for _ in range(2):
+        with pytest.raises(errors.UnknownTopicOrPartitionError, match=r"3 partitions, 0 to 2.* 3"):
+            producer.send("known", b"x", partition=3)
+    assert producer.send("known", b"x", partition=2).get(PATIENCE_S).partition == 2
+
+
+@pytest.mark.parametrize("partition", [-1, 1.0, "1", True])
+def test_a_partition_that_is_none(producer: KafkaProducer, partition: Any) -> None:
+    with pytest.raises(errors.IllegalArgumentError, match="partition"):
+        producer.send("known", b"x", partition=partition)
+
+
+def test_numbers_of_numpy_are_numbers(producer: KafkaProducer) -> None:
+    metadata = producer.send("known", b"x", partition=np.int64(2), timestamp_ms=np.int32(77)).get(PATIENCE_S)
+    assert (metadata.partition, metadata.timestamp) == (2, 77)
+
+
+@pytest.mark.parametrize("timestamp", [-1, 1.5, "now", True, 2**63])
+def test_a_timestamp_that_is_none(producer: KafkaProducer, timestamp: Any) -> None:
+    with pytest.raises(errors.IllegalArgumentError, match="timestamp_ms"):
+        producer.send("known", b"x", timestamp_ms=timestamp)
+
+
+def test_a_record_larger_than_a_request_may_be(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_request_size=1000) as producer:
+        with pytest.raises(errors.MessageSizeTooLargeError, match=r"max\.request\.size"):
+            producer.send("known", b"x" * 1000)
+        with pytest.raises(errors.MessageSizeTooLargeError, match=r"max\.request\.size"):
+            producer.send("known", b"", key=b"x" * 1000)
+        with pytest.raises(errors.MessageSizeTooLargeError, match=r"max\.request\.size"):
+            producer.send("known", b"", headers=[("h", b"x" * 1000)])
+        producer.send("known", b"x" * 800).get(PATIENCE_S)
+
+
+def test_a_record_larger_than_the_memory(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, buffer_memory=40_000, max_request_size=1_000_000
+    ) as producer:
+        with pytest.raises(errors.MessageSizeTooLargeError, match=r"buffer\.memory"):
+            producer.send("known", b"x" * 50_000)
+        producer.send("known", b"x" * 30_000).get(PATIENCE_S)
+
+
+def test_a_record_larger_than_the_broker_takes_fails_in_its_future(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("narrow", 1, configs={"max.message.bytes": "500"})
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        future = producer.send("narrow", b"x" * 600)
+        with pytest.raises(errors.MessageSizeTooLargeError):
+            future.get(PATIENCE_S)
+
+
+@pytest.mark.parametrize("value", ["text", 5, 1.5, ["list"], {"a": 1}, object()])
+def test_a_value_or_key_that_is_not_bytes(producer: KafkaProducer, value: Any) -> None:
+    with pytest.raises(errors.SerializationError, match=r"value.*value_serializer"):
+        producer.send("known", value)
+    with pytest.raises(errors.SerializationError, match=r"key.*key_serializer"):
+        producer.send("known", b"x", key=value)
+
+
+@pytest.mark.parametrize("value", [b"x", bytearray(b"x"), memoryview(b"x")])
+def test_what_is_like_bytes_is_taken_and_may_change_afterwards(producer: KafkaProducer, value: Any) -> None:
+    future = producer.send("known", value, key=value)
+    if isinstance(value, bytearray):
+        value[:] = b"y"
+    assert future.get(PATIENCE_S).serialized_value_size == 1
+
+
+@pytest.mark.parametrize("headers", [[("a", "text")], [("a",)], ["ab", 1], [(b"a", b"b")], 7, {"key": "value"}])
+def test_headers_that_are_none(producer: KafkaProducer, headers: Any) -> None:
+    with pytest.raises((errors.SerializationError, errors.IllegalArgumentError)):
+        producer.send("known", b"x", headers=headers)
+
+
+def test_a_serializer_that_raises(cluster: EmbeddedCluster) -> None:
+    def bad(data: Any) -> bytes:
+        raise ZeroDivisionError("bang")
+
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=bad) as producer:
+        with pytest.raises(errors.SerializationError, match=r"value.*known.*bang") as raised:
+            producer.send("known", 5)
+        assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_a_serializer_that_does_not_give_bytes(cluster: EmbeddedCluster) -> None:
+    with (
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: 5) as producer,
+        pytest.raises(errors.SerializationError, match="int"),
+    ):
+        producer.send("known", b"x")
+
+
+def test_a_partitioner_that_raises_or_chooses_what_is_not_there(cluster: EmbeddedCluster) -> None:
+    choices: list[Any] = [0, 99, "one", -1, ZeroDivisionError("bang"), 2]
+
+    def partitioner(key: Any, everything: Any, available: Any) -> Any:
+        choice = choices.pop(0)
+        if isinstance(choice, Exception):
+            raise choice
+        return choice
+
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, partitioner=partitioner) as producer:
+        assert producer.send("known", b"x").get(PATIENCE_S).partition == 0
+        for _ in range(4):
+            with pytest.raises(errors.KafkaError, match="partitioner"):
+                producer.send("known", b"x")
+        assert producer.send("known", b"x").get(PATIENCE_S).partition == 2
+
+
+def test_a_callback_that_can_not_be_called(producer: KafkaProducer) -> None:
+    with pytest.raises(errors.IllegalArgumentError, match="callback"):
+        producer.send("known", b"x", headers=[("a", b"b")], callback=5)  # type: ignore[arg-type]
+    for _ in range(2):
+        with pytest.raises(errors.IllegalArgumentError, match="callback"):
+            producer.send("known", b"x", callback=5)  # type: ignore[arg-type]
+        producer.send("known", b"x", key=b"k")
+
+
+def test_something_beside_a_record(producer: KafkaProducer) -> None:
+    record = ProducerRecord("known", b"x", partition=1)
+    with pytest.raises(errors.IllegalArgumentError, match="beside a ProducerRecord"):
+        producer.send(record, b"value")
+    with pytest.raises(errors.IllegalArgumentError, match="beside a ProducerRecord"):
+        producer.send(record, partition=2)
+    called: list[Any] = []
+    assert producer.send(record, lambda metadata, error: called.append(metadata)).get(PATIENCE_S).partition == 1
+    assert called[0].partition == 1
+
+
+def test_use_after_close_and_closing_twice(cluster: EmbeddedCluster) -> None:
+    producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    future = producer.send("known", b"x")
+    producer.close()
+    assert future.get(0).topic == "known"
+    producer.close()
+    producer.close(0)
+    for use in (
+        lambda: producer.send("known", b"x"),
+        lambda: producer.send("known", b"x", key=b"k", headers=[("a", b"b")]),
+        lambda: producer.send(ProducerRecord("known")),
+        producer.flush,
+        lambda: producer.partitions_for("known"),
+        producer.abort,
+    ):
+        with pytest.raises(errors.ProducerClosedError, match="closed"):
+            use()
+    assert "closed" in repr(producer)
+
+
+@pytest.mark.parametrize("timeout", [-1, "soon", True])
+def test_a_timeout_that_is_none(cluster: EmbeddedCluster, timeout: Any) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        with pytest.raises(errors.IllegalArgumentError, match="timeout"):
+            producer.flush(timeout)
+        with pytest.raises(errors.IllegalArgumentError, match="timeout"):
+            producer.close(timeout)
+        # the refused close has not closed it
+        assert producer.send("known", b"x").get(PATIENCE_S).topic == "known"
+
+
+def test_a_callback_that_raises_is_logged_and_harms_nobody(
+    producer: KafkaProducer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(metadata: Any, error: Any) -> None:
+        raise ZeroDivisionError("bang")
+
+    with caplog.at_level(logging.ERROR, "headrace.producer"):
+        futures = [producer.send("known", b"x", partition=0, callback=bad if i == 1 else None) for i in range(3)]
+        producer.flush(PATIENCE_S)
+    assert [future.exception(0) for future in futures] == [None] * 3
+    (logged,) = caplog.records
+    assert f"known-0, offset {futures[1].get(0).offset}" in logged.getMessage()
+
+
+def test_pickling_says_what_to_do_instead(producer: KafkaProducer) -> None:
+    with pytest.raises(TypeError, match="configuration"):
+        pickle.dumps(producer)
