@@ -595,8 +595,13 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch has no answer yet, waiting or in flight."""
+        """Whether any batch has no answer yet, or callbacks that have not returned."""
         return len(self.incomplete) > 0
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether any batch has no answer yet, waiting or in flight."""
+        return any([not batch.done for batch in list(self.incomplete)])
 
     def incomplete_batches(self) -> list[ProducerBatch]:
         """The batches without an answer, as they are now."""
@@ -615,17 +620,23 @@ class RecordAccumulator:
             while pending:
                 batch = pending.pop()
                 left_ms = deadline_ms - self.clock.now_ms()
-                if batch.done or (left_ms > 0 and batch.wait(left_ms / 1000.0)):
+                if batch.wait(max(left_ms, 0.0) / 1000.0):
                     if batch.children is not None:
                         pending.extend([child for _, child in batch.children])
-                    continue
+                        continue
+                    left_ms = deadline_ms - self.clock.now_ms()
+                    if batch.wait_settled(max(left_ms, 0.0) / 1000.0):
+                        continue
                 left = [other for other in [batch, *pending] if not other.done]
+                records = sum([other.count for other in left])
                 if left:
-                    records = sum([other.count for other in left])
                     raise KafkaTimeoutError(
                         f"{records} records in {len(left)} batches were not acknowledged within {timeout_ms / 1000:g} "
                         f"s; they are still being delivered, within delivery.timeout.ms"
                     )
+                raise KafkaTimeoutError(
+                    f"every record has its answer, but callbacks did not return within {timeout_ms / 1000:g} s"
+                )
         finally:
             self.flushing.add(-1)
 

@@ -15,10 +15,10 @@ from ..network.protocol.errors import (
     IllegalStateError,
     SerializationError,
 )
-from .batch_cy import on_sender_thread
 from .column_send import send_columns, send_each
 from .columns_cy import BytesColumn, Columns, encode_header_lists, group
 from .rows_future import RowsFuture, row_error
+from .threads import on_own_thread
 
 if TYPE_CHECKING:
     from .kafka_producer import KafkaProducer
@@ -37,7 +37,7 @@ class ColumnNames(NamedTuple):
 
 def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
-    if on_sender_thread():
+    if on_own_thread():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
     future = RowsFuture(sum(batch.num_rows for batch in batches))

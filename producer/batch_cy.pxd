@@ -15,6 +15,7 @@ cdef class ProducerBatch:
     cdef readonly RecordBatchBuilder builder
     cdef readonly Py_ssize_t allocated_bytes
     cdef list callbacks
+    cdef list wakers
     cdef readonly double created_ms
     cdef public double last_attempt_ms
     cdef public double retry_at_ms
@@ -35,6 +36,7 @@ cdef class ProducerBatch:
     cdef readonly long long log_append_time
     cdef readonly object children
     cdef object event
+    cdef object settled_event
     cdef readonly Py_ssize_t max_record_bytes
     cdef public Py_ssize_t raw_bytes
     cdef Run runs

@@ -20,6 +20,7 @@ from typing import Any
 from ..network import _cython as cython
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+from .threads import on_own_thread, on_sender_thread
 
 if cython.compiled:  # read by Cython only: see network/_cython.py
     import cython  # pyright: ignore[reportMissingImports]
@@ -35,33 +36,31 @@ log = logging.getLogger("headrace.producer")
 # One lock for all batches, because it is held for a few instructions and never while user code runs.
 _completion = threading.Lock()
 
-# Threads that complete batches: a future waited for on one of them could never be completed.
-_sender_threads: set[int] = set()
+# `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them no
+# longer than this many seconds, because one that blocks must not hold up others.
+CALLBACK_GRACE_SECONDS = 0.1
+
+
+class _CallbackProgress:
+    """Whether waiting for callbacks is worth while: not again before one has returned since a wait was in vain."""
+
+    __slots__ = ("returned", "stuck_at")
+
+    def __init__(self) -> None:
+        self.returned = 0
+        self.stuck_at = -1
+
+
+_progress = _CallbackProgress()
 
 
 def _begin_anew_in_child() -> None:
-    """After a fork: another thread of the parent may hold the lock, and the parent's sender threads stayed there."""
+    """After a fork: another thread of the parent may hold the lock, and will never release it here."""
     global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
     _completion = threading.Lock()
-    _sender_threads.clear()
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)
-
-
-def register_sender_thread(identity: int) -> None:
-    """Let futures refuse to block on this thread (`threading.get_ident()`): it is the one that completes them."""
-    _sender_threads.add(identity)
-
-
-def unregister_sender_thread(identity: int) -> None:
-    """Undo `register_sender_thread`, when the thread ends."""
-    _sender_threads.discard(identity)
-
-
-def on_sender_thread() -> bool:
-    """Whether the calling thread is one that completes futures: it must never wait for one."""
-    return threading.get_ident() in _sender_threads
 
 
 @cython.final
@@ -184,6 +183,7 @@ class ProducerBatch:
         self.builder = RecordBatchBuilder(buffer)
         self.allocated_bytes = len(buffer)
         self.callbacks = []
+        self.wakers = []
         self.created_ms = now_ms
         self.last_attempt_ms = now_ms
         self.retry_at_ms = 0.0
@@ -204,6 +204,7 @@ class ProducerBatch:
         self.log_append_time = -1
         self.children = None
         self.event = None
+        self.settled_event = None
         self.max_record_bytes = 0
         self.raw_bytes = 0
         self.runs = None
@@ -315,18 +316,31 @@ class ProducerBatch:
             self.exception = exception
             self.record_errors = record_errors
             self.done = True
+            self.settled = not self.callbacks
+            wakers: list = self.wakers
+            self.wakers = None
+            event = self.event
+        self._settle_runs()
+        self._run_callbacks(wakers)
+        if event is not None:
+            event.set()
+        return True
+
+    def run_callbacks(self) -> None:
+        """Call every callback, in the order of the records. Once, after completion, on the thread for callbacks."""
+        with _completion:
             callbacks: list = self.callbacks
             self.callbacks = None
         try:
-            self._settle_runs()
-            self._run_callbacks(callbacks)
+            if callbacks is not None:
+                self._run_callbacks(callbacks)
         finally:
+            _progress.returned += 1
             with _completion:
                 self.settled = True
-                event = self.event
+                event = self.settled_event
             if event is not None:
                 event.set()
-        return True
 
     @cython.cfunc
     def _settle_runs(self) -> object:
@@ -374,8 +388,13 @@ class ProducerBatch:
             for place in range(0, len(callbacks), 2):
                 future = callbacks[place + 1]
                 part = future._live_batch()
-                part.callbacks.append(callbacks[place])
-                part.callbacks.append(future)
+                part.callbacks.extend((callbacks[place], future))
+            wakers: list = self.wakers
+            self.wakers = None
+            for place in range(0, len(wakers), 2):
+                future = wakers[place + 1]
+                part = future._live_batch()
+                part.wakers.extend((wakers[place], future))
             self._split_runs(children)
         if self.event is not None:
             self.event.set()
@@ -404,24 +423,36 @@ class ProducerBatch:
             run = run.next
         return None
 
-    def listen(self, future: RecordFuture, callback: Callable) -> bool:
-        """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already."""
+    def listen(self, future: RecordFuture, callback: Callable, waker: bool = False) -> bool:
+        """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already.
+
+        A `waker` is one of ours that returns at once: the sender thread calls it itself.
+        """
         batch: ProducerBatch = self
         with _completion:
             batch = future._live_batch()
             if batch.done:
                 return False
-            batch.callbacks.extend((callback, future))
+            (batch.wakers if waker else batch.callbacks).extend((callback, future))
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the batch is complete and its callbacks have run, or it was split; at most `timeout` seconds."""
+        """Wait until the batch is complete, or was split; at most `timeout` seconds."""
         with _completion:
-            if self.settled or self.children is not None:
+            if self.done or self.children is not None:
                 return True
             if self.event is None:
                 self.event = threading.Event()
         return self.event.wait(timeout)
+
+    def wait_settled(self, timeout: float | None = None) -> bool:
+        """Wait until the callbacks of a batch that is complete have returned; at most `timeout` seconds."""
+        with _completion:
+            if self.settled:
+                return True
+            if self.settled_event is None:
+                self.settled_event = threading.Event()
+        return self.settled_event.wait(timeout)
 
     def __repr__(self) -> str:
         return f"ProducerBatch({self.topic}-{self.partition}, {self.count} records, {self.size_bytes} bytes)"
@@ -487,17 +518,15 @@ class RecordFuture:
         return batch.exception
 
     def done(self) -> bool:
-        """Whether the record's fate is known, and its callbacks have run (but for those that ask)."""
-        batch: ProducerBatch
+        """Whether the record's fate is known."""
         with _completion:
-            batch = self._live_batch()
-        return batch.settled or (batch.done and on_sender_thread())
+            return self._live_batch().done
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
         """The record's metadata, waiting for it at most `timeout` seconds (None: without limit).
 
         Raises what the delivery failed with; KafkaTimeoutError where the time passed first (the record may still be
-        delivered); IllegalStateError when called from a callback, which runs on the thread that would complete it.
+        delivered). Callbacks of the record have returned before, unless one of them, or of a record beside it, blocks.
         """
         self._wait(timeout)
         error = self._error()
@@ -520,29 +549,28 @@ class RecordFuture:
         while True:
             with _completion:
                 batch = self._live_batch()
-            if batch.settled:
-                return
+            if batch.done:
+                break
             if on_sender_thread():
-                if batch.done:
-                    return
-                raise IllegalStateError(
-                    "a future can't be waited for inside a callback: callbacks run on the sender thread, which is the "
-                    "one that completes futures. Use add_callback, or hand the future to another thread."
-                )
+                raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
             if not batch.wait(timeout):
                 raise KafkaTimeoutError(
                     f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout} s; it is "
                     f"still being delivered, within delivery.timeout.ms"
                 )
+        if batch.settled or on_own_thread() or _progress.stuck_at == _progress.returned:
+            return
+        if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
+            _progress.stuck_at = _progress.returned
 
     def add_callback(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``callback(*args, metadata, **kwargs)`` on success: on the sender thread, or here where it is known."""
+        """Call ``callback(*args, metadata, **kwargs)`` on success: on the thread for callbacks, or here where it is known."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
         return self
 
     def add_errback(self, errback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``errback(*args, exception, **kwargs)`` on failure: on the sender thread, or here where it is known."""
+        """Call ``errback(*args, exception, **kwargs)`` on failure: on the thread for callbacks, or here where it is known."""
         call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
         self._listen(lambda metadata, exception: None if exception is None else call(exception))
         return self
@@ -557,8 +585,8 @@ class RecordFuture:
         """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
         self._listen(lambda metadata, exception: callback(self))
 
-    def _listen(self, callback: Callable) -> None:
-        if self.batch.listen(self, callback):
+    def _listen(self, callback: Callable, waker: bool = False) -> None:
+        if self.batch.listen(self, callback, waker):
             return
         try:
             callback(self._metadata(), self._error())
@@ -586,7 +614,7 @@ class RecordFuture:
                 # the loop was closed while the record was on its way: nobody waits any more
                 log.debug("an event loop ended before the record it awaited was acknowledged")
 
-        self._listen(wake)
+        self._listen(wake, True)
         return waiter.__await__()
 
     @property

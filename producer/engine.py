@@ -26,6 +26,7 @@ from ..network.resolver import canonical_host_names
 from ..network.selector import Selector
 from .accumulator_cy import RecordAccumulator
 from .buffer_pool import BufferPool
+from .callbacks import CallbackThread
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender import Sender
@@ -109,6 +110,7 @@ class Engine:
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
         )
+        self._callbacks = CallbackThread(f"headrace-callbacks-{self.client_id}")
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
@@ -125,6 +127,7 @@ class Engine:
             keep_order=config.max_in_flight_requests_per_connection == 1 and not config.enable_idempotence,
             retry_backoff_ms=config.retry_backoff_ms,
             metrics=self.metrics,
+            callbacks=self._callbacks,
         )
         self.accumulator.wakeup = self.sender.wakeup
         accumulator, metrics = self.accumulator, self.metrics
@@ -169,26 +172,36 @@ class Engine:
         Raises KafkaTimeoutError where records were left when the time passed: they have failed. With a timeout of 0
         everything left fails at once, and nothing is raised.
         """
-        if threading.current_thread() is self._thread:
+        at_once = timeout_seconds is not None and timeout_seconds <= 0
+        self.sender.close(force=at_once)
+        if threading.current_thread() is self._thread or self._callbacks.is_current:
             # from within a callback: the thread can't wait for itself
-            self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
             return
-        self.sender.close(force=timeout_seconds is not None and timeout_seconds <= 0)
+        bound = self.config.delivery_timeout_ms / 1000.0 if timeout_seconds is None else timeout_seconds
+        deadline_ms = self.clock.now_ms() + max(bound, FORCED_CLOSE_SECONDS if at_once else 0.0) * 1000.0
         self._thread.join(timeout_seconds)
-        if not self._thread.is_alive():
-            return
-        left = sum(batch.count for batch in self.accumulator.incomplete_batches() if not batch.done)
-        self.sender.close(force=True)
-        self._thread.join(FORCED_CLOSE_SECONDS)
+        left = 0
+        if self._thread.is_alive():
+            left = sum(batch.count for batch in self.accumulator.incomplete_batches() if not batch.done)
+            self.sender.close(force=True)
+            self._thread.join(FORCED_CLOSE_SECONDS)
         if self._thread.is_alive():
             raise KafkaTimeoutError(
-                f"the producer's sender thread does not end, with {left} records not acknowledged: a callback or an "
-                f"interceptor of yours blocks it. The records fail when it returns."
+                f"the producer's sender thread does not end, with {left} records not acknowledged. The records fail when "
+                f"it returns."
             )
+        # the callbacks of what failed just now are owed their time too
+        patience = max((deadline_ms - self.clock.now_ms()) / 1000.0, FORCED_CLOSE_SECONDS if left else 0.0)
+        callbacks_returned = self._callbacks.join(patience)
         if left and timeout_seconds:
             raise KafkaTimeoutError(
                 f"the producer was closed with {left} records not acknowledged within {timeout_seconds:g} s; they have "
                 f"failed, and some of them may have reached the log"
+            )
+        if not callbacks_returned:
+            raise KafkaTimeoutError(
+                f"the producer is closed and every record has its answer, but a callback or an interceptor of yours "
+                f"has not returned within {patience:g} s; those behind it are called when it does"
             )
 
 

@@ -32,7 +32,7 @@ from ..network.protocol.errors import (
 from ..network.records.builder_cy import encode_headers, encoded_size
 from .accumulator_cy import RecordAccumulator, TopicQueues
 from .arrow import ColumnNames, send_arrow
-from .batch_cy import RecordFuture, RecordMetadata, on_sender_thread
+from .batch_cy import RecordFuture, RecordMetadata
 from .config import ProducerConfig
 from .engine import Engine
 from .interceptors import ProducerInterceptors
@@ -43,6 +43,7 @@ from .reporters import resolve_reporters
 from .rows_future import RowsFuture
 from .send_path_cy import SendPath, size_of_largest_direct_record
 from .serializers import compile_serializer, resolve_serializer
+from .threads import on_own_thread
 
 log = logging.getLogger("headrace.producer")
 
@@ -242,8 +243,8 @@ class KafkaProducer(SendPath):
             raise IllegalArgumentError(
                 f"a callback is called with metadata and exception; {callback!r} can't be called"
             )
-        # a callback that sends runs on the sender thread, which must not wait for what only itself can bring
-        budget_ms = 0.0 if on_sender_thread() else float(self.config.max_block_ms)
+        # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
+        budget_ms = 0.0 if on_own_thread() else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
@@ -326,7 +327,7 @@ class KafkaProducer(SendPath):
     def _no_metadata(
         self, engine: Engine, topic: str, budget_ms: float, timeout: KafkaTimeoutError
     ) -> KafkaTimeoutError:
-        if on_sender_thread():
+        if on_own_thread():
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
                 f"thread, or send to the topic once before"
@@ -352,7 +353,7 @@ class KafkaProducer(SendPath):
         left, where the time passed; IllegalStateError within a callback. Any thread.
         """
         engine = self._usable_engine()
-        if on_sender_thread():
+        if on_own_thread():
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         started_ms = self._clock.now_ms()
         try:
@@ -368,7 +369,7 @@ class KafkaProducer(SendPath):
         """
         engine = self._usable_engine()
         done = engine.sender.request_abort()
-        if on_sender_thread():
+        if on_own_thread():
             return
         while not done.wait(0.1) and engine.is_alive:
             pass
@@ -408,9 +409,7 @@ class KafkaProducer(SendPath):
         engine = self._usable_engine()
         if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
             raise _illegal_topic(topic)
-        queues = self._await_partitions(
-            engine, topic, 0, 0.0 if on_sender_thread() else float(self.config.max_block_ms)
-        )
+        queues = self._await_partitions(engine, topic, 0, 0.0 if on_own_thread() else float(self.config.max_block_ms))
         return set(range(queues.partition_count))
 
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:

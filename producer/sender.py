@@ -29,9 +29,11 @@ from ..network.protocol.messages.produce import (
 from ..network.records.compression import Compression
 from ..network.repeats import Repeats
 from ..network.request import ClientResponse, KafkaClient
+from . import threads
 from .accumulator_cy import RecordAccumulator
-from .batch_cy import ProducerBatch, register_sender_thread, unregister_sender_thread
+from .batch_cy import ProducerBatch
 from .batch_split import split_batch
+from .callbacks import Callbacks
 from .delivery import Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
 from .metrics import ProducerMetrics
@@ -71,6 +73,7 @@ class Sender:
         keep_order: bool,
         retry_backoff_ms: float,
         metrics: ProducerMetrics,
+        callbacks: Callbacks,
     ) -> None:
         """`keep_order`: hold a partition back while a batch of it is in flight, as nothing else keeps the order."""
         self._client = client
@@ -88,6 +91,7 @@ class Sender:
         self._keep_order = keep_order
         self._retry_backoff_ms = retry_backoff_ms
         self._metrics = metrics
+        self._callbacks = callbacks
         self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
@@ -102,13 +106,12 @@ class Sender:
 
     def run(self) -> None:
         """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
-        identity = threading.get_ident()
-        register_sender_thread(identity)
+        threads.enter(threads.Role.SENDER)
         try:
             while not self._closing.is_set():
                 self.run_once()
             log.debug("the sender is closing; what is left will be sent")
-            while not self._force_close.is_set() and self._accumulator.has_incomplete:
+            while not self._force_close.is_set() and self._accumulator.has_unanswered:
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -126,8 +129,9 @@ class Sender:
             if not isinstance(death, Exception):
                 raise
         finally:
+            self._callbacks.finish()
             self._client.close()
-            unregister_sender_thread(identity)
+            threads.leave()
 
     def run_once(self) -> None:
         """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
@@ -430,8 +434,11 @@ class Sender:
     def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         if self._transactions is not None:
             self._transactions.completed(batch)
-        batch.complete(base_offset, log_append_time)
-        self._accumulator.release(batch)
+        if batch.complete(base_offset, log_append_time):
+            self._callbacks.settle(batch, self._accumulator.release)
+        else:
+            # it expired while the request was on its way; now nobody reads its buffer any more
+            self._accumulator.release(batch)
 
     def _on_error(
         self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float
@@ -508,8 +515,7 @@ class Sender:
             self._transactions.failed(batch, error, adjust)
         self._metrics.failed(batch, self._clock.now_ms())
         batch.fail(error, record_errors)
-        if not batch.in_flight:
-            self._accumulator.release(batch)
+        self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail all that has no answer. Nothing runs after it on this thread."""
@@ -517,8 +523,8 @@ class Sender:
         self._accumulator.take_everything()
         self._in_flight.clear()
         for batch in self._accumulator.incomplete_batches():
-            batch.fail(error)
-            self._accumulator.release(batch)
+            if batch.fail(error):
+                self._callbacks.settle(batch, self._accumulator.release)
 
 
 def _error_of(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:

@@ -39,6 +39,19 @@ INVALID_PRODUCER_EPOCH = 47
 BATCHES_REMEMBERED = 5
 
 
+class InlineCallbacks:
+    """Runs callbacks where the sender is stepped, so that a test sees them at once."""
+
+    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
+        if not batch.settled:
+            batch.run_callbacks()
+        if release is not None:
+            release(batch)
+
+    def finish(self) -> None:
+        pass
+
+
 class SenderHarness:
     """One producer's engine, stepped by hand. `topic` has `partitions` over `brokers` nodes, all known at the start."""
 
@@ -118,6 +131,7 @@ class SenderHarness:
             keep_order=max_in_flight == 1 and not idempotent,
             retry_backoff_ms=BACKOFF_MS,
             metrics=self.metrics,
+            callbacks=InlineCallbacks(),
         )
         self.accumulator.wakeup = self.sender.wakeup
         self.metadata.add_listener(self.accumulator.update_metadata)

@@ -16,18 +16,32 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     NotLeaderOrFollowerError,
 )
+from headrace.producer import threads
 from headrace.producer.batch_cy import (
     ProducerBatch,
     RecordFuture,
     RecordMetadata,
-    register_sender_thread,
-    unregister_sender_thread,
 )
 from headrace.producer.batch_split import split_batch
 
 
 def open_batch(capacity: int = 1000) -> ProducerBatch:
     return ProducerBatch("t", 3, bytearray(capacity), 0.0)
+
+
+def complete(batch: ProducerBatch, *answer: Any) -> bool:
+    return batch.complete(*answer) and callbacks_ran(batch)
+
+
+def fail(batch: ProducerBatch, *error: Any) -> bool:
+    return batch.fail(*error) and callbacks_ran(batch)
+
+
+def callbacks_ran(batch: ProducerBatch) -> bool:
+    """What the thread for callbacks does in a producer."""
+    if not batch.settled:
+        batch.run_callbacks()
+    return True
 
 
 def append(batch: ProducerBatch, value: bytes | None = b"v", callback: Any = None, **fields: Any) -> RecordFuture:
@@ -49,10 +63,10 @@ class OnSenderThread:
     """The calling thread counts as a sender thread."""
 
     def __enter__(self) -> None:
-        register_sender_thread(threading.get_ident())
+        threads.enter(threads.Role.SENDER)
 
     def __exit__(self, *_: object) -> None:
-        unregister_sender_thread(threading.get_ident())
+        threads.leave()
 
 
 # -- metadata -----------------------------------------------------------------------------------------------------
@@ -62,7 +76,7 @@ def test_metadata_has_the_sizes_and_the_timestamp_of_its_record() -> None:
     batch = open_batch()
     plain = append(batch, b"12345", key=b"12", timestamp=77)
     empty = append(batch, None, timestamp=78)
-    assert batch.complete(10)
+    assert complete(batch, 10)
     assert plain.get(0) == RecordMetadata("t", 3, 10, 77, 2, 5, -1)
     assert empty.get(0) == RecordMetadata("t", 3, 11, 78, -1, -1, -1)
     assert plain.get(0) != empty.get(0)
@@ -79,7 +93,7 @@ def test_metadata_can_be_pickled_and_copied() -> None:
 def test_without_an_offset_it_says_so() -> None:
     batch = open_batch()
     future = append(batch)
-    batch.complete(-1)
+    complete(batch, -1)
     assert (future.get(0).offset, future.get(0).has_offset) == (-1, False)
 
 
@@ -89,9 +103,9 @@ def test_without_an_offset_it_says_so() -> None:
 def test_a_batch_completes_once() -> None:
     batch = open_batch()
     future = append(batch)
-    assert batch.complete(1)
-    assert not batch.complete(2)
-    assert not batch.fail(RuntimeError())
+    assert complete(batch, 1)
+    assert not complete(batch, 2)
+    assert not fail(batch, RuntimeError())
     assert future.get(0).offset == 1
     assert future.exception(0) is None
 
@@ -106,8 +120,8 @@ def test_states_before_and_after() -> None:
         assert not future.failed()
         assert future.value is None
         assert "pending" in repr(future)
-    good.complete(1)
-    bad.fail(NotLeaderOrFollowerError("moved"))
+    complete(good, 1)
+    fail(bad, NotLeaderOrFollowerError("moved"))
     assert delivered.done()
     assert delivered.succeeded()
     assert delivered.value == delivered.get(0)
@@ -125,14 +139,14 @@ def test_the_error_of_a_record_of_its_own_and_that_of_the_batch() -> None:
     first, second = append(batch), append(batch)
     own = ValueError("bad key")
     whole = RuntimeError("one of them is bad")
-    batch.fail(whole, {1: own})
+    fail(batch, whole, {1: own})
     assert (first.exception(0), second.exception(0)) == (whole, own)
 
 
 def test_waiting_again_and_again_for_a_failed_record_does_not_grow_its_traceback() -> None:
     batch = open_batch()
     future = append(batch)
-    batch.fail(RuntimeError("once"))
+    fail(batch, RuntimeError("once"))
 
     def depth() -> int:
         try:
@@ -165,7 +179,7 @@ def test_a_thread_that_waits_is_woken() -> None:
     ]
     for thread in threads:
         thread.start()
-    batch.complete(5)
+    complete(batch, 5)
     for thread in threads:
         thread.join(30)
     assert sorted(got) == [5, 6, 7]
@@ -175,40 +189,69 @@ def test_it_can_not_be_waited_for_on_the_thread_that_completes_it() -> None:
     batch = open_batch()
     future = append(batch)
     with OnSenderThread():
-        with pytest.raises(IllegalStateError, match="callback"):
+        with pytest.raises(IllegalStateError, match="sender thread"):
             future.get()
-        batch.complete(1)
+        complete(batch, 1)
         assert future.get().offset == 1
 
 
-def test_get_returns_after_the_callbacks_but_a_callback_gets_it_at_once() -> None:
+def test_a_callback_that_blocks_holds_nobody_up_who_waits_for_a_record() -> None:
     batch = open_batch()
     entered, leave = threading.Event(), threading.Event()
     seen: list[Any] = []
 
     def callback(metadata: RecordMetadata, error: BaseException | None) -> None:
-        seen.append((future.done(), future.get(0).offset))
+        seen.append((future.done(), future.get(0).offset, neighbour.get(0).offset))
         entered.set()
         leave.wait(30)
 
     future = append(batch, callback=callback)
+    neighbour = append(batch)
+    batch.complete(1)
 
-    def sender() -> None:
-        with OnSenderThread():
-            batch.complete(1)
+    def callbacks() -> None:
+        threads.enter(threads.Role.CALLBACKS)
+        batch.run_callbacks()
+        threads.leave()
 
-    thread = threading.Thread(target=sender)
+    thread = threading.Thread(target=callbacks)
     thread.start()
     entered.wait(30)
-    assert not future.done()
-    with pytest.raises(KafkaTimeoutError):
-        future.get(0)
-    assert not batch.wait(0), "a flush waits for the callbacks too"
-    leave.set()
-    assert future.get(30).offset == 1
-    thread.join(30)
     assert future.done()
-    assert seen == [(True, 1)]
+    assert (future.get().offset, neighbour.get().offset) == (1, 2)
+    assert not batch.wait_settled(0), "a flush waits for the callbacks"
+    leave.set()
+    thread.join(30)
+    assert batch.wait_settled(0)
+    assert seen == [(True, 1, 2)]
+
+
+def test_get_returns_after_callbacks_that_do_not_block() -> None:
+    batch = open_batch()
+    called: list[str] = []
+    future = append(batch, callback=lambda metadata, error: called.append("callback"))
+    batch.complete(1)
+    waiting = threading.Event()
+
+    def callbacks() -> None:
+        waiting.wait(30)
+        batch.run_callbacks()
+
+    thread = threading.Thread(target=callbacks)
+    thread.start()
+    waiting.set()
+    assert (future.get().offset, batch.wait_settled(30), called) == (1, True, ["callback"])
+    thread.join(30)
+
+
+def test_those_who_await_are_woken_by_the_sender_thread_whatever_callbacks_do() -> None:
+    batch = open_batch()
+    future = append(batch, callback=lambda metadata, error: None)
+    woken: list[int] = []
+    assert batch.listen(future, lambda metadata, error: woken.append(metadata.offset), True)
+    batch.complete(5)
+    assert woken == [5]
+    assert not batch.settled
 
 
 # -- callbacks ----------------------------------------------------------------------------------------------------
@@ -221,7 +264,7 @@ def test_callbacks_are_called_in_the_order_of_the_records_then_in_that_of_their_
     second = append(batch, callback=lambda metadata, error: called.append("second"))
     second.add_callback(lambda metadata: called.append("second, added"))
     first.add_callback(lambda metadata: called.append("first, added"))
-    batch.complete(0)
+    complete(batch, 0)
     assert called == ["first", "second", "second, added", "first, added"]
 
 
@@ -239,13 +282,13 @@ def test_callbacks_and_errbacks_get_what_they_should_with_the_given_arguments() 
         assert future.add_errback(note, 3, b=4) is future
         future.add_both(note, 5)
         future.add_done_callback(note)
-    good.complete(9)
+    complete(good, 9)
     assert [args[:-1] for args, _ in called] == [(1,), (5,), ()]
     assert called[0][0][1].offset == called[1][0][1].offset == 9
     assert called[0][1] == {"a": 2}
     assert isinstance(called[2][0][0], RecordFuture)
     called.clear()
-    bad.fail(error)
+    fail(bad, error)
     assert called[0] == ((3, error), {"b": 4})
     assert called[1] == ((5, error), {})
     assert isinstance(called[2][0][0], RecordFuture)
@@ -254,7 +297,7 @@ def test_callbacks_and_errbacks_get_what_they_should_with_the_given_arguments() 
 def test_a_callback_that_is_added_late_is_called_at_once_and_may_raise(caplog: pytest.LogCaptureFixture) -> None:
     batch = open_batch()
     future = append(batch)
-    batch.complete(4)
+    complete(batch, 4)
     called: list[int] = []
     future.add_callback(lambda metadata: called.append(metadata.offset))
     assert called == [4]
@@ -274,7 +317,7 @@ def test_a_callback_that_raises_is_logged_with_its_record(caplog: pytest.LogCapt
         raise asyncio.CancelledError
 
     future = append(batch, callback=bad)
-    batch.complete(4)
+    complete(batch, 4)
     assert "t-3, offset 4" in caplog.text
     assert len(caplog.records) == 1
     assert future.get(0).offset == 4
@@ -305,7 +348,7 @@ def test_callbacks_added_while_others_append_to_the_same_batch_never_mix() -> No
         thread.start()
     for thread in threads:
         thread.join(60)
-    batch.complete(0)
+    complete(batch, 0)
     assert counts == [per_thread, 2 * per_thread]
 
 
@@ -323,10 +366,10 @@ def test_futures_follow_their_records_through_splits_of_splits() -> None:
     assert (left.count, right.count) == (4, 3)
     left_left, left_right = split(left)
     futures[3].add_callback(lambda metadata: called.append((33, metadata.offset)))
-    left_left.complete(100)
-    right.complete(300)
+    complete(left_left, 100)
+    complete(right, 300)
     assert not futures[3].done()
-    left_right.complete(200)
+    complete(left_right, 200)
     assert [future.get(0).offset for future in futures] == [100, 101, 200, 201, 300, 301, 302]
     assert called == [(0, 100), (1, 101), (4, 300), (5, 301), (6, 302), (2, 200), (3, 201), (33, 201)]
 
@@ -353,11 +396,11 @@ def test_who_waits_for_a_record_of_a_batch_that_is_split_goes_on_waiting() -> No
     for thread in threads:
         thread.start()
     left, right = split(batch)
-    left.complete(1)
+    complete(left, 1)
     threads[0].join(30)
     assert got == [1]
     error = MessageSizeTooLargeError("too large")
-    right.fail(error)
+    fail(right, error)
     threads[1].join(30)
     assert got == [1, error]
 
@@ -369,8 +412,8 @@ def test_await_in_order_out_of_order_and_late() -> None:
     async def run() -> list[Any]:
         batches = [open_batch() for _ in range(3)]
         futures = [append(batch) for batch in batches]
-        batches[2].complete(30)
-        batches[1].fail(RuntimeError("no"))
+        complete(batches[2], 30)
+        fail(batches[1], RuntimeError("no"))
         threading.Thread(target=batches[0].complete, args=(10,)).start()
         return await asyncio.gather(*futures, return_exceptions=True)
 
@@ -385,7 +428,7 @@ def test_awaiting_many_futures_takes_no_threads() -> None:
         waiting = asyncio.gather(*futures)
         await asyncio.sleep(0)
         before = threading.active_count()
-        batch.complete(0)
+        complete(batch, 0)
         got = await waiting
         assert threading.active_count() == before
         assert [metadata.offset for metadata in got] == list(range(10_000))
@@ -406,7 +449,7 @@ def test_a_task_that_is_cancelled_while_it_awaits_harms_nobody() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        batch.complete(1)
+        complete(batch, 1)
         assert (await future).offset == 1
 
     asyncio.run(run())
@@ -425,7 +468,7 @@ def test_a_loop_that_was_closed_meanwhile_harms_nobody() -> None:
         task.cancel()
 
     asyncio.run(run())
-    batch.complete(1)
+    complete(batch, 1)
     assert future.get(0).offset == 1
 
 
@@ -440,4 +483,4 @@ def test_an_abandoned_batch_fails_who_waits_and_calls_nobody() -> None:
     with pytest.raises(IllegalStateError, match="parent"):
         future.get()
     assert called == []
-    assert not batch.complete(1)
+    assert not complete(batch, 1)

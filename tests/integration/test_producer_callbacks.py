@@ -1,0 +1,99 @@
+"""Callbacks that misbehave, on a real producer: nobody else is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+from headrace.broker import EmbeddedCluster
+from headrace.producer import KafkaProducer, errors
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with EmbeddedCluster(brokers=1, config={"num.partitions": 2}) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_a_callback_that_blocks_harms_nobody_else(bootstrap: str) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+        entered, leave = threading.Event(), threading.Event()
+
+        def blocks(metadata: object, error: BaseException | None) -> None:
+            entered.set()
+            leave.wait(60)
+
+        producer.send("t", b"blocked", partition=0, callback=blocks)
+        assert entered.wait(30)
+        called = threading.Event()
+        others = [producer.send("t", b"%d" % number, partition=number % 2) for number in range(1000)]
+        behind = producer.send("t", b"behind", partition=0, callback=lambda metadata, error: called.set())
+        assert [other.get(30).partition for other in others] == [number % 2 for number in range(1000)]
+        assert behind.get(30).offset == 501
+
+        async def awaited() -> int:
+            return (await producer.send("t", b"awaited", partition=1)).offset
+
+        assert asyncio.run(asyncio.wait_for(awaited(), 30)) == 500
+        assert not called.is_set()
+        with pytest.raises(errors.KafkaTimeoutError, match="callbacks did not return"):
+            producer.flush(0.05)
+        leave.set()
+        producer.flush(30)
+        assert called.is_set()
+
+
+def test_closing_is_bounded_by_its_timeout_when_a_callback_blocks(bootstrap: str) -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0)
+    entered, leave = threading.Event(), threading.Event()
+
+    def blocks(metadata: object, error: BaseException | None) -> None:
+        entered.set()
+        leave.wait(60)
+
+    future = producer.send("t", b"v", callback=blocks)
+    assert entered.wait(30)
+    with pytest.raises(errors.KafkaTimeoutError, match="has not returned"):
+        producer.close(0.05)
+    assert future.succeeded()
+    leave.set()
+
+
+def test_slow_callbacks_slow_the_sends_down_instead_of_piling_up(bootstrap: str) -> None:
+    """What waits to be called back holds its memory."""
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, linger_ms=0, batch_size=1000, buffer_memory=10_000, max_block_ms=200
+    )
+    leave = threading.Event()
+
+    def fill() -> None:
+        for _ in range(1000):
+            producer.send("t", bytes(600), callback=lambda metadata, error: leave.wait(60) and None)
+
+    with pytest.raises(errors.BufferExhaustedError):
+        fill()
+    leave.set()
+    producer.flush(60)
+    producer.send("t", b"again").get(30)
+    producer.close(30)
+
+
+def test_a_callback_that_raises_is_logged_once_with_its_records_coordinates(
+    bootstrap: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises(metadata: object, error: BaseException | None) -> None:
+        raise RuntimeError("on purpose")
+
+    called = []
+    with KafkaProducer(bootstrap_servers=bootstrap) as producer, caplog.at_level(logging.ERROR, "headrace"):
+        first = producer.send("other", b"1", partition=1, callback=raises)
+        producer.send("other", b"2", partition=1, callback=lambda metadata, error: called.append(metadata))
+        offset = first.get(30).offset
+        producer.flush(30)
+    assert [metadata.offset for metadata in called] == [offset + 1]
+    told = [record for record in caplog.records if "callback" in record.getMessage()]
+    assert len(told) == 1
+    assert f"other-1, offset {offset}" in told[0].getMessage()
