@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import types
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from headrace.broker import EmbeddedCluster
+from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.metrics import Metric, Metrics, MetricsReporter
+from headrace.network.selector import Selector
 from headrace.producer import KafkaProducer
 from headrace.producer.reporters import prometheus_text
 
@@ -67,6 +70,36 @@ def test_figures_agree_with_each_other(cluster: EmbeddedCluster) -> None:
     after = numbers(closed.metrics()["producer-metrics"])
     assert after["record-send-total"] == 50
     assert after["connection-count"] == 0
+
+
+def test_a_selector_counts_what_it_does() -> None:
+    selector = Selector(clock=SYSTEM_CLOCK, max_receive_bytes=1000)
+    counters = selector.counters
+    pairs = [socket.socketpair() for _ in range(3)]
+    for number, (ours, _) in enumerate(pairs):
+        selector.register(str(number), ours)
+    assert (counters.connections, counters.connections_created) == (3, 3)
+    assert counters.operations == 0
+    selector.poll(20)
+    assert counters.waited_ms >= 15
+    waited_ms = counters.waited_ms
+    selector.poll(0)
+    assert counters.waited_ms == waited_ms
+    selector.send("0", [b"abc"])
+    assert counters.operations == 1
+    pairs[0][1].sendall(b"\0\0\0\1x")
+    selector.poll(1000)
+    assert counters.operations == 2
+    pairs[0][1].close()
+    while not selector.disconnected:
+        selector.poll(1000)
+    assert (counters.connections, counters.connections_closed) == (2, 1)
+    selector.close_channel("1")
+    assert (counters.connections, counters.connections_closed) == (1, 2)
+    selector.close()
+    assert (counters.connections, counters.connections_closed) == (0, 3)
+    for _, theirs in pairs:
+        theirs.close()
 
 
 def test_a_broker_that_is_not_there_is_no_connection() -> None:

@@ -76,6 +76,17 @@ class TestSensor:
         clock.advance(1)
         assert math.isnan(sensor.average())
 
+    def test_a_sample_that_overlaps_with_the_window_counts_beside_a_new_one(self, clock: MockClock) -> None:
+        sensor = Metrics(clock, window_ms=WINDOW_MS, samples=1).sensor()
+        record(sensor, clock, 1)
+        clock.advance(WINDOW_MS - 1)
+        record(sensor, clock, 3)
+        clock.advance(1)
+        record(sensor, clock, 5)
+        assert sensor.average() == 3.0
+        clock.advance(WINDOW_MS - 1)
+        assert sensor.average() == 5.0
+
     def test_totals_stay_right_when_samples_are_dropped(self, registry: Metrics, clock: MockClock) -> None:
         sensor = registry.sensor()
         for value in range(100):
