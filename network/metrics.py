@@ -12,8 +12,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from .clock import Clock
@@ -59,6 +59,10 @@ class _Sample:
         self.greatest = float("-inf")
 
 
+#: What a sensor begins with: nothing is ever recorded in it, because it's older than any window.
+_BEFORE_ALL = _Sample(float("-inf"))
+
+
 class Sensor:
     """What was observed of one thing. Told and read by any thread, under a lock of its own that is a leaf.
 
@@ -73,8 +77,8 @@ class Sensor:
         self._clock = clock
         self._window_ms = window_ms
         self._samples = samples
-        self._current = _Sample(float("-inf"))
-        self._kept: deque[_Sample] = deque()
+        self._current = _BEFORE_ALL
+        self._kept: list[_Sample] = []
         # of the samples that are kept no more
         self._earlier_count = 0
         self._earlier_total = 0.0
@@ -107,7 +111,7 @@ class Sensor:
         sample = self._current = _Sample(now_ms)
         self._kept.append(sample)
         if len(self._kept) > self._samples + 1:
-            oldest = self._kept.popleft()
+            oldest = self._kept.pop(0)
             self._earlier_count += oldest.count
             self._earlier_total += oldest.total
         return sample
@@ -206,7 +210,8 @@ class Metrics:
         self._window_ms = window_ms
         self._samples = samples
         self._lock = threading.Lock()
-        self._families: dict[tuple[str, str], dict[Tags, Metric]] = {}
+        # by tags first, because a topic or a node comes and goes with all of its metrics; then by group and name
+        self._tagged: dict[Tags, dict[tuple[str, str], Metric]] = {}
         self._reporters: list[MetricsReporter] = []
         self._complained_of: set[int] = set()
         self._process_id = os.getpid()
@@ -219,32 +224,36 @@ class Metrics:
 
     def add_sensors(self, group: str, tags: Tags, table: Mapping[str, tuple[Reading, ...]]) -> dict[str, Sensor]:
         """A sensor for each entry of `table`, by its key, with the metrics that are read from it."""
-        sensors: dict[str, Sensor] = {}
-        for kind, readings in table.items():
-            sensor = sensors[kind] = self.sensor()
-            for reading in readings:
-                name = MetricName(reading.name, group, reading.description, tags)
-                self.add(name, _reader(reading.measure, sensor))
+        sensors = {kind: self.sensor() for kind in table}
+        self._add(
+            tags,
+            [
+                Metric(MetricName(reading.name, group, reading.description, tags), partial(reading.measure, sensor))
+                for sensor, readings in zip(sensors.values(), table.values(), strict=True)
+                for reading in readings
+            ],
+        )
         return sensors
 
     def add(self, name: MetricName, measure: Callable[[], float | str]) -> None:
         """Have a metric worked out by `measure` when it is read, on the reader's thread."""
-        metric = Metric(name, measure)
+        self._add(name.tags, [Metric(name, measure)])
+
+    def _add(self, tags: Tags, metrics: list[Metric]) -> None:
         with self._lock:
-            self._families.setdefault((name.group, name.name), {})[name.tags] = metric
+            present = self._tagged.setdefault(tags, {})
+            present.update(((metric.metric_name.group, metric.metric_name.name), metric) for metric in metrics)
             reporters = tuple(self._reporters)
         for reporter in reporters:
-            self._tell(reporter, "metric_change", metric)
+            for metric in metrics:
+                self._tell(reporter, "metric_change", metric)
 
     def remove_tagged(self, tag: str, values: Collection[str]) -> None:
         """Forget every metric with one of these values of a tag: topics or nodes that are no more."""
         gone: list[Metric] = []
         with self._lock:
-            for key, family in list(self._families.items()):
-                for tags in [tags for tags in family if any(name == tag and text in values for name, text in tags)]:
-                    gone.append(family.pop(tags))
-                if not family:
-                    del self._families[key]
+            for tags in [tags for tags in self._tagged if any(name == tag and text in values for name, text in tags)]:
+                gone.extend(self._tagged.pop(tags).values())
             reporters = tuple(self._reporters)
         for reporter in reporters:
             for metric in gone:
@@ -278,22 +287,29 @@ class Metrics:
 
     def __iter__(self) -> Iterator[Metric]:
         """Every metric that there is now."""
-        for key in self.families():
-            yield from self.family(key)
+        for metrics in self._snapshot():
+            yield from metrics
 
     def families(self) -> list[tuple[str, str]]:
         """Group and name of every metric: once, whatever tags there are."""
         if self._process_id != os.getpid():
             return []
         with self._lock:
-            return list(self._families)
+            return list(dict.fromkeys(key for metrics in self._tagged.values() for key in metrics))
 
     def family(self, key: tuple[str, str]) -> list[Metric]:
         """The metrics of that group and name, which differ in their tags."""
         if self._process_id != os.getpid():
             return []
         with self._lock:
-            return list(self._families.get(key, {}).values())
+            return [metrics[key] for metrics in self._tagged.values() if key in metrics]
+
+    def _snapshot(self) -> list[list[Metric]]:
+        """What there is now; those with the same tags together."""
+        if self._process_id != os.getpid():
+            return []
+        with self._lock:
+            return [list(metrics.values()) for metrics in self._tagged.values()]
 
     def values(self) -> dict[MetricName, float | str]:
         """Every metric with its value now."""
@@ -306,7 +322,3 @@ class Metrics:
             tags = [text for tag, text in name.tags if tag != "client-id"]
             groups.setdefault(".".join([name.group, *tags]), {})[name.name] = value
         return groups
-
-
-def _reader(measure: Callable[[Sensor], float], sensor: Sensor) -> Callable[[], float]:
-    return lambda: measure(sensor)
