@@ -40,7 +40,6 @@ LEFT_OUT = {
     "sasl.*": _SECURITY,
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
-    "metrics.enabled": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
     "auto.include.jmx.reporter": "JMX needs the JVM",
     "config.providers": "they are Java classes and need the JVM; environment variables hold what no file should",
@@ -74,6 +73,7 @@ WITHOUT_EFFECT = {
     "api.version.auto.timeout.ms": "versions are negotiated on each connection",
     "bootstrap.timeout.ms": "the constructor doesn't wait for the network, and max.block.ms bounds the calls that do",
     "default.api.timeout.ms": "max.block.ms bounds every call that blocks",
+    "metrics.enabled": _METRICS,
 }
 
 
