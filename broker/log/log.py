@@ -335,8 +335,12 @@ class Log:
             for segment in self.segments[len(kept) :]:
                 segment.delete()
             kept[-1].truncate_to(offset)
-            self.segments = kept
             next_offset = min(offset, kept[-1].next_offset())
+            if next_offset < self.log_start_offset:
+                # The batch that was cut began before the log's start, so nothing that can be read is left.
+                self.truncate_fully_and_start_at(self.log_start_offset)
+                return
+            self.segments = kept
             self._after_truncation(next_offset)
             self.leader_epochs.truncate_from_end(next_offset)
             self._rebuild_producers()
