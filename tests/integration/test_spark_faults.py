@@ -1,0 +1,157 @@
+"""What goes wrong while Spark writes, each row accounted for: dead workers, lost brokers, poison rows, time passing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pyspark.cloudpickle
+import pytest
+from headrace.broker import EmbeddedCluster
+from headrace.broker.control import Fault
+from headrace.network.clock import SYSTEM_CLOCK
+from headrace.network.protocol.api import ApiKey
+from headrace.network.protocol.errors import NotEnoughReplicasError
+from headrace.producer.spark import KafkaSink
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from support.confluent import read_topic
+from support.spark_session import needs_spark, spark
+
+__all__ = ["spark"]
+
+pytestmark = needs_spark
+
+PATIENCE_S = 60
+
+# the workers can't import this module
+pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(num_partitions=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:8]}"
+
+
+def values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes | None]:
+    return Counter(message.value() for message in read_topic(cluster.bootstrap_servers, topic))
+
+
+def await_file(path: Path) -> None:
+    deadline_ms = SYSTEM_CLOCK.now_ms() + PATIENCE_S * 1000
+    while not path.exists():
+        if SYSTEM_CLOCK.now_ms() > deadline_ms:
+            raise TimeoutError(f"{path.name} did not appear")
+        SYSTEM_CLOCK.sleep(10)
+
+
+def numbered(number: int) -> dict[str, Any]:
+    return {"key": f"key-{number % 10}", "value": f"{number}"}
+
+
+def test_a_worker_that_is_killed_in_the_middle(spark: SparkSession, cluster: EmbeddedCluster, topic: str) -> None:
+    def rows(numbers: Iterator[int]) -> Iterator[dict[str, Any]]:
+        for number in numbers:
+            if number == 3000 and pyspark.TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield numbered(number)
+
+    sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
+    spark.sparkContext.parallelize(range(4000), 2).mapPartitions(rows).foreachPartition(sink)
+    found = values(cluster, topic)
+    assert set(found) == {b"%d" % number for number in range(4000)}
+    # what the first attempt of the second half had delivered may be there twice, and nothing else
+    assert all(count == 1 for value, count in found.items() if not 2000 <= int(value or b"") < 3000)
+    assert max(found.values()) <= 2
+    assert sink.report.rows == 4000
+
+
+def test_the_broker_is_killed_in_the_middle_and_comes_back(
+    spark: SparkSession, cluster: EmbeddedCluster, topic: str, tmp_path: Path
+) -> None:
+    under_way, is_back = tmp_path / "under way", tmp_path / "is back"
+
+    def rows(numbers: Iterator[int]) -> Iterator[dict[str, Any]]:
+        for number in numbers:
+            if number == 1000:
+                under_way.touch()
+            if number == 1900:
+                # what was sent up to here had no broker for a while
+                await_file(is_back)
+            yield numbered(number)
+
+    def restart() -> None:
+        await_file(under_way)
+        cluster.kill_broker(1)
+        SYSTEM_CLOCK.sleep(200)
+        cluster.start_broker(1)
+        is_back.touch()
+
+    cluster.create_topic(topic)
+    sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0, reconnect_backoff_ms=20)
+    restarting = threading.Thread(target=restart)
+    restarting.start()
+    spark.sparkContext.parallelize(range(2000), 2).mapPartitions(rows).foreachPartition(sink)
+    restarting.join()
+    # the broker recovers what it had acknowledged, and the producer's sequence numbers keep retries from doubling it
+    assert values(cluster, topic) == Counter(b"%d" % number for number in range(2000))
+    for partition in range(3):
+        mine = [int(record.value) for record in cluster.records(topic, partition) if int(record.value) >= 1000]
+        assert mine == sorted(mine)
+
+
+@pytest.mark.parametrize("door", ["rows", "batches"])
+def test_a_poison_row(spark: SparkSession, cluster: EmbeddedCluster, topic: str, door: str) -> None:
+    sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
+    poison = "CASE WHEN id = 2500 THEN repeat('x', 2000000) ELSE cast(id AS string) END AS value"
+    rows = spark.range(0, 3000, numPartitions=1).selectExpr(poison)
+    with pytest.raises(PySparkException) as told:
+        rows.foreachPartition(sink) if door == "rows" else sink.write(rows)
+    message = str(told.value)
+    expected = f"row 2500 of Spark partition 0 (attempt 2) for {topic} was not delivered: MessageSizeTooLargeError"
+    assert expected in message
+    assert "max.request.size" in message
+    assert "xxx" not in message
+    # the chunk with the poison was never sent, what came before it was, by each of the three attempts
+    found = values(cluster, topic)
+    assert set(found) <= {b"%d" % number for number in range(2500)}
+    assert found[b"0"] == 3
+    assert sink.report.rows == 0
+
+
+@pytest.mark.parametrize("door", ["rows", "batches"])
+def test_time_passes(spark: SparkSession, cluster: EmbeddedCluster, topic: str, door: str) -> None:
+    cluster.create_topic(topic)
+    sink = KafkaSink(
+        bootstrap_servers=cluster.bootstrap_servers,
+        topic=topic,
+        linger_ms=0,
+        request_timeout_ms=300,
+        delivery_timeout_ms=300,
+        retry_backoff_ms=10,
+    )
+    rows = spark.range(0, 50, numPartitions=1).selectExpr("cast(id AS string) AS value", "1 AS partition")
+    unavailable = Fault(error=NotEnoughReplicasError, topic=topic)
+    with cluster.inject(ApiKey.PRODUCE, unavailable, times=None), pytest.raises(PySparkException) as told:
+        rows.foreachPartition(sink) if door == "rows" else sink.write(rows)
+    expected = (
+        f"row 0 of Spark partition 0 (attempt 2) for {topic}-1 was not delivered: DeliveryTimeoutError: 50 records"
+    )
+    assert expected in str(told.value)
+    # after it the same sink works
+    rows.foreachPartition(sink)
+    assert set(values(cluster, topic)) == {b"%d" % number for number in range(50)}
