@@ -39,6 +39,9 @@ from .resolver import Resolver, resolve_host
 
 _log = logging.getLogger(__name__)
 
+#: Why a node may not answer ApiVersions: a request that they don't know lets Kafka 0.8 hang up and 0.9 fall silent.
+_MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and can't be used"
+
 
 class ClientSelector(Protocol):
     """What a client uses of `Selector`; tests hand in a fake one."""
@@ -491,7 +494,8 @@ class NetworkClient:
                 request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
                 error = self._send(request, now_ms, is_internal=True, version=version)
                 self._metadata.record_progress(
-                    f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet"
+                    f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
+                    f"({_MAYBE_TOO_OLD})"
                 )
                 if error is not None:
                     # nothing but the client id can be at fault, and waiting won't make it shorter
@@ -508,9 +512,11 @@ class NetworkClient:
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late = self._in_flight.oldest(node_id)
+            never_answered = self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
             error = DisconnectedError(
                 f"{self._states.address(node_id)} did not answer in time"
                 + ("" if late is None else f": {late.request} waited {now_ms - late.sent_ms:.0f} ms")
+                + (f" ({_MAYBE_TOO_OLD})" if never_answered else "")
             )
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
 
@@ -578,8 +584,7 @@ class NetworkClient:
         if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
             error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
         elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
-            # they hang up on a request that they don't know (KIP-35)
-            error = DisconnectedError(f"{address}: {reason}. Brokers older than Kafka 0.10 do so too; use a newer one")
+            error = DisconnectedError(f"{address}: {reason} ({_MAYBE_TOO_OLD})")
         else:
             error = type(reason)(f"{address}: {reason}")
         error.__cause__ = reason

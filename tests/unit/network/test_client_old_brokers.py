@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from headrace.network.protocol.api import ApiKey
-from headrace.network.protocol.errors import DisconnectedError, UnsupportedVersionError
+from headrace.network.protocol.errors import DisconnectedError, KafkaTimeoutError, UnsupportedVersionError
 from headrace.network.protocol.messages.api_versions import ApiVersionsResponse
-from support.client_harness import ClientHarness, Waiter, api_versions_response
+from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
 UNSUPPORTED_VERSION = 35
@@ -76,7 +76,23 @@ def test_a_broker_without_api_versions_hangs_up_and_the_error_says_that_it_may_b
     harness.selector.fail("-1", DisconnectedError("10.0.0.1:9000 closed the connection"))
     harness.step()
     assert isinstance(harness.metadata.last_error, DisconnectedError)
-    assert "Brokers older than Kafka 0.10 do so too" in str(harness.metadata.last_error)
+    assert "closed the connection (brokers older than Kafka 0.10 do so too" in str(harness.metadata.last_error)
+
+
+def test_a_broker_without_api_versions_that_stays_silent_is_told_to_those_who_wait() -> None:
+    # as Kafka 0.9 does, in whose log there is an ArrayIndexOutOfBoundsException then
+    harness = ClientHarness()
+    harness.step()
+    harness.selector.complete_connect("-1")
+    harness.step()
+    waiter = Waiter(harness.metadata, harness.clock, timeout_ms=1_000)
+    harness.clock.advance(1_000)
+    with pytest.raises(KafkaTimeoutError, match=r"not answered anything yet \(brokers older than Kafka 0\.10"):
+        waiter.result()
+    harness.clock.advance(REQUEST_TIMEOUT_MS)
+    harness.step()
+    assert "did not answer in time" in str(harness.metadata.last_error)
+    assert "brokers older than Kafka 0.10 do so too" in str(harness.metadata.last_error)
 
 
 def test_a_broker_that_has_answered_before_is_not_taken_for_an_old_one() -> None:
