@@ -22,6 +22,8 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.batch_cy",
     "headrace.producer.columns_cy",
     "headrace.producer.murmur2_cy",
+    "headrace.producer.queues_cy",
+    "headrace.producer.record_metadata_cy",
     "headrace.producer.send_path_cy",
 )
 

@@ -1,6 +1,7 @@
 # What batch_cy.py looks like to the send path.
 
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
+from headrace.producer.record_metadata_cy cimport RecordMetadata
 
 cdef class Run:
     cdef object target
@@ -57,12 +58,3 @@ cdef class RecordFuture:
     cdef ProducerBatch _live_batch(self)
     cdef RecordMetadata _metadata(self)
     cdef object _error(self)
-
-cdef class RecordMetadata:
-    cdef readonly str topic
-    cdef readonly int partition
-    cdef readonly long long offset
-    cdef readonly long long timestamp
-    cdef readonly Py_ssize_t serialized_key_size
-    cdef readonly Py_ssize_t serialized_value_size
-    cdef readonly Py_ssize_t serialized_header_size

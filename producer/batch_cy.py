@@ -27,8 +27,10 @@ if cython.compiled:  # read by Cython only: see network/_cython.py
 
 if cython.compiled:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
+    from cython.cimports.headrace.producer.record_metadata_cy import RecordMetadata  # type: ignore
 else:
     from ..network.records.builder_cy import RecordBatchBuilder
+    from .record_metadata_cy import RecordMetadata
 
 log = logging.getLogger("headrace.producer")
 
@@ -36,8 +38,8 @@ log = logging.getLogger("headrace.producer")
 # One lock for all batches, because it is held for a few instructions and never while user code runs.
 _completion = threading.Lock()
 
-# `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them no
-# longer than this many seconds, because one that blocks must not hold up others.
+# `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them
+# no longer than this many seconds, because one that blocks must not hold up others.
 CALLBACK_GRACE_SECONDS = 0.1
 
 
@@ -61,78 +63,6 @@ def _begin_anew_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)
-
-
-@cython.final
-@cython.freelist(64)
-@cython.no_gc
-@cython.cclass
-class RecordMetadata:
-    """Where an acknowledged record stands: topic, partition, offset, timestamp, serialized sizes in bytes.
-
-    `offset` is -1 when the broker gave none (``acks=0``); `timestamp` is in milliseconds since 1970, the broker's
-    where the topic uses log-append time. A size is -1 for a null key or value. Immutable; named as in kafka-python
-    and in Java's RecordMetadata.
-    """
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        offset: int = -1,
-        timestamp: int = -1,
-        serialized_key_size: int = -1,
-        serialized_value_size: int = -1,
-        serialized_header_size: int = -1,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp = timestamp
-        self.serialized_key_size = serialized_key_size
-        self.serialized_value_size = serialized_value_size
-        self.serialized_header_size = serialized_header_size
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Topic and partition as one value."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def has_offset(self) -> bool:
-        """Whether the broker told the record's offset."""
-        return self.offset >= 0
-
-    @property
-    def checksum(self) -> None:
-        """Always None: since message format v2 a record has no checksum of its own (kafka-python keeps the name)."""
-        return
-
-    def _fields(self) -> tuple:
-        return (
-            self.topic,
-            self.partition,
-            self.offset,
-            self.timestamp,
-            self.serialized_key_size,
-            self.serialized_value_size,
-            self.serialized_header_size,
-        )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordMetadata) and self._fields() == other._fields()
-
-    def __hash__(self) -> int:
-        return hash(self._fields())
-
-    def __reduce__(self) -> tuple:
-        return (RecordMetadata, self._fields())
-
-    def __repr__(self) -> str:
-        return (
-            f"RecordMetadata(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
-            f"timestamp={self.timestamp})"
-        )
 
 
 @cython.final
@@ -564,13 +494,13 @@ class RecordFuture:
             _progress.stuck_at = _progress.returned
 
     def add_callback(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``callback(*args, metadata, **kwargs)`` on success: on the thread for callbacks, or here where it is known."""
+        """Call ``callback(*args, metadata, **kwargs)`` on success: on the callbacks' thread, or here and now."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
         return self
 
     def add_errback(self, errback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``errback(*args, exception, **kwargs)`` on failure: on the thread for callbacks, or here where it is known."""
+        """Call ``errback(*args, exception, **kwargs)`` on failure: on the callbacks' thread, or here and now."""
         call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
         self._listen(lambda metadata, exception: None if exception is None else call(exception))
         return self

@@ -8,8 +8,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..network.protocol.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
-from .batch_cy import RecordMetadata
 from .columns_cy import Columns, Rows
+from .record_metadata_cy import RecordMetadata
 from .rows_future import RowsFuture, RowsOfTopic, row_error
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 # What columns_cy.py keeps, in C types.
 
-from headrace.producer.accumulator_cy cimport PartitionQueue, TopicQueues
+from headrace.producer.queues_cy cimport PartitionQueue, TopicQueues
 from headrace.producer.batch_cy cimport ProducerBatch, Run
 
 cdef class BytesColumn:

@@ -25,15 +25,15 @@ if cython.compiled:  # read by Cython only: see network/_cython.py
 
 if cython.compiled:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
-    from cython.cimports.headrace.producer.accumulator_cy import PartitionQueue, TopicQueues  # type: ignore
     from cython.cimports.headrace.producer.batch_cy import ProducerBatch, Run  # type: ignore
     from cython.cimports.headrace.producer.murmur2_cy import murmur2_at  # type: ignore
+    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues  # type: ignore
     from cython.cimports.libc.string import memcpy  # type: ignore
 else:
     from ..network.records.builder_cy import RecordBatchBuilder
-    from .accumulator_cy import PartitionQueue, TopicQueues
     from .batch_cy import ProducerBatch, Run
     from .murmur2_cy import murmur2_at
+    from .queues_cy import PartitionQueue, TopicQueues
 
 # What a record takes beside its key, value and headers in a batch of its own, at most (builder_cy.encoded_size).
 SINGLE_RECORD_OVERHEAD = 61 + 21 + 10

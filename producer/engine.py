@@ -187,8 +187,8 @@ class Engine:
             self._thread.join(FORCED_CLOSE_SECONDS)
         if self._thread.is_alive():
             raise KafkaTimeoutError(
-                f"the producer's sender thread does not end, with {left} records not acknowledged. The records fail when "
-                f"it returns."
+                f"the producer's sender thread does not end, with {left} records not acknowledged; they fail when "
+                f"it returns"
             )
         # the callbacks of what failed just now are owed their time too
         patience = max((deadline_ms - self.clock.now_ms()) / 1000.0, FORCED_CLOSE_SECONDS if left else 0.0)

@@ -30,15 +30,17 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
-from .accumulator_cy import RecordAccumulator, TopicQueues
+from .accumulator_cy import RecordAccumulator
 from .arrow import ColumnNames, send_arrow
-from .batch_cy import RecordFuture, RecordMetadata
+from .batch_cy import RecordFuture
 from .config import ProducerConfig
 from .engine import Engine
 from .interceptors import ProducerInterceptors
 from .murmur2_cy import partition_for_key
 from .partitioners import compile_partitioner, resolve_partitioner
+from .queues_cy import TopicQueues
 from .record import ProducerRecord
+from .record_metadata_cy import RecordMetadata
 from .reporters import resolve_reporters
 from .rows_future import RowsFuture
 from .send_path_cy import SendPath, size_of_largest_direct_record

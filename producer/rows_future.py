@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
-from .batch_cy import ProducerBatch, RecordMetadata
+from .batch_cy import ProducerBatch
+from .record_metadata_cy import RecordMetadata
 from .threads import on_sender_thread
 
 log = logging.getLogger("headrace.producer")

@@ -22,13 +22,13 @@ if cython.compiled:  # read by Cython only: see network/_cython.py
     import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
-    from cython.cimports.headrace.producer.accumulator_cy import PartitionQueue, TopicQueues  # type: ignore
     from cython.cimports.headrace.producer.batch_cy import RecordFuture  # type: ignore
     from cython.cimports.headrace.producer.murmur2_cy import murmur2_of  # type: ignore
+    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues  # type: ignore
 else:
-    from .accumulator_cy import PartitionQueue, TopicQueues
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
+    from .queues_cy import PartitionQueue, TopicQueues
 
 
 @cython.cclass

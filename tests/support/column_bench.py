@@ -10,11 +10,12 @@ from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.records.batch import RecordBatch
 from headrace.network.records.compression import Compression
 from headrace.producer import ProducerConfig
-from headrace.producer.accumulator_cy import RecordAccumulator, TopicQueues
+from headrace.producer.accumulator_cy import RecordAccumulator
 from headrace.producer.arrow import ColumnNames, send_arrow
 from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.buffer_pool import BufferPool
 from headrace.producer.columns_cy import Columns, Rows
+from headrace.producer.queues_cy import TopicQueues
 from headrace.producer.rows_future import RowsFuture, RowsOfTopic
 
 PARTITIONS = 3

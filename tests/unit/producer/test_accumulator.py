@@ -12,9 +12,10 @@ from headrace.network.clock import MockClock
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError
 from headrace.network.records.compression import Compression
-from headrace.producer.accumulator_cy import RecordAccumulator, TopicQueues
+from headrace.producer.accumulator_cy import RecordAccumulator
 from headrace.producer.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.queues_cy import TopicQueues
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -20,9 +20,9 @@ from headrace.producer import threads
 from headrace.producer.batch_cy import (
     ProducerBatch,
     RecordFuture,
-    RecordMetadata,
 )
 from headrace.producer.batch_split import split_batch
+from headrace.producer.record_metadata_cy import RecordMetadata
 
 
 def open_batch(capacity: int = 1000) -> ProducerBatch:

@@ -21,8 +21,8 @@ from headrace.network.protocol.messages.produce import (
 )
 from headrace.network.records.compression import Compression
 from headrace.producer import delivery
-from headrace.producer.batch_cy import RecordMetadata
 from headrace.producer.delivery import Verdict
+from headrace.producer.record_metadata_cy import RecordMetadata
 from headrace.producer.transaction_manager import MAX_PRODUCER_EPOCH
 from support.mock_client import latest_api_versions, metadata_response
 from support.sender_harness import (

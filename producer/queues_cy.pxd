@@ -1,4 +1,4 @@
-# What accumulator_cy.py looks like to the send path.
+# What queues_cy.py looks like to the accumulator and to the send paths.
 
 cimport cython
 from headrace.producer.batch_cy cimport ProducerBatch, RecordFuture
