@@ -79,6 +79,13 @@ class BrokerConfig(
         at_most=INT32_MAX,
         doc="Unanswered requests on one connection; beyond it no more is read from it until answers have gone out.",
     )
+    queued_max_request_bytes: int = key(
+        default=512 * 2**20,
+        at_least=1,
+        at_most=INT64_MAX,
+        doc="Memory for requests of which not all has arrived, on all connections; beyond it the connection that holds "
+        "most of it is closed.",
+    )
     # Cluster
     broker_rack: str | None = key(
         default=None, doc="Where the broker stands; consumers may prefer replicas of their rack."

@@ -101,6 +101,7 @@ class _NetworkThread:
             clock=broker.clock,
             max_receive_bytes=broker.config.socket_request_max_bytes,
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
+            max_unfinished_bytes=broker.config.queued_max_request_bytes // broker.config.num_network_threads,
         )
         self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
         self._connections: dict[str, Connection] = {}

@@ -119,6 +119,11 @@ class FrameAssembler:
             return f"it ended inside of a frame's length, {self._rest!r} had arrived"
         return ""
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the unfinished frame takes."""
+        return 0 if self._frame is None else len(self._frame)
+
     def _cut(self, position: int, end: int, receives: list[NetworkReceive]) -> None:
         """Take the frames out of scratch[position:end] and keep what is left."""
         scratch = self._scratch
@@ -327,6 +332,11 @@ class KafkaChannel:
         if self._transport.ready:
             self.state = ChannelState.READY
         return events
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the frame takes of which not all has arrived."""
+        return self._assembler.held_bytes
 
     def wanted_events(self) -> int:
         """What a ready channel is to be watched for."""

@@ -108,10 +108,12 @@ class Selector:
         clock: Clock,
         max_receive_bytes: int,
         connections_max_idle_ms: float | None = None,
+        max_unfinished_bytes: int | None = None,
         transport: Callable[[socket.socket], Transport] = PlaintextTransport,
     ) -> None:
         """`max_receive_bytes` bounds a frame. Connections without traffic for `connections_max_idle_ms` are closed
-        (None: never)."""
+        (None: never). When the frames of which not all has arrived hold more than `max_unfinished_bytes` together, the
+        connection that holds most is closed (None: no such bound)."""
         self.connected: list[str] = []
         self.completed_receives: list[NetworkReceive] = []
         self.completed_sends: list[NetworkSend] = []
@@ -121,6 +123,8 @@ class Selector:
         self._clock = clock
         self._max_receive_bytes = max_receive_bytes
         self._max_idle_ms = connections_max_idle_ms
+        self._max_unfinished_bytes = max_unfinished_bytes
+        self._unfinished_bytes = 0  # kept only where there is a bound
         self._transport = transport
         self._channels: dict[str, KafkaChannel] = {}
         self._listeners: dict[socket.socket, _Listener] = {}
@@ -413,13 +417,39 @@ class Selector:
                 events = selectors.EVENT_READ | selectors.EVENT_WRITE
             if events & selectors.EVENT_READ and not channel.muted:
                 self.counters.operations += 1
-                channel.read(self.completed_receives)
+                self._read(channel)
+                if self._max_unfinished_bytes is not None and self._unfinished_bytes > self._max_unfinished_bytes:
+                    self._close_greediest(self._max_unfinished_bytes)
+                    if channel.state is ChannelState.CLOSED:
+                        return
             if events & selectors.EVENT_WRITE and channel.sends:
                 self.counters.operations += 1
                 channel.write(self.completed_sends)
                 self._update_watch(channel)
         except (OSError, InvalidLength, KafkaError) as error:
             self._disconnect(channel, error)
+
+    def _read(self, channel: KafkaChannel) -> int:
+        if self._max_unfinished_bytes is None:
+            return channel.read(self.completed_receives)
+        held_bytes = channel.held_bytes
+        try:
+            return channel.read(self.completed_receives)
+        finally:
+            self._unfinished_bytes += channel.held_bytes - held_bytes
+
+    def _close_greediest(self, max_bytes: int) -> None:
+        """Close the connections whose unfinished frames hold most, until the rest is within the bound."""
+        while self._unfinished_bytes > max_bytes:
+            greediest = max(self._channels.values(), key=lambda channel: channel.held_bytes)
+            self._disconnect(
+                greediest,
+                DisconnectedError(
+                    f"the connection to {greediest.peer} was closed here: unfinished requests take "
+                    f"{self._unfinished_bytes} bytes, {greediest.held_bytes} of them this one, and the limit for all "
+                    f"is {max_bytes}"
+                ),
+            )
 
     def _prepare(self, channel: KafkaChannel) -> None:
         events = channel.prepare()
@@ -536,7 +566,7 @@ class Selector:
         no Kafka broker."""
         try:
             for _ in range(_MAX_LAST_READS):
-                if not channel.read(self.completed_receives):
+                if not self._read(channel):
                     break
         except InvalidLength as last:
             return last
@@ -548,6 +578,8 @@ class Selector:
         del self._channels[channel.id]
         self._last_active_ms.pop(channel.id, None)
         self._watch(channel, 0)
+        if self._max_unfinished_bytes is not None:
+            self._unfinished_bytes -= channel.held_bytes
         self.counters.connections_closed += channel.ready
         channel.close()
         for send in channel.sends:

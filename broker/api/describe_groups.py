@@ -23,8 +23,9 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 @serves(DescribeGroupsRequest)
 def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Answers at once."""
-    return DescribeGroupsResponse(groups=[_describe(broker, context, group_id) for group_id in request.groups])
+    """Answers at once, about each group once: a name is short and a group may be large."""
+    names = dict.fromkeys(request.groups)
+    return DescribeGroupsResponse(groups=[_describe(broker, context, group_id) for group_id in names])
 
 
 def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import (
     BrokerResponseError,
+    InvalidRequestError,
     InvalidTopicError,
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
@@ -30,6 +33,12 @@ if TYPE_CHECKING:
     from ..requests import RequestContext
 
 
+#: Topics that one request makes; who asks for more gets LEADER_NOT_AVAILABLE for the rest, and asks again.
+_MOST_CREATED = 100
+#: Versions 10 and 11 have a field for a topic's id, but only later ones may ask by it (KIP-516).
+_IDS_FROM = 12
+
+
 @serves(MetadataRequest)
 def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answers from the broker's own image; a topic that is missing is made first if everybody allows it."""
@@ -42,7 +51,10 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         may_create = broker.config.auto_create_topics_enable and (
             context.api_version < 4 or request.allow_auto_topic_creation
         )
-        topics = [_look_up(broker, topic, may_create, context) for topic in asked]
+        creations = itertools.count(1) if may_create else None
+        # Once each: a name is short, and its topic may have many partitions.
+        once = {(topic.name, topic.topic_id): topic for topic in asked}
+        topics = [_look_up(broker, topic, creations, context) for topic in once.values()]
     image = broker.image
     return MetadataResponse(
         brokers=[
@@ -56,9 +68,11 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
 
 
 def _look_up(
-    broker: Broker, asked: MetadataRequestTopic, may_create: bool, context: RequestContext
+    broker: Broker, asked: MetadataRequestTopic, creations: Iterator[int] | None, context: RequestContext
 ) -> MetadataResponseTopic:
     name = asked.name
+    if name is None and context.api_version < _IDS_FROM:
+        return MetadataResponseTopic(error_code=InvalidRequestError.code, name="", partitions=[])
     by_id = name is None
     if name is None:
         name = broker.image.topic_names.get(asked.topic_id)
@@ -76,16 +90,19 @@ def _look_up(
         )
     if state is None:
         try:
-            state = _create(broker, name, may_create)
+            state = _create(broker, name, creations)
         except BrokerResponseError as error:
             return MetadataResponseTopic(error_code=error.code, name=name, topic_id=ZERO_UUID, partitions=[])
     return _tell(broker.image, state, context)
 
 
-def _create(broker: Broker, name: str, may_create: bool) -> TopicState:
-    if not may_create:
+def _create(broker: Broker, name: str, creations: Iterator[int] | None) -> TopicState:
+    """Make a topic, unless there are no `creations`, or `_MOST_CREATED` of them have been counted already."""
+    if creations is None:
         check_topic_name(name)
         raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+    if next(creations) > _MOST_CREATED:
+        raise LeaderNotAvailableError(f"the topic {name!r} can't be made in one go with so many others; ask again")
     try:
         return broker.controller.create_topic(name)
     except TopicAlreadyExistsError:

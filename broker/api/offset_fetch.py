@@ -34,7 +34,9 @@ _NONE = CommittedOffset(-1, -1, "", -1)
 def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answers at once; -1 for a partition that the group has no offset for."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
-        return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in request.groups])
+        # Once each: a name is short, and all its offsets may be many.
+        groups = {asked.group_id: asked for asked in request.groups}
+        return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in groups.values()])
     asked = None
     if request.topics is not None:
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]

@@ -9,40 +9,10 @@ from headrace.network.protocol.errors import MalformedMessageError, ProtocolErro
 from headrace.network.protocol.message import Message, Request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.protocol_strategies import element_count, instances, message_classes, versions_of
+from support.protocol_strategies import edits, element_count, instances, message_classes, mutated, versions_of
 
 bounded = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_message = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
-
-# Sizes and counts that lie, in the forms that they have on the wire.
-lies = st.sampled_from(
-    [
-        *(b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x7f\xff", b"\xff\xff\xff\xff\x0f"),
-        *(b"\xff" * 11, b"\x00", b"\x01", b"\x80", b"\x7f", b"\x00\x00\x00\x01", b"\x00\xff\xff\xff"),
-    ]
-)
-edits = st.lists(
-    st.tuples(
-        st.sampled_from(["replace", "insert", "delete", "repeat"]), st.integers(0, 2**16), lies | st.binary(max_size=6)
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def mutated(original: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
-    changed = bytearray(original)
-    for kind, place, data in changes:
-        position = place % (len(changed) + 1)
-        if kind == "replace":
-            changed[position : position + len(data)] = data
-        elif kind == "insert":
-            changed[position:position] = data
-        elif kind == "delete":
-            del changed[position : position + max(len(data), 1)]
-        else:
-            changed += changed[position:]
-    return bytes(changed[:10_000])
 
 
 @every_message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.network.protocol.api import requests
@@ -9,7 +10,7 @@ from headrace.network.protocol.message import Message, fields_of
 from headrace.network.protocol.types import WireType
 from hypothesis import strategies as st
 
-_WIRE_VALUES = {
+WIRE_VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),
     "uint16": st.integers(0, 2**16 - 1),
     "uint32": st.integers(0, 2**32 - 1),
@@ -30,25 +31,30 @@ def versions_of(cls: type[Message]) -> range:
     return range(cls.versions.min, cls.versions.max + 1)
 
 
-def instances(cls: type, version: int) -> st.SearchStrategy[Any]:
-    """Instances of a message or a struct that `version` can carry without loss."""
+def instances(
+    cls: type, version: int, wire_values: Mapping[str, st.SearchStrategy[Any]] = WIRE_VALUES
+) -> st.SearchStrategy[Any]:
+    """Instances of a message or a struct that `version` can carry without loss, with values of the wire's types from
+    `wire_values`."""
     return st.builds(
         cls,
         **{
-            spec.name: _values(spec.type, version, version in spec.nullable)
+            spec.name: _values(spec.type, version, version in spec.nullable, wire_values)
             for spec in fields_of(cls)
             if version in spec.versions
         },
     )
 
 
-def _values(type_: Any, version: int, nullable: bool) -> st.SearchStrategy[Any]:
+def _values(
+    type_: Any, version: int, nullable: bool, wire_values: Mapping[str, st.SearchStrategy[Any]]
+) -> st.SearchStrategy[Any]:
     if isinstance(type_, WireType):
-        values = _WIRE_VALUES[type_.name]
+        values = wire_values[type_.name]
     elif isinstance(type_, list):
-        values = st.lists(_values(type_[0], version, False), max_size=3)
+        values = st.lists(_values(type_[0], version, False, wire_values), max_size=3)
     else:
-        values = instances(type_, version)
+        values = instances(type_, version, wire_values)
     return st.none() | values if nullable else values
 
 
@@ -59,3 +65,35 @@ def element_count(value: Any) -> int:
     if hasattr(type(value), "__codecs__"):
         return sum(element_count(getattr(value, spec.name)) for spec in fields_of(type(value)))
     return 0
+
+
+# Sizes and counts that lie, in the forms that they have on the wire.
+lies = st.sampled_from(
+    [
+        *(b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x7f\xff", b"\xff\xff\xff\xff\x0f"),
+        *(b"\xff" * 11, b"\x00", b"\x01", b"\x80", b"\x7f", b"\x00\x00\x00\x01", b"\x00\xff\xff\xff"),
+    ]
+)
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["replace", "insert", "delete", "repeat"]), st.integers(0, 2**16), lies | st.binary(max_size=6)
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutated(original: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
+    """The bytes with `edits` made to them."""
+    changed = bytearray(original)
+    for kind, place, data in changes:
+        position = place % (len(changed) + 1)
+        if kind == "replace":
+            changed[position : position + len(data)] = data
+        elif kind == "insert":
+            changed[position:position] = data
+        elif kind == "delete":
+            del changed[position : position + max(len(data), 1)]
+        else:
+            changed += changed[position:]
+    return bytes(changed[:10_000])
