@@ -524,6 +524,7 @@ class Sender:
         self._in_flight.clear()
         for batch in self._accumulator.incomplete_batches():
             if batch.fail(error):
+                self._metrics.failed(batch, self._clock.now_ms())
                 self._callbacks.settle(batch, self._accumulator.release)
 
 

@@ -143,7 +143,7 @@ def test_a_host_that_does_not_resolve() -> None:
         ({"partitioner_class": object()}, "partitioner"),
         ({"delivery_timeout_ms": 10, "linger_ms": 100}, "delivery"),
     ],
-    ids=str,
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
 )
 def test_configuration_that_can_not_work_starts_no_thread(options: dict[str, Any], text: str) -> None:
     before = threading.active_count()

@@ -19,8 +19,6 @@ LINES = 620
 # Module -> the lines it may have, and why it is not split.
 LARGER = {
     "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
-    "producer/accumulator_cy.py": (680, "queues, sticky partition and accumulator share C fields"),
-    "producer/batch_cy.py": (680, "a batch and its futures share C fields"),
 }
 
 
