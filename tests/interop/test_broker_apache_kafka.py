@@ -69,7 +69,8 @@ def test_kafkas_dump_log_finds_our_indexes_sane(apache_kafka, our_files):
     indexes = sorted([*(our_files / "t-0").glob("*.index"), *(our_files / "t-0").glob("*.timeindex")])
     assert any(path.stat().st_size for path in indexes)
     text = apache_kafka.dump_log(*indexes, options=("--index-sanity-check",))
-    assert text.count("passed sanity check") == len(indexes)
+    # The last segment may be too short for an entry.
+    assert text.count("passed sanity check") + text.count("is empty") == len(indexes)
     deep = apache_kafka.dump_log(*indexes, options=("--verify-index-only",))
     assert "Mismatches" not in deep
     assert "Found" not in deep
@@ -147,3 +148,24 @@ def test_kafkas_java_admin_client_gets_along_with_our_broker(apache_kafka, clust
     assert "PartitionCount: 4" in topics("--describe", "--topic", "a")
     topics("--delete", "--topic", "a")
     assert "a" not in topics("--list").split()
+
+
+def test_kafkas_group_tools_get_along_with_our_broker(apache_kafka, cluster):
+    servers = ("--bootstrap-server", cluster.bootstrap_servers)
+
+    def tool(name, *arguments):
+        return apache_kafka.run_class(f"org.apache.kafka.tools.{name}", *servers, *arguments).decode()
+
+    tool("VerifiableProducer", "--topic", "v", "--max-messages", "200", "--acks", "-1")
+    read = tool(
+        "VerifiableConsumer",
+        *("--topic", "v", "--group-id", "vg", "--max-messages", "200", "--reset-policy", "earliest"),
+    )
+    assert "offsets_committed" in read
+    groups = "consumer.group.ConsumerGroupCommand"
+    assert re.search(r"vg +Empty", tool(groups, "--list", "--state"))
+    lags = re.findall(r"vg +v +\d+ +(\d+) +(\d+) +0 ", tool(groups, "--describe", "--group", "vg"))
+    assert sum(int(current) for current, _ in lags) == 200
+    tool(groups, "--reset-offsets", "--to-earliest", "--execute", "--topic", "v", "--group", "vg")
+    assert {offset.offset for offset in cluster.group("vg").offsets.values()} == {0}
+    assert "successful" in tool(groups, "--delete", "--group", "vg")

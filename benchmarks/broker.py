@@ -1,0 +1,146 @@
+"""The embedded broker by itself: how many bytes it takes from one producer and gives to one consumer.
+
+    python benchmarks/broker.py [--megabytes N] [--batch-bytes N] [--bootstrap HOST:PORT]
+
+One connection, requests made beforehand, so that the client costs next to nothing: batches of 128 KiB with acks=all,
+five in flight, then the same bytes fetched in answers of up to 8 MiB per partition. The broker is `headrace broker` in
+a process of its own, or any other at `--bootstrap`, such as Apache Kafka on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import resource
+import socket
+import struct
+import subprocess
+import sys
+import time
+import uuid
+
+from headrace.network.protocol.frames import decode_response, encode_request
+from headrace.network.protocol.message import Request
+from headrace.network.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.records.builder_cy import build_batch
+
+RECORD_BYTES = 100
+IN_FLIGHT = 5
+PRODUCE_VERSION = 9
+FETCH_VERSION = 11
+FETCH_BYTES = 8 << 20
+
+
+class Connection:
+    """One blocking connection; frames go out as they are given and come back as they are."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.split(",", 1)[0].rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._file = io.BufferedReader(socket.SocketIO(self._socket, "r"), 1 << 20)
+        self._buffer = memoryview(bytearray(FETCH_BYTES * 2))
+
+    def send(self, frame: bytes) -> None:
+        self._socket.sendall(frame)
+
+    def receive(self) -> memoryview:
+        (size,) = struct.unpack(">i", self._file.read(4))
+        filled = 0
+        while filled < size:
+            filled += self._file.readinto(self._buffer[filled:size])
+        return self._buffer[:size]
+
+    def ask(self, message: Request, version: int) -> object:
+        self.send(frame(message, version))
+        return decode_response(type(message), version, self.receive())[1]
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+def frame(message: Request, version: int) -> bytes:
+    return b"".join(encode_request(message, version=version, correlation_id=1, client_id="benchmark"))
+
+
+def make_topic(connection: Connection) -> str:
+    topic = f"benchmark-{uuid.uuid4()}"
+    wanted = CreatableTopic(name=topic, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    connection.ask(CreateTopicsRequest(topics=[wanted]), 5)
+    while True:
+        answer = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 9)
+        if answer.topics[0].error_code == 0 and answer.topics[0].partitions:  # type: ignore[attr-defined]
+            return topic
+        time.sleep(0.05)
+
+
+def produce(connection: Connection, topic: str, batch: memoryview, count: int) -> float:
+    """Seconds until every batch is acknowledged."""
+    data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
+    request = frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
+    began = time.perf_counter()
+    for number in range(count + IN_FLIGHT):
+        if number < count:
+            connection.send(request)
+        if number >= IN_FLIGHT:
+            _, answer = decode_response(ProduceRequest, PRODUCE_VERSION, connection.receive())
+            code = answer.responses[0].partition_responses[0].error_code  # type: ignore[attr-defined]
+            if code:
+                raise SystemExit(f"the broker refused a batch with error {code}")
+    return time.perf_counter() - began
+
+
+def fetch(connection: Connection, topic: str, records_per_batch: int, batch_bytes: int, count: int) -> float:
+    """Seconds until every batch has come back."""
+    offset = 0
+    began = time.perf_counter()
+    while offset < records_per_batch * count:
+        asked = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES, topics=[FetchTopic(topic=topic, partitions=[asked])]
+        )
+        answer = connection.ask(request, FETCH_VERSION)
+        data = answer.responses[0].partitions[0]  # type: ignore[attr-defined]
+        offset += len(data.records) // batch_bytes * records_per_batch
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--batch-bytes", type=int, default=128 * 1024)
+    parser.add_argument("--bootstrap", help="another broker, instead of one that is started here")
+    options = parser.parse_args()
+    broker = None
+    address = options.bootstrap
+    if address is None:
+        command = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())", "broker"]
+        broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert broker.stdout is not None
+        address = broker.stdout.readline().strip().partition("=")[2]
+    try:
+        per_batch = max(options.batch_bytes // (RECORD_BYTES + 10), 1)
+        batch = build_batch([(int(time.time() * 1000), None, b"x" * RECORD_BYTES)] * per_batch)
+        count = max(options.megabytes * 1_000_000 // len(batch), 1)
+        total = len(batch) * count / 1e6
+        connection = Connection(address)
+        topic = make_topic(connection)
+        produced = produce(connection, topic, batch, count)
+        print(f"produce  {total / produced:8.0f} MB/s  {count / produced:8.0f} batches/s of {len(batch)} bytes")
+        fetched = fetch(connection, topic, per_batch, len(batch), count)
+        print(f"fetch    {total / fetched:8.0f} MB/s")
+        connection.close()
+    finally:
+        if broker is not None:
+            broker.terminate()
+            broker.wait()
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            print(f"broker   {used.ru_utime + used.ru_stime:8.2f} s of CPU, its start included")
+
+
+if __name__ == "__main__":
+    main()
