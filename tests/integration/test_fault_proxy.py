@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import math
 import os
 import socket
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from headrace.network.clock import SYSTEM_CLOCK
 from support.connection_pair import frame
+from support.descriptors import none_is_left
 from support.fault_proxy import Direction, FaultProxy, SeenRequest
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -21,10 +21,8 @@ PRODUCE, FETCH, METADATA = 0, 1, 3
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    gc.collect()
-    before = os.listdir("/dev/fd")
-    yield
-    assert os.listdir("/dev/fd") == before
+    with none_is_left():
+        yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fault-proxy")]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import http.server
 import logging
 import math
@@ -14,8 +13,7 @@ import resource
 import socket
 import struct
 import threading
-import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,30 +24,15 @@ from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionE
 from headrace.network.selector import Selector
 from headrace.network.transport import FileRegion, PlaintextTransport
 from support.connection_pair import frame
+from support.descriptors import none_is_left
 
 LIMIT = 50_000_000
 
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    gc.collect()
-    before = open_descriptors()
-    yield
-    gc.collect()
-    # what an earlier test of this process left to threads of its own may come and go meanwhile
-    end = time.monotonic() + 5.0
-    while (left := open_descriptors() - before) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert left == Counter()
-
-
-def open_descriptors() -> Counter[str]:
-    """What this process has open: by what it is, as numbers are used again."""
-    found: Counter[str] = Counter()
-    for number in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # the one that lists them
-            found[os.readlink(f"/dev/fd/{number}")] += 1
-    return found
+    with none_is_left():
+        yield
 
 
 @pytest.fixture
