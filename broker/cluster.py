@@ -19,6 +19,7 @@ from .data_dirs import broker_directories, make_controller, make_directory
 from .group.group import Group
 from .log.producer_state import ProducerStateEntry
 from .node import Broker
+from .releases import HIGHEST_VERSIONS
 
 
 class _CutLinks:
@@ -253,6 +254,17 @@ class EmbeddedCluster:
     ) -> Registration:
         """Do `fault` to the next `times` requests of an API (None: until removed)."""
         return self.control.fault(api_key, fault, times=times, node_id=node_id)
+
+    def act_as(self, release: str | None) -> None:
+        """Offer clients what a release of Apache Kafka ("2.8") offers, and no more; None: everything again.
+
+        For connections made from then on. Raises KafkaConfigurationError for a release that isn't known.
+        """
+        if release is not None and release not in HIGHEST_VERSIONS:
+            raise KafkaConfigurationError(
+                f"there is no table for Kafka {release!r}; known are {', '.join(HIGHEST_VERSIONS)}"
+            )
+        self.control.max_versions = None if release is None else HIGHEST_VERSIONS[release]
 
     @property
     def requests(self) -> list[RequestSeen]:

@@ -18,6 +18,7 @@ from ..network.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
 from .control import RequestSeen
+from .replica.connection import CLIENT_ID_PREFIX
 from .requests import Connection, RequestContext
 
 if TYPE_CHECKING:
@@ -186,7 +187,8 @@ class _NetworkThread:
             context = RequestContext(broker, connection, header, broker.clock.now_ms())
             connection.slots.append(context)
             broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
-            if header.api_version not in api.versions_of(broker.control):
+            is_broker = header.client_id is not None and header.client_id.startswith(CLIENT_ID_PREFIX)
+            if header.api_version not in (api.versions if is_broker else api.versions_of(broker.control)):
                 if header.api_key is not ApiKey.API_VERSIONS:
                     raise UnsupportedVersionError(f"{header.api_key.name} v{header.api_version} is not supported")
                 context.api_version = 0

@@ -16,6 +16,8 @@ from ..metadata import BrokerEndpoint
 
 _LENGTH = struct.Struct(">i")
 _MAX_ANSWER_BYTES = 2**30
+#: How the client ids of brokers begin, for whom a broker never acts as an older one.
+CLIENT_ID_PREFIX = "headrace-broker-"
 
 
 class Links(Protocol):

@@ -20,7 +20,7 @@ from ...network.protocol.messages.fetch import FetchPartition, FetchRequest, Fet
 from ...network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage
-from .connection import InterBrokerConnection, Links
+from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
 from .fetch import PartitionKey
 from .partition import Partition
 
@@ -66,7 +66,7 @@ class FetcherThread:
             leader,
             timeout_ms=config.replica_socket_timeout_ms,
             links=links,
-            client_id=f"broker-{broker_id}-fetcher-{leader.node_id}",
+            client_id=f"{CLIENT_ID_PREFIX}{broker_id}",
         )
         self.thread = threading.Thread(
             target=self._run, name=f"broker-{broker_id}-fetcher-{leader.node_id}", daemon=True

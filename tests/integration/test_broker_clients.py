@@ -11,6 +11,7 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from headrace.broker import EmbeddedCluster
+from headrace.network.protocol.errors import KafkaConfigurationError
 
 QUIET = {"log_level": 0}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -214,3 +215,36 @@ def test_offsets_are_found_by_time(cluster):
         assert consumer.get_watermark_offsets(confluent_kafka.TopicPartition("times", 0), timeout=10) == (0, 10)
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("release", ["2.1", "2.6", "2.8", "3.0", "3.6", "3.9"])
+def test_clients_get_along_with_what_older_releases_offer(release):
+    with EmbeddedCluster(brokers=2, num_partitions=2, default_replication_factor=2) as cluster:
+        cluster.act_as(release)
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True, "acks": "all", **QUIET}
+        )
+        for number in range(50):
+            producer.produce("t", b"%d" % number, partition=number % 2)
+        assert producer.flush(20) == 0
+        consumer = confluent_consumer(cluster, **{"group.id": "g"})
+        consumer.subscribe(["t"])
+        assert len(consume(consumer, 50)) == 50
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        other = kafka.KafkaConsumer(
+            "t", group_id="h", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
+        )
+        read = 0
+        for _ in range(100):
+            read += sum(map(len, other.poll(200).values()))
+            if read >= 50:
+                break
+        other.commit()
+        other.close()
+        assert read == 50
+
+
+def test_a_release_without_a_table_is_refused(cluster):
+    with pytest.raises(KafkaConfigurationError, match=r"2\.1, 2\.6"):
+        cluster.act_as("0.7")
