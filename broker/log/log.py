@@ -124,6 +124,10 @@ class Log:
         InvalidProducerEpochError, OutOfOrderSequenceNumberError, InvalidTxnStateError, KafkaStorageError.
         """
         config = self.config
+        if len(batch) > config.segment_bytes:
+            raise MessageSizeTooLargeError(
+                f"a batch of {len(batch)} bytes doesn't fit in a segment of {config.segment_bytes} (segment.bytes)"
+            )
         with self.lock:
             if header.producer_id != NO_PRODUCER_ID and not header.is_control:
                 known = self.producers.find_duplicate(header)
@@ -165,10 +169,6 @@ class Log:
         last = headers[-1]
         size_bytes = len(records)
         config = self.config
-        if size_bytes > config.segment_bytes and len(headers) == 1:
-            raise MessageSizeTooLargeError(
-                f"a batch of {size_bytes} bytes doesn't fit in a segment of {config.segment_bytes} (segment.bytes)"
-            )
         max_timestamp = last.max_timestamp if len(headers) == 1 else max(header.max_timestamp for header in headers)
         segment = self.segments[-1]
         now_ms = self.clock.wall_ms()
@@ -206,6 +206,8 @@ class Log:
                     kept = self.segments
                     self.producers.take_snapshot()
                 segment = self._new_segment(base_offset)
+                # Its name alone tells where the log ends, should all before it be deleted or compacted away.
+                segment.log.fileno()
             except OSError as failed:
                 raise KafkaStorageError(
                     f"can't begin a segment in {self.directory}: {failed.strerror}; free space or "
@@ -355,6 +357,7 @@ class Log:
             self.leader_epochs.clear()
             self.log_start_offset = offset
             self.segments = [self._new_segment(offset)]
+            self.segments[0].log.fileno()
             self._after_truncation(offset)
 
     def _after_truncation(self, offset: int) -> None:
@@ -406,7 +409,9 @@ class Log:
             next_base = self.end.offset if is_active else self.segments[number + 1].base_offset
             if next_base > self.high_watermark or (is_active and segment.size_bytes == 0):
                 break
-            age_ms = wall_ms - max(segment.max_timestamp.timestamp, 0)
+            newest_ms = segment.max_timestamp.timestamp
+            # Records without a time are as old as their segment.
+            age_ms = wall_ms - (newest_ms if newest_ms >= 0 else segment.created_ms)
             if by_policy and config.retention_ms >= 0 and age_ms > config.retention_ms:
                 pass
             elif excess - segment.size_bytes >= 0 or (next_base <= self.log_start_offset and not is_active):

@@ -262,6 +262,9 @@ class LogManager:
             try:
                 result = clean(log, self._cleaner_offsets.get(key, 0))
             except (CorruptRecordError, KafkaStorageError, OSError):
+                if log.is_closed:
+                    # Deleted in the meantime, so there is nothing left to compact.
+                    continue
                 _log.exception("%r can't be compacted", log)
                 self._uncleanable.add(key)
                 continue

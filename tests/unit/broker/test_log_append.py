@@ -268,6 +268,21 @@ def test_old_segments_go_by_age(harness):
     assert harness.append().first_offset == 6
 
 
+def test_records_without_a_time_are_as_old_as_their_segment(harness):
+    log = harness.open(**{"segment.bytes": 1000, "retention.ms": 1000})
+    for _ in range(4):
+        harness.append(1, value=b"v" * 600, timestamp=-1)
+    assert log.delete_old_segments() == 0
+    harness.clock.advance(1001)
+    assert log.delete_old_segments() == 4
+
+
+def test_a_batch_that_no_segment_can_hold_is_refused(harness):
+    harness.open(**{"segment.bytes": 500})
+    with pytest.raises(MessageSizeTooLargeError, match=r"segment\.bytes"):
+        harness.append(1, value=b"v" * 500)
+
+
 def test_old_segments_go_by_size(harness):
     log = harness.open(**{"segment.bytes": 1000, "retention.bytes": 2000, "retention.ms": -1})
     for _ in range(6):
@@ -398,3 +413,25 @@ def test_an_append_that_fails_leaves_the_log_as_it_was(harness):
     with pytest.raises(KafkaStorageError, match="can't append"):
         harness.append()
     assert log.end.offset == 1
+
+
+def test_an_empty_log_knows_its_end_after_a_crash(harness):
+    log = harness.open(retention_ms=1000)
+    for _ in range(5):
+        harness.append(2)
+    harness.clock.advance(10_000)
+    log.roll()
+    log.delete_old_segments()
+    assert harness.offsets() == []
+    # The checkpoints are older than the deletion: a crash came first.
+    reopened = harness.open(is_clean=False, recovery_point=0, log_start_offset=0)
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (10, 10)
+    assert harness.append().first_offset == 10
+
+
+def test_a_follower_that_began_anew_knows_where_after_a_crash(harness):
+    log = harness.open()
+    harness.append(3)
+    log.truncate_fully_and_start_at(50)
+    reopened = harness.open(is_clean=False)
+    assert (reopened.log_start_offset, reopened.log_end_offset) == (50, 50)
