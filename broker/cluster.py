@@ -12,6 +12,7 @@ from typing import Any
 from ..network.clock import SYSTEM_CLOCK, Clock
 from ..network.protocol.api import ApiKey
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
+from ..network.selector import describe_address
 from .config import BrokerConfig
 from .control import Control, Fault, Handler, Registration, RequestSeen
 from .controller import Controller
@@ -20,6 +21,7 @@ from .group.group import Group
 from .log.producer_state import ProducerStateEntry
 from .node import Broker
 from .releases import HIGHEST_VERSIONS
+from .server import advertised_host
 
 
 class _CutLinks:
@@ -164,7 +166,8 @@ class EmbeddedCluster:
         return."""
         if self._controller is None:
             raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        return ",".join(f"{self._host}:{self._ports[node_id]}" for node_id in sorted(self._ports))
+        host = advertised_host(self._host)
+        return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
 
     @property
     def brokers(self) -> dict[int, Broker]:

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaConnectionError
+from ..network.selector import describe_address
 from .config import BrokerConfig
 from .controller import Controller
 from .data_dirs import broker_directories, make_controller, make_directory
 from .remote import BrokerLink
+from .server import advertised_host
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
@@ -125,7 +127,8 @@ class ProcessCluster:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers: HOST:PORT, separated by commas."""
-        return ",".join(f"{self._host}:{self._ports[node_id]}" for node_id in sorted(self._ports))
+        host = advertised_host(self._host)
+        return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
 
     @property
     def pids(self) -> dict[int, int]:

@@ -39,7 +39,7 @@ class BrokerServer:
     def __init__(self, broker: Broker, host: str, port: int) -> None:
         self._broker = broker
         self.socket = _listen(host, port)
-        self.host, self.port = self.socket.getsockname()[:2]
+        self.host, self.port = advertised_host(host), self.socket.getsockname()[1]
         self.connection_count = 0
         self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
         self._connection_ids = itertools.count()
@@ -74,6 +74,11 @@ class BrokerServer:
                 loop.thread.join()
             loop.selector.close()
         self.socket.close()
+
+
+def advertised_host(host: str) -> str:
+    """What clients are told to connect to: the machine's name where the broker listens on all of its addresses."""
+    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
     KafkaConfigurationError,
+    KafkaConnectionError,
     KafkaStorageError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
@@ -447,3 +448,24 @@ def test_a_data_directory_without_permission_fails_at_the_start(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(KafkaStorageError, match="data directory"):
         EmbeddedCluster(data_dir=tmp_path / "file" / "below").start()
+
+
+@pytest.mark.parametrize(("host", "told"), [("::1", "::1"), ("localhost", "localhost"), ("0.0.0.0", None)])
+def test_other_addresses_than_the_loopbacks(host, told):
+    try:
+        cluster = EmbeddedCluster(host=host)
+        cluster.start()
+    except KafkaConnectionError:
+        pytest.skip(f"this machine has no {host}")
+    try:
+        port = int(cluster.bootstrap_servers.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1" if host == "0.0.0.0" else host, port), 10) as sock:
+            sock.sendall(
+                b"".join(encode_request(MetadataRequest(topics=[]), version=9, correlation_id=1, client_id="c"))
+            )
+            with sock.makefile("rb") as file:
+                (size,) = struct.unpack(">i", file.read(4))
+                answer = decode_response(MetadataRequest, 9, file.read(size))[1]
+        assert answer.brokers[0].host == (told or socket.gethostname())
+    finally:
+        cluster.close()
