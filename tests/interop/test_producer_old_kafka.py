@@ -32,6 +32,8 @@ from support.confluent import PATIENCE_S, create_topic, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS_OF_0_10 = CODECS[:4]
+#: What keeps the order over splits and retries where there is no idempotence.
+IN_ORDER = {"max_in_flight_requests_per_connection": 1}
 # With this scope pytest runs all tests of a release together: one of these brokers at a time, started once.
 with_batches = pytest.mark.parametrize(
     "old_apache_kafka", [ApacheKafka21, ApacheKafka39], indirect=True, scope="module"
@@ -161,7 +163,8 @@ def test_its_own_console_consumer_prints_what_was_sent(old_apache_kafka: ApacheK
 def test_order_and_acks_and_append_time(old_apache_kafka: ApacheKafka):
     kafka = old_apache_kafka
     topic = create_topic(kafka.bootstrap_servers, config={"message.timestamp.type": "LogAppendTime"})
-    with producer_for(kafka, batch_size=2_048) as producer:
+    in_order = IN_ORDER if isinstance(kafka, ApacheKafka010) else {}
+    with producer_for(kafka, batch_size=2_048, **in_order) as producer:
         futures = [producer.send(topic, b"%d" % number, timestamp_ms=1_000) for number in range(5_000)]
         told = [(future.get(PATIENCE_S).offset, future.get(PATIENCE_S).timestamp) for future in futures]
     with producer_for(kafka, enable_idempotence=False, acks=0) as producer:
@@ -224,7 +227,7 @@ def test_idempotence_fails_with_what_to_do(old_apache_kafka: ApacheKafka):
 @with_messages
 def test_only_records_with_headers_fail(old_apache_kafka: ApacheKafka):
     topic = create_topic(old_apache_kafka.bootstrap_servers)
-    with producer_for(old_apache_kafka, linger_ms=200) as producer:
+    with producer_for(old_apache_kafka, linger_ms=200, **IN_ORDER) as producer:
         before = producer.send(topic, b"before")
         refused = producer.send(topic, b"refused", headers=[("h", b"v")])
         after = producer.send(topic, b"after")
@@ -256,7 +259,7 @@ def test_a_message_set_that_the_topic_takes_none_so_large_is_split(old_apache_ka
     rng = random.Random(10)
     # hardly compressible, so that the wrapper is too large for the topic and its halves' halves are not
     values = [rng.randbytes(300) + bytes(60) for _ in range(20)]
-    with producer_for(old_apache_kafka, linger_ms=1_000, compression_type="gzip") as producer:
+    with producer_for(old_apache_kafka, linger_ms=1_000, compression_type="gzip", **IN_ORDER) as producer:
         futures = [producer.send(topic, value) for value in values]
         producer.flush(PATIENCE_S)
         assert [future.get(PATIENCE_S).offset for future in futures] == list(range(20))
