@@ -20,8 +20,8 @@ from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metadata_updater import MetadataRecoveryStrategy
 from ..network.metrics import MetricsReporter
-from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
-from ..network.records.compression import Compression
+from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaTimeoutError
+from ..network.records.compression import LEVELS, Compression, has_lz4_levels
 from ..network.resolver import canonical_host_names
 from ..network.selector import Selector
 from .accumulator_cy import RecordAccumulator
@@ -48,6 +48,7 @@ class Engine:
     there. `close` may be called from any thread."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[MetricsReporter] = ()) -> None:
+        compression = _usable_compression(config)
         self.config = config
         self.clock = clock
         self.client_id = config.client_id
@@ -96,7 +97,6 @@ class Engine:
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
             metrics=ClientMetrics(self.metrics.registry, selector.counters, prefix="producer", tags=self.metrics.tags),
         )
-        compression = Compression[config.compression_type.upper()]
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self.accumulator = RecordAccumulator(
             pool=self.pool,
@@ -203,6 +203,17 @@ class Engine:
                 f"the producer is closed and every record has its answer, but a callback or an interceptor of yours "
                 f"has not returned within {patience:g} s; those behind it are called when it does"
             )
+
+
+def _usable_compression(config: ProducerConfig) -> Compression:
+    """The configured codec, known to work here at the configured level. Raises KafkaConfigurationError."""
+    compression = Compression[config.compression_type.upper()]
+    is_default = config.compression_lz4_level == LEVELS[Compression.LZ4].default
+    if compression is Compression.LZ4 and not is_default and not has_lz4_levels():
+        raise KafkaConfigurationError(
+            "compression.lz4.level needs cramjam 2.14 or newer, and that needs Python 3.11: leave the level out"
+        )
+    return compression
 
 
 def _close_at_exit() -> None:

@@ -294,6 +294,15 @@ def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
     return (_only_lz4_block(memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))),)
 
 
+def has_lz4_levels() -> bool:
+    """Whether cramjam as it is here can compress lz4 at other levels than the default: 2.14 can, on Python 3.11."""
+    try:
+        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES)), LEVELS[Compression.LZ4].maximum)
+    except UnsupportedCodecError:
+        return False
+    return True
+
+
 def _only_lz4_block(frame: memoryview) -> memoryview:
     """The block, with its size, of a frame that has no other, and thus none that it would refer to."""
     start = len(_LZ4_JAVA_HEADER)

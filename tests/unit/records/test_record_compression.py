@@ -16,7 +16,14 @@ from headrace.network.protocol.errors import (
     UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
-from headrace.network.records.compression import LEVELS, Compression, _only_lz4_block, compress, decompress
+from headrace.network.records.compression import (
+    LEVELS,
+    Compression,
+    _only_lz4_block,
+    compress,
+    decompress,
+    has_lz4_levels,
+)
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
 MIB = 1 << 20
@@ -97,7 +104,7 @@ def test_codecs_without_levels_say_so(codec: Compression):
         compress(codec, b"", 1)
 
 
-@pytest.mark.parametrize("codec", LEVELS)
+@pytest.mark.parametrize("codec", [codec for codec in LEVELS if codec != Compression.LZ4 or has_lz4_levels()])
 def test_a_level_makes_a_difference(codec: Compression):
     words = [b"%x" % RANDOM.getrandbits(20) for _ in range(1000)]
     data = b" ".join(RANDOM.choice(words) for _ in range(20_000))
@@ -127,7 +134,7 @@ def test_a_xerial_stream_with_little_endian_versions_is_read():
     assert decompress(Compression.SNAPPY, compressed, 5) == b"water"
 
 
-@pytest.mark.parametrize("level", [1, 9, 17])
+@pytest.mark.parametrize("level", [1, 9, 17] if has_lz4_levels() else [9])
 def test_another_implementation_reads_the_lz4_frames_of_every_compressor(level: int):
     for data in SAMPLES.values():
         frame = compress(Compression.LZ4, data, level)
