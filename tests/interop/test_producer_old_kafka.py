@@ -264,3 +264,30 @@ def test_a_message_set_that_the_topic_takes_none_so_large_is_split(old_apache_ka
         producer.flush(PATIENCE_S)
         assert [future.get(PATIENCE_S).offset for future in futures] == list(range(20))
     assert [message.value() for message in read_topic(old_apache_kafka.bootstrap_servers, topic)] == values
+
+
+# -- a broker that goes and comes back -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("old_apache_kafka", [ApacheKafka21], indirect=True, scope="module")
+def test_nothing_is_lost_or_doubled_when_the_broker_restarts(old_apache_kafka: ApacheKafka):
+    kafka = old_apache_kafka
+    topic = create_topic(kafka.bootstrap_servers, partitions=2)
+    futures = []
+    with producer_for(kafka, batch_size=2_048, buffer_memory=64_000_000) as producer:
+
+        def send_some() -> None:
+            for _ in range(5_000):
+                futures.append(producer.send(topic, b"%d" % len(futures), partition=len(futures) % 2))
+
+        send_some()
+        kafka.stop(1)
+        send_some()
+        kafka.restart(1)
+        send_some()
+        for future in futures:
+            future.get(PATIENCE_S)
+    read: dict[int, list[int]] = {0: [], 1: []}
+    for message in read_topic(kafka.bootstrap_servers, topic):
+        read[message.partition()].append(int(message.value()))
+    assert read == {partition: list(range(partition, len(futures), 2)) for partition in range(2)}
