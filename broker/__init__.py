@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..network.protocol.api import ApiKey
     from .cluster import EmbeddedCluster
+    from .control import Fault
 
-__all__ = ["EmbeddedCluster"]
+__all__ = ["ApiKey", "EmbeddedCluster", "Fault"]
+
+# Imported at their first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most need no broker.
+_MODULES = {"ApiKey": "..network.protocol.api", "EmbeddedCluster": ".cluster", "Fault": ".control"}
 
 
 def __getattr__(name: str) -> Any:
-    # At its first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most runs need no broker.
-    if name == "EmbeddedCluster":
-        from .cluster import EmbeddedCluster  # noqa: PLC0415
-
-        return EmbeddedCluster
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name], __package__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -116,7 +116,7 @@ def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
     from .control import Fault  # noqa: PLC0415
 
     cluster.control.clear()
-    cluster.control.max_versions = None
+    cluster.act_as(None)
     cluster.heal_links()
     if _ONLY_BROKER not in cluster.brokers:
         cluster.start_broker(_ONLY_BROKER)
