@@ -6,16 +6,15 @@ import os
 import tempfile
 from pathlib import Path
 
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch
 from headrace.broker.topic_config import TopicConfig
 from headrace.network.clock import MockClock
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 NOW_MS = 1_600_000_000_000
 
@@ -142,5 +141,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         assert self.log.offset_for_timestamp(NOW_MS + self.end) is None
 
 
-LogAgainstModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None, phases=[Phase.explicit, Phase.generate])
+LogAgainstModel.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=20, deadline=None, phases=[Phase.explicit, Phase.generate]
+)
 TestLogAgainstModel = LogAgainstModel.TestCase

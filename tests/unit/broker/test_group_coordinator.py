@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.timers import manual_timer
-
 from headrace.broker.config import BrokerConfig
 from headrace.broker.group.coordinator import GroupCoordinator, JoinParams
 from headrace.broker.group.group import Group, GroupState
@@ -16,6 +14,7 @@ from headrace.network.protocol.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
+from support.timers import manual_timer
 
 RANGE = (("range", b"meta"),)
 
@@ -67,7 +66,9 @@ class Harness:
             while self.timer.advance_clock(0):
                 pass
 
-    def join(self, member_id="", *, instance_id=None, requires=False, session_ms=1000, protocols=RANGE, skips=True, **more):
+    def join(
+        self, member_id="", *, instance_id=None, requires=False, session_ms=1000, protocols=RANGE, skips=True, **more
+    ):
         answers = []
         params = JoinParams(
             group_id="g",
@@ -220,9 +221,7 @@ def test_a_rebalance_ends_without_those_who_do_not_come(harness):
 
 def test_who_joins_and_never_syncs_is_taken_out(harness):
     first, second = harness.stable(2, session_ms=60_000)
-    joins = [
-        harness.join(each.member_id, session_ms=60_000, protocols=(("range", b"n"),)) for each in (first, second)
-    ]
+    joins = [harness.join(each.member_id, session_ms=60_000, protocols=(("range", b"n"),)) for each in (first, second)]
     leader = next(answer[0] for answer in joins if answer[0].leader == answer[0].member_id)
     silent = next(answer[0] for answer in joins if answer[0].leader != answer[0].member_id)
     harness.sync(leader, {})
@@ -277,7 +276,9 @@ def test_the_protocol_is_one_that_all_know(harness):
 
 
 def test_session_timeouts_and_sizes_are_bounded():
-    harness = Harness(**{"group.max.session.timeout.ms": 5000, "group.min.session.timeout.ms": 100, "group.max.size": 1})
+    harness = Harness(
+        **{"group.max.session.timeout.ms": 5000, "group.min.session.timeout.ms": 100, "group.max.size": 1}
+    )
     assert harness.join(session_ms=5001)[0].error_code == 26
     assert harness.join(session_ms=99)[0].error_code == 26
     assert harness.join()[0].error_code == 0
