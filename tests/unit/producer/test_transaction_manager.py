@@ -451,3 +451,25 @@ def test_until_a_partitions_first_batch_is_acknowledged_no_second_one_is_on_its_
     assert leader.log == [b"a", b"b"]
     h.request(b"c")
     h.request(b"d")
+
+
+def test_nothing_new_follows_a_batch_that_is_sent_again_lest_the_broker_forgets_that_it_has_it() -> None:
+    h, leader = SenderHarness(), FakeLeader()
+    (future,), request = h.request(b"a")
+    leader.append(request)
+    h.lose(request)
+    values = [b"a"]
+    for round_ in range(4):
+        # the leader has it, but isn't asked: it refuses each attempt for another reason
+        for number in range(4):
+            values.append(b"%d-%d" % (round_, number))
+            h.append(values[-1])
+            for request in h.retry():
+                if values_of(request) == [b"a"]:
+                    h.answer(request, NOT_LEADER)
+                else:
+                    deliver(h, leader, request)
+    finish(h, leader)
+    assert leader.log == values
+    assert future.get(0).offset == 0
+    assert manager(h).producer_epoch == 0
