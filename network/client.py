@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
 from .client_metrics import ClientMetrics
@@ -34,38 +34,13 @@ from .protocol.frames import decode_response, encode_request
 from .protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from .protocol.messages.metadata import MetadataRequest, MetadataResponse
 from .repeats import Repeats
-from .request import ClientRequest, ClientResponse
+from .request import ClientRequest, ClientResponse, ClientSelector
 from .resolver import Resolver, resolve_host
 
 _log = logging.getLogger(__name__)
 
 #: Why a node may not answer ApiVersions: a request that they don't know lets Kafka 0.8 hang up and 0.9 fall silent.
 _MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and can't be used"
-
-
-class ClientSelector(Protocol):
-    """What a client uses of `Selector`; tests hand in a fake one."""
-
-    connected: list[str]
-    completed_sends: list[Any]
-    completed_receives: list[Any]
-    disconnected: dict[str, KafkaError]
-
-    def connect(
-        self,
-        channel_id: str,
-        family: int,
-        address: Any,
-        *,
-        send_buffer_bytes: int = -1,
-        receive_buffer_bytes: int = -1,
-    ) -> None: ...
-    def is_channel_ready(self, channel_id: str) -> bool: ...
-    def send(self, channel_id: str, buffers: Iterable[Any]) -> Any: ...
-    def poll(self, timeout_ms: float) -> None: ...
-    def wakeup(self) -> None: ...
-    def close_channel(self, channel_id: str) -> None: ...
-    def close(self) -> None: ...
 
 
 class NetworkClient:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,4 +120,29 @@ class KafkaClient(Protocol):
 
     def wakeup(self) -> None: ...
 
+    def close(self) -> None: ...
+
+
+class ClientSelector(Protocol):
+    """What a client uses of `Selector`; tests hand in a fake one."""
+
+    connected: list[str]
+    completed_sends: list[Any]
+    completed_receives: list[Any]
+    disconnected: dict[str, KafkaError]
+
+    def connect(
+        self,
+        channel_id: str,
+        family: int,
+        address: Any,
+        *,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None: ...
+    def is_channel_ready(self, channel_id: str) -> bool: ...
+    def send(self, channel_id: str, buffers: Iterable[Any]) -> Any: ...
+    def poll(self, timeout_ms: float) -> None: ...
+    def wakeup(self) -> None: ...
+    def close_channel(self, channel_id: str) -> None: ...
     def close(self) -> None: ...
