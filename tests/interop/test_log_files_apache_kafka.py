@@ -320,6 +320,8 @@ def theirs(tools: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Thei
         end(1)
         for topic in TOPICS:
             shutil.copytree(tools.log_dir() / f"{topic}-0", known.directory / str(number) / f"{topic}-0")
+        controllers = "__cluster_metadata-0"
+        shutil.copytree(tools.log_dir() / controllers, known.directory / f"controllers-{number}" / controllers)
         if number == 0:
             shutil.copy(tools.log_dir() / ".kafka_cleanshutdown", known.directory / "0")
         tools.restart(1)
@@ -377,6 +379,16 @@ def test_what_is_appended_here_is_sound_to_kafka(served: EmbeddedCluster, tools:
     served.close()
     assert offsets_in(hold_against_dump_log(tools, tmp_path / "k-codecs-0")) == list(range(1800))
     assert main(["dump-log", "--quiet", str(tmp_path)]) == 0
+
+
+def test_the_terminal_command_finds_kafka_s_files_sound(theirs: Theirs, capsys: pytest.CaptureFixture[str]):
+    """Also those of a killed broker, whose indexes are as long as they were made in advance, and the controllers'."""
+    assert main(["dump-log", "--records", str(theirs.directory)]) == 0
+    out = capsys.readouterr().out
+    assert "WRONG" not in out
+    assert " and room for " in out
+    for said in ("leader change", "  abort\n", "  commit\n", "transactional, control", " by the broker, "):
+        assert said in out
 
 
 def test_kafka_serves_what_was_appended_here(tools: ApacheKafka, theirs: Theirs, tmp_path: Path):
