@@ -157,9 +157,12 @@ class TransactionManager:
         # A broker that knows nothing of this producer takes any number for the first one. So were the first batch
         # refused and a second one under way, the second would be appended before it.
         limit = 1 if known.last_acked_sequence < 0 else BATCHES_REMEMBERED
-        # And nothing new follows one that is sent again: were that refused time after time although it is in the log,
-        # the broker would have forgotten it by the end behind all those that followed, and take it once more.
-        return not known.in_flight or (not stale and len(known.in_flight) < limit and not known.in_flight[0].attempts)
+        # And nothing new follows where a later one was acknowledged before the oldest: while that is refused time after
+        # time, or its answer keeps an old leader's connection waiting, the broker would forget behind those that follow
+        # that it has it, and take it once more.
+        return not known.in_flight or (
+            not stale and len(known.in_flight) < limit and self._is_next(known, known.in_flight[0].base_sequence)
+        )
 
     def take_sequence(self, batch: ProducerBatch) -> None:
         """Give a drained batch its sequence number, unless it has one from an earlier attempt."""

@@ -473,3 +473,24 @@ def test_nothing_new_follows_a_batch_that_is_sent_again_lest_the_broker_forgets_
     assert leader.log == values
     assert future.get(0).offset == 0
     assert manager(h).producer_epoch == 0
+
+
+def test_no_more_follow_an_unanswered_batch_at_an_old_leader_than_the_new_one_remembers() -> None:
+    h, leader = SenderHarness(brokers=2), FakeLeader()
+    (future,), slow = h.request(b"a")
+    leader.append(slow)
+    moved = metadata_response({"t": 1}, brokers=2, leader_epoch=1)
+    moved.topics[0].partitions[0].leader_id = 1
+    h.client.update_metadata(moved)
+    values = [b"a"]
+    for number in range(20):
+        values.append(b"%d" % number)
+        h.append(values[-1])
+        for request in h.send():
+            assert request.node_id == 1
+            deliver(h, leader, request)
+    assert 1 < len(leader.log) <= BATCHES_REMEMBERED
+    h.lose(slow)
+    finish(h, leader)
+    assert leader.log == values
+    assert future.get(0).offset == 0
