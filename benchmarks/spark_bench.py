@@ -1,0 +1,235 @@
+"""Spark DataFrames into Kafka: this library's doors beside confluent-kafka by rows and Spark's own sink.
+
+    python benchmarks/spark_bench.py [--rows N] [--rounds N] [--bootstrap HOST:PORT | --apache]
+
+One Spark session (local[2]), one broker process, one DataFrame of rows of 130 bytes that Spark makes as it goes; the
+contenders in turn, `--rounds` times over, each into a topic of its own; what is printed are medians of rows/s, counted
+from the start of the job to its end, when every record is acknowledged. The settings are the same for all: idempotence,
+``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions. The no-op writers show where Spark itself is
+the limit: rows or Arrow batches that reach Python and go no further. Without ``--bootstrap`` the broker is
+``headrace broker``; ``--apache`` takes Apache Kafka (from Maven Central). Spark's own sink takes part where its jar can
+be had from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+from headrace.producer import KafkaProducer
+from headrace.producer.spark import KafkaSink, register
+from pyspark.sql import DataFrame, SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
+
+from spark_kafka_jars import NoConnector, connector_jars  # noqa: E402  # pyright: ignore[reportMissingImports]
+from spark_session import start_spark  # noqa: E402  # pyright: ignore[reportMissingImports]
+
+ROW_BYTES = 130
+PARTITIONS = 4
+SETTINGS = {"linger.ms": 5, "batch.size": 131_072, "enable.idempotence": True}
+OURS_BY_BATCHES, OURS_BY_FORMAT, OURS_BY_ROWS = "headrace, Arrow (write)", "headrace, format", "headrace, rows"
+SPARKS, CONFLUENT = "Spark's own sink", "confluent-kafka, rows"
+PAIRS = ((OURS_BY_BATCHES, SPARKS), (OURS_BY_FORMAT, SPARKS), (OURS_BY_ROWS, CONFLUENT))
+
+Contender = Callable[[DataFrame, str, str], object]
+
+
+def by_rows(df: DataFrame, servers: str, topic: str) -> None:
+    df.foreachPartition(KafkaSink({"bootstrap.servers": servers, **SETTINGS}, topic=topic))
+
+
+def by_batches(df: DataFrame, servers: str, topic: str) -> None:
+    KafkaSink({"bootstrap.servers": servers, **SETTINGS}, topic=topic).write(df)
+
+
+def by_format(df: DataFrame, servers: str, topic: str) -> None:
+    options = {"kafka.bootstrap.servers": servers, "topic": topic, **SETTINGS}
+    df.write.format("headrace").options(**options).mode("append").save()
+
+
+def by_spark(df: DataFrame, servers: str, topic: str) -> None:
+    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    options.update({f"kafka.{name}": str(value).lower() for name, value in SETTINGS.items()})
+    df.write.format("kafka").options(**options).save()
+
+
+def by_confluent(df: DataFrame, servers: str, topic: str) -> None:
+    settings = {**SETTINGS, "bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000}
+
+    def write(rows: Iterable[Any]) -> None:
+        failed: list[Any] = []
+
+        def delivered(error: Any, _: Any) -> None:
+            if error is not None:
+                failed.append(error)
+
+        producer = confluent_kafka.Producer(settings)
+        for row in rows:
+            while True:
+                try:
+                    producer.produce(topic, row.value, on_delivery=delivered)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+            producer.poll(0)
+        if producer.flush(120) or failed:
+            raise RuntimeError(f"not delivered: {failed[:1]}")
+
+    df.foreachPartition(write)
+
+
+def no_op_rows(df: DataFrame, servers: str, topic: str) -> None:
+    def drop(rows: Iterable[Any]) -> None:
+        for _ in rows:
+            pass
+
+    df.foreachPartition(drop)
+
+
+def no_op_batches(df: DataFrame, servers: str, topic: str) -> None:
+    def drop(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"rows": [rows]})
+
+    df.mapInArrow(drop, "rows long").collect()
+
+
+def no_op_jvm(df: DataFrame, servers: str, topic: str) -> None:
+    df.write.format("noop").mode("overwrite").save()
+
+
+@contextlib.contextmanager
+def broker(arguments: argparse.Namespace) -> Iterator[str]:
+    """The addresses of the broker that all of them write to."""
+    if arguments.bootstrap:
+        yield arguments.bootstrap
+        return
+    if arguments.apache:
+        from support.apache_kafka.cluster import ApacheKafka
+
+        with ApacheKafka() as kafka:
+            yield kafka.bootstrap_servers
+        return
+    command = [sys.executable, "-m", "headrace.cli", "broker", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip().partition("=")[2]
+        finally:
+            process.terminate()
+
+
+def make_topic(servers: str) -> str:
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
+        future.result(30)
+    return topic
+
+
+def written(servers: str, topic: str) -> int:
+    """How many records a topic has."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "bench"})
+    try:
+        places = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
+        return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    finally:
+        consumer.close()
+
+
+def remove_topic(servers: str, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": servers})
+    for future in admin.delete_topics([topic]).values():
+        future.result(30)
+
+
+def send_arrow_alone(servers: str, rows: int) -> float:
+    """Rows/s of `send_arrow` in this process, acknowledgements included."""
+    batch = pa.RecordBatch.from_pydict({"value": [b"x" * ROW_BYTES] * 10_000})
+    topic = make_topic(servers)
+    with KafkaProducer({"bootstrap.servers": servers, **SETTINGS}) as producer:
+        producer.send_arrow(topic, batch).get(30)
+        started = time.perf_counter()
+        futures = [producer.send_arrow(topic, batch) for _ in range(rows // 10_000)]
+        for future in futures:
+            future.get(60)
+        return len(futures) * 10_000 / (time.perf_counter() - started)
+
+
+def frame(spark: SparkSession, rows: int) -> DataFrame:
+    """Rows of one column `value`, of 130 bytes."""
+    return spark.range(0, rows, numPartitions=4).selectExpr(f"rpad(cast(id AS string), {ROW_BYTES}, 'x') AS value")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--bootstrap", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--apache", action="store_true", help="write to Apache Kafka")
+    arguments = parser.parse_args()
+    contenders: dict[str, Contender] = {
+        OURS_BY_BATCHES: by_batches,
+        OURS_BY_FORMAT: by_format,
+        SPARKS: by_spark,
+        OURS_BY_ROWS: by_rows,
+        CONFLUENT: by_confluent,
+        "no-op, Arrow in Python": no_op_batches,
+        "no-op, rows in Python": no_op_rows,
+        "no-op, in the JVM": no_op_jvm,
+    }
+    settings = {}
+    try:
+        settings["spark.jars"] = connector_jars()
+    except NoConnector as missing:
+        print(f"without {SPARKS}: {missing}")
+        del contenders[SPARKS]
+    spark = start_spark("headrace benchmark", settings=settings)
+    register(spark)
+    rates: dict[str, list[float]] = {name: [] for name in contenders}
+    alone = []
+    with broker(arguments) as servers:
+        for number in range(arguments.rounds + 1):
+            # the first round, on fewer rows, is for warming up
+            rows = arguments.rows if number else arguments.rows // 20
+            df = frame(spark, rows)
+            for name, contender in contenders.items():
+                topic = make_topic(servers)
+                started = time.perf_counter()
+                contender(df, servers, topic)
+                seconds = time.perf_counter() - started
+                found = written(servers, topic)
+                if not name.startswith("no-op") and found != rows:
+                    raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
+                remove_topic(servers, topic)
+                if number:
+                    rates[name].append(rows / seconds)
+                    print(f"  round {number}: {name:26} {rows / seconds:12,.0f} rows/s", flush=True)
+            if number:
+                alone.append(send_arrow_alone(servers, rows))
+    spark.stop()
+    print(f"\nmedians of {arguments.rounds} rounds, {arguments.rows:,} rows of {ROW_BYTES} bytes, local[2]:")
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    for name, rate in medians.items():
+        print(f"  {name:26} {rate:12,.0f} rows/s")
+    print(f"  {'send_arrow without Spark':26} {statistics.median(alone):12,.0f} rows/s")
+    for ours, theirs in PAIRS:
+        if theirs in medians:
+            print(f"  {ours} / {theirs}: {medians[ours] / medians[theirs]:.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

