@@ -76,9 +76,10 @@ class InterBrokerConnection:
         sock = self._socket
         if sock is None:
             sock = socket.create_connection((self._peer.host, self._peer.port), self._timeout_s)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Kept before anything else is done with it, for a peer may be gone by then: what fails is closed by `request`.
             with self._lock:
                 self._socket = sock
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             if self._interrupted:
                 raise DisconnectedError("the request was interrupted before it was sent")
