@@ -76,7 +76,7 @@ class InterBrokerConnection:
         sock = self._socket
         if sock is None:
             sock = socket.create_connection((self._peer.host, self._peer.port), self._timeout_s)
-            # Kept before anything else is done with it, for a peer may be gone by then: what fails is closed by `request`.
+            # Kept before anything else is done with it: the peer may be gone by then, and `request` closes what fails.
             with self._lock:
                 self._socket = sock
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
