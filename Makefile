@@ -16,13 +16,14 @@ BENCH_ARGS ?=
 # The Java that Spark and Apache Kafka are to run on, for the commands after it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-.PHONY: help demo test check lint types floors docs-check bench bench-spark compile docs clean distclean
+.PHONY: help demo test check lint types floors docs-check bench bench-broker bench-spark compile docs clean distclean
 
 help:
 	@echo "make demo       real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test       all tests, with the compiled modules and with the interpreted ones"
 	@echo "make check      lint, format, types, the floors of the packages, generated pages"
 	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000')"
+	@echo "make bench-broker  the broker alone; make bench-spark  DataFrames, beside Spark's own sink"
 	@echo "make bench-spark  Spark DataFrames: this sink beside confluent-kafka and Spark's own"
 	@echo "make compile    compile the hot modules (*_cy.py) where they are"
 	@echo "make docs       write the generated pages of docs/ anew"
@@ -57,6 +58,9 @@ docs: build/compiled
 
 bench: build/compiled
 	$(PYTHON_IN_VENV) benchmarks/producer.py $(BENCH_ARGS)
+
+bench-broker: build/compiled
+	@$(FIND_JAVA) || true; $(PYTHON_IN_VENV) benchmarks/broker.py $(BENCH_ARGS)
 
 bench-spark: build/compiled
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) benchmarks/spark_bench.py $(BENCH_ARGS)

@@ -27,9 +27,10 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from pyspark.sql import DataFrame, SparkSession
+
 from headrace.producer import KafkaProducer
 from headrace.producer.spark import KafkaSink, register
-from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]

@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable
 
 from flights import flights_table
-from headrace.broker import EmbeddedCluster
-from headrace.producer.spark import KafkaSink
 from pyspark.sql import functions as f
 from read_back import fingerprints, high_watermarks, read_back
 from spark_session import start_spark
+
+from headrace.broker import EmbeddedCluster
+from headrace.producer.spark import KafkaSink
 
 TOPIC = "flights"
 PARTITIONS = 6

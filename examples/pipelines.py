@@ -15,13 +15,14 @@ from collections.abc import Callable
 
 import msgpack
 from flights import flights_table
-from headrace.broker import EmbeddedCluster
-from headrace.producer.spark import KafkaSink, register
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from read_back import fingerprint, read_back
 from spark_kafka_jars import NoConnector, connector_jars
 from spark_session import start_spark
+
+from headrace.broker import EmbeddedCluster
+from headrace.producer.spark import KafkaSink, register
 
 
 def flights(spark: SparkSession) -> DataFrame:

@@ -15,6 +15,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+
 from headrace.broker import ApiKey, Fault
 from headrace.network.protocol.errors import KafkaTimeoutError, NotEnoughReplicasError
 from headrace.producer import KafkaProducer

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from headrace.network import _build
 from hypothesis import settings
 from support.apache_kafka import fixtures
 from support.apache_kafka.fixtures import apache_kafka, apache_kafka_cluster, old_apache_kafka
+
+from headrace.network import _build
 
 __all__ = [
     "apache_kafka",

@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
+
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.messages.describe_log_dirs import DescribeLogDirsRequest

@@ -12,6 +12,7 @@ import time
 
 import confluent_kafka
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.protocol.api import ApiKey

@@ -10,6 +10,7 @@ import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.errors import KafkaConfigurationError
 

@@ -9,6 +9,7 @@ import struct
 import time
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.clock import SYSTEM_CLOCK

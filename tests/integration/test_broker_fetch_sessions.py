@@ -6,6 +6,7 @@ import socket
 import struct
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.frames import decode_response, encode_request

@@ -17,6 +17,10 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.protocol_strategies import WIRE_VALUES, edits, instances, mutated
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.api import registry
 from headrace.network.clock import SYSTEM_CLOCK
@@ -32,9 +36,6 @@ from headrace.network.protocol.messages.metadata import MetadataRequest, Metadat
 from headrace.network.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.records.builder_cy import build_batch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from support.protocol_strategies import WIRE_VALUES, edits, instances, mutated
 
 PATIENCE_S = 30.0
 MIB = 2**20

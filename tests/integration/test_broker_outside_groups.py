@@ -13,6 +13,7 @@ import kafka
 import kafka.admin
 import kafka.errors
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.group.group import GroupState
 

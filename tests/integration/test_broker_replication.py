@@ -11,6 +11,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.processes import ProcessCluster
 

@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.cli import main

@@ -8,6 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.client_harness import api_versions_response
+from support.mock_client import metadata_response
+
 from headrace.network.client import NetworkClient
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.cluster import TopicPartition
@@ -25,8 +28,6 @@ from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.metadata import MetadataRequest
 from headrace.network.resolver import canonical_host_names
 from headrace.network.selector import Selector
-from support.client_harness import api_versions_response
-from support.mock_client import metadata_response
 
 Serve = Callable[[Callable[[socket.socket], None]], int]
 

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from headrace.network.clock import SYSTEM_CLOCK
 from support.connection_pair import frame
 from support.descriptors import none_is_left
 from support.fault_proxy import Direction, FaultProxy, SeenRequest
+
+from headrace.network.clock import SYSTEM_CLOCK
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
 

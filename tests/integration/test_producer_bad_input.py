@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol import errors
 from headrace.producer import KafkaProducer, ProducerRecord

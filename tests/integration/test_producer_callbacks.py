@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer, errors
 

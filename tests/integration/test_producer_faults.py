@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.fault_proxy import Direction, FaultProxy
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.protocol import errors
@@ -17,7 +19,6 @@ from headrace.network.protocol.api import ApiKey
 from headrace.network.records.batch import RecordBatch
 from headrace.producer import KafkaProducer, RecordFuture
 from headrace.producer.delivery import Verdict, action_for
-from support.fault_proxy import Direction, FaultProxy
 
 #: Small batches, so that a few hundred records are many requests; impatient, so that the tests are short.
 IMPATIENT = {

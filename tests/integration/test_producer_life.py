@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.protocol import errors

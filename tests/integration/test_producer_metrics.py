@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.metrics import Metric, Metrics, MetricsReporter

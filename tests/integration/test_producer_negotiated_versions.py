@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from support.confluent import PATIENCE_S, create_topic, read_topic
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.api import registry
 from headrace.broker.control import Fault
@@ -16,7 +18,6 @@ from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import NotLeaderForPartitionError, UnsupportedCompressionTypeError
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.producer import KafkaProducer
-from support.confluent import PATIENCE_S, create_topic, read_topic
 
 CLIENT_ID = "under-test"
 HEADERS = [("h", b"v"), ("null", None)]

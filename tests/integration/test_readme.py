@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from headrace.broker import EmbeddedCluster
 
 README = Path(__file__).resolve().parents[2] / "README.md"

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.connection_pair import frame
+from support.descriptors import none_is_left
+
 from headrace.network.channel import KafkaChannel, NetworkReceive, NetworkSend
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError, NotKafkaError
 from headrace.network.selector import Selector
 from headrace.network.transport import FileRegion, PlaintextTransport
-from support.connection_pair import frame
-from support.descriptors import none_is_left
 
 LIMIT = 50_000_000
 

@@ -12,15 +12,16 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from headrace.broker import EmbeddedCluster
-from headrace.network.protocol.api import ApiKey
-from headrace.network.protocol.errors import KafkaConfigurationError
-from headrace.producer.spark import KafkaSink, register
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from support.confluent import read_topic
 from support.spark_session import needs_spark, python_path, spark
+
+from headrace.broker import EmbeddedCluster
+from headrace.network.protocol.api import ApiKey
+from headrace.network.protocol.errors import KafkaConfigurationError
+from headrace.producer.spark import KafkaSink, register
 
 __all__ = ["spark"]
 

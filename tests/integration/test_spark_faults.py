@@ -15,16 +15,17 @@ from typing import Any
 import pyspark
 import pyspark.cloudpickle
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from support.confluent import read_topic
+from support.spark_session import needs_spark, spark
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import NotEnoughReplicasError
 from headrace.producer.spark import KafkaSink
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-from support.confluent import read_topic
-from support.spark_session import needs_spark, spark
 
 __all__ = ["spark"]
 

@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from support.confluent import read_topic
+from support.spark_session import needs_spark, spark
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import KafkaConfigurationError, TopicAuthorizationFailedError
 from headrace.producer.spark import KafkaSink, register
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
-from support.confluent import read_topic
-from support.spark_session import needs_spark, spark
 
 __all__ = ["spark"]
 

@@ -7,6 +7,7 @@ import shutil
 
 import confluent_kafka
 import pytest
+
 from headrace.broker import EmbeddedCluster
 
 QUIET = {"log_level": 0}

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
-from headrace.broker import EmbeddedCluster
-from headrace.cli import main
 from support.apache_kafka import ApacheKafka
 from support.confluent import PATIENCE_S
+
+from headrace.broker import EmbeddedCluster
+from headrace.cli import main
 
 
 @pytest.fixture

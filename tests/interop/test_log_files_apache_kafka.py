@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import confluent_kafka
 import pytest
+from support.apache_kafka import ApacheKafka
+from support.apache_kafka.fixtures import start_or_skip
+from support.confluent import PATIENCE_S, create_topic
+
 from headrace.broker import EmbeddedCluster
 from headrace.broker.log.cleaner import clean
 from headrace.cli import main
 from headrace.network.clock import SYSTEM_CLOCK
-from support.apache_kafka import ApacheKafka
-from support.apache_kafka.fixtures import start_or_skip
-from support.confluent import PATIENCE_S, create_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Kafka forgets producers by the time of their records, so they have to be of today.

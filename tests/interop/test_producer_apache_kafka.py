@@ -7,14 +7,15 @@ import re
 from collections.abc import Mapping
 
 import pytest
+from support.apache_kafka import ApacheKafka
+from support.confluent import PATIENCE_S, create_topic, read_topic
+
 from headrace.network.protocol.errors import (
     InvalidRecordError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
 )
 from headrace.producer import KafkaProducer, ProducerRecord
-from support.apache_kafka import ApacheKafka
-from support.confluent import PATIENCE_S, create_topic, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

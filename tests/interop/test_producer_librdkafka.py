@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+
 from headrace.producer import KafkaProducer
 
 PARTITIONS = 4

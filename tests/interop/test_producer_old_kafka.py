@@ -11,6 +11,10 @@ import socket
 
 import confluent_kafka
 import pytest
+from support.apache_kafka import ApacheKafka
+from support.apache_kafka.releases import ApacheKafka010, ApacheKafka21, ApacheKafka39
+from support.confluent import PATIENCE_S, create_topic, read_topic
+
 from headrace.network.protocol.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
@@ -26,9 +30,6 @@ from headrace.network.protocol.messages.produce import (
 from headrace.network.records.compression import Compression
 from headrace.network.records.legacy import build_message_set
 from headrace.producer import KafkaProducer, ProducerRecord
-from support.apache_kafka import ApacheKafka
-from support.apache_kafka.releases import ApacheKafka010, ApacheKafka21, ApacheKafka39
-from support.confluent import PATIENCE_S, create_topic, read_topic
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS_OF_0_10 = CODECS[:4]

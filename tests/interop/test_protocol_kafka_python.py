@@ -6,12 +6,13 @@ import uuid
 from typing import Any
 
 import pytest
-from headrace.network.protocol.codec import encode
-from headrace.network.protocol.message import Message, fields_of
-from headrace.network.protocol.types import WireType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.protocol_strategies import instances, message_classes, versions_of
+
+from headrace.network.protocol.codec import encode
+from headrace.network.protocol.message import Message, fields_of
+from headrace.network.protocol.types import WireType
 
 pytest.importorskip("kafka.protocol.api_message", reason="kafka-python 3 is not installed")
 

@@ -6,15 +6,16 @@ import os
 import tempfile
 from pathlib import Path
 
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch
 from headrace.broker.topic_config import TopicConfig
 from headrace.network.clock import MockClock
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 NOW_MS = 1_600_000_000_000
 

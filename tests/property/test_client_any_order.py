@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError
-from headrace.network.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headrace.network.protocol.messages.metadata import MetadataRequest
-from headrace.network.protocol.messages.produce import ProduceRequest, ProduceResponse
-from headrace.network.request import ClientRequest, ClientResponse
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.client_harness import ClientHarness, api_versions_response
 from support.mock_client import metadata_response
+
+from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError
+from headrace.network.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from headrace.network.protocol.messages.metadata import MetadataRequest
+from headrace.network.protocol.messages.produce import ProduceRequest, ProduceResponse
+from headrace.network.request import ClientRequest, ClientResponse
 
 MAX_IN_FLIGHT = 3
 TOPICS = {"one": 4, "two": 1}

@@ -6,6 +6,10 @@ import socket
 from collections.abc import Sequence
 from itertools import cycle
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.connection_pair import ConnectionPair, frame
+
 from headrace.network.channel import (
     DIRECT_READ_BYTES,
     FIRST_ALLOCATION_BYTES,
@@ -15,9 +19,6 @@ from headrace.network.channel import (
     NetworkSend,
 )
 from headrace.network.transport import PlaintextTransport
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.connection_pair import ConnectionPair, frame
 
 SIZES = st.one_of(
     st.integers(0, 300),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.errors import BufferExhaustedError
 from headrace.producer.buffer_pool import BufferPool
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 TOTAL = 64
 POOLABLE = 8

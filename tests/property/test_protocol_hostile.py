@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.protocol_strategies import edits, element_count, instances, message_classes, mutated, versions_of
+
 from headrace.network.protocol import frames
 from headrace.network.protocol.codec import decode, encode
 from headrace.network.protocol.errors import MalformedMessageError, ProtocolError, UnsupportedVersionError
 from headrace.network.protocol.message import Message, Request
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from support.protocol_strategies import edits, element_count, instances, message_classes, mutated, versions_of
 
 bounded = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_message = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)

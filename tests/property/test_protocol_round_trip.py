@@ -6,12 +6,13 @@ import copy
 import pickle
 
 import pytest
-from headrace.network.protocol import frames
-from headrace.network.protocol.codec import decode, encode
-from headrace.network.protocol.message import Message, Request
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.protocol_strategies import instances, message_classes, versions_of
+
+from headrace.network.protocol import frames
+from headrace.network.protocol.codec import decode, encode
+from headrace.network.protocol.message import Message, Request
 
 bounded = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_message = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)

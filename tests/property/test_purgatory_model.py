@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
-from headrace.network.clock import MockClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.timers import manual_timer
+
+from headrace.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
+from headrace.network.clock import MockClock
 
 KEYS = ("a", "b", "c", "d")
 keys = st.sampled_from(KEYS)

@@ -10,6 +10,10 @@ import zlib
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
 from headrace.network import _build
 from headrace.network.protocol.errors import CorruptRecordError, UnsupportedCompressionTypeError
 from headrace.network.records import reader_cy
@@ -17,9 +21,6 @@ from headrace.network.records.batch import RecordBatch, read_batches, write_head
 from headrace.network.records.compression import Compression, compress, decompress
 from headrace.network.records.crc import crc32c
 from headrace.network.records.legacy import LegacyBatch, build_message_set
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatchBuilder
 
 INTERPRETED = _build.interpreted("headrace.network.records.reader_cy")
 TYPED = (CorruptRecordError, UnsupportedCompressionTypeError)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.legacy_records import LegacyRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecords
+
 from headrace.network import _build
 from headrace.network.records import reader_cy
 from headrace.network.records.batch import RecordBatch, read_batches, write_header
 from headrace.network.records.compression import LEVELS, Compression, compress, decompress, has_lz4_levels
 from headrace.network.records.legacy import build_message_set
 from headrace.network.records.record import Record
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatchBuilder
-from kafka.record.legacy_records import LegacyRecordBatchBuilder
-from kafka.record.memory_records import MemoryRecords
 
 INTERPRETED = _build.interpreted("headrace.network.records.reader_cy")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
-from headrace.network.clock import MockClock
-from headrace.network.metrics import Metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from headrace.network.clock import MockClock
+from headrace.network.metrics import Metrics
 
 WINDOW_MS = 10.0
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import math
 
-from headrace.broker.timer import SystemTimer, TimerTask
-from headrace.network.clock import MockClock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from support.timers import manual_timer
+
+from headrace.broker.timer import SystemTimer, TimerTask
+from headrace.network.clock import MockClock
 
 # Around every seam of the wheels, anywhere, and as long as a timeout on the wire may be.
 delays = st.one_of(

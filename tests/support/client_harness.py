@@ -16,7 +16,6 @@ from headrace.network.protocol.messages.api_versions import ApiVersion, ApiVersi
 from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.network.request import ClientRequest, ClientResponse
 from headrace.network.resolver import ResolvedAddress
-
 from support.mock_client import metadata_response
 from support.mock_selector import MockSelector
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hypothesis import strategies as st
+
 from headrace.network.protocol.api import requests
 from headrace.network.protocol.message import Message, fields_of
 from headrace.network.protocol.types import WireType
-from hypothesis import strategies as st
 
 WIRE_VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "bool": st.booleans(),

@@ -19,12 +19,11 @@ from headrace.network.records.batch import RecordBatch
 from headrace.network.records.compression import Compression
 from headrace.network.request import ClientRequest
 from headrace.producer.accumulator_cy import RecordAccumulator
-from headrace.producer.batch_cy import RecordFuture
+from headrace.producer.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.buffer_pool import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender import Sender
 from headrace.producer.transaction_manager import TransactionManager
-
 from support.mock_client import MockClient, metadata_response
 
 BATCH_SIZE = 400

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import pytest
-from headrace.network import _build
 from pyspark.sql import SparkSession
+
+from headrace.network import _build
 
 #: Spark's workers are processes of their own, and take the modules that the installation has: one run is enough.
 needs_spark = [

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+
 from headrace.cli import main
 from headrace.network import _build
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headrace.network.protocol.errors import UnresolvableHostError
 from support.client_harness import ClientHarness
 from support.sender_harness import SenderHarness
+
+from headrace.network.protocol.errors import UnresolvableHostError
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(

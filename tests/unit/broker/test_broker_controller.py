@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.broker.config import BrokerConfig
 from headrace.broker.controller import Controller
 from headrace.broker.group.group import CommittedOffset, Group, Member

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.timers import manual_timer
+
 from headrace.broker.config import BrokerConfig
 from headrace.broker.group.coordinator import GroupCoordinator, JoinParams
 from headrace.broker.group.group import Group, GroupState
@@ -14,7 +16,6 @@ from headrace.network.protocol.errors import (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-from support.timers import manual_timer
 
 RANGE = (("range", b"meta"),)
 

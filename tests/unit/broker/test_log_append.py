@@ -6,6 +6,7 @@ import os
 import struct
 
 import pytest
+
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch
 from headrace.broker.topic_config import TopicConfig

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.broker.log.cleaner import clean
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from headrace.broker.log.index import CorruptIndexError, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 
 

@@ -6,6 +6,7 @@ import struct
 from typing import NamedTuple
 
 import pytest
+
 from headrace.broker.log.producer_state import (
     MAX_SEQUENCE,
     CorruptSnapshotError,

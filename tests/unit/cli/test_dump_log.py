@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from headrace.broker.log.producer_state import BatchMetadata, ProducerStateEntry, encode_snapshot
 from headrace.cli import main
 from headrace.network.records.batch import RecordBatch

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.network.addresses import Address, parse_address
 
 

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
+from support.connection_pair import ConnectionPair, frame, ready_channel
+
 from headrace.network.channel import InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
 from headrace.network.protocol.errors import (
     DisconnectedError,
@@ -21,7 +23,6 @@ from headrace.network.protocol.errors import (
     NotKafkaError,
 )
 from headrace.network.transport import PlaintextTransport
-from support.connection_pair import ConnectionPair, frame, ready_channel
 
 
 class Peer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.connection_pair import frame
+
 from headrace.network.channel import (
     DIRECT_READ_BYTES,
     FIRST_ALLOCATION_BYTES,
@@ -10,7 +12,6 @@ from headrace.network.channel import (
     InvalidLength,
     NetworkReceive,
 )
-from support.connection_pair import frame
 
 SCRATCH = 64
 

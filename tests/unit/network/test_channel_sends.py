@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
+
 from headrace.network.channel import NetworkSend
 from headrace.network.protocol.errors import DisconnectedError
 from headrace.network.transport import IOV_MAX, FileRegion, PlaintextTransport, Transport

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from support.client_harness import ClientHarness, Waiter, api_versions_response
+from support.mock_client import metadata_response
+
 from headrace.network.api_versions import NodeApiVersions, client_software_version
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -29,8 +32,6 @@ from headrace.network.protocol.messages.api_versions import (
 from headrace.network.protocol.messages.list_offsets import ListOffsetsRequest
 from headrace.network.protocol.messages.metadata import MetadataRequest
 from headrace.network.protocol.messages.produce import ProduceRequest
-from support.client_harness import ClientHarness, Waiter, api_versions_response
-from support.mock_client import metadata_response
 
 UNSUPPORTED_VERSION = 35
 

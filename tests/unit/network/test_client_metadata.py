@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
+from support.mock_client import metadata_response
+
 from headrace.network.metadata_updater import MetadataRecoveryStrategy
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -18,8 +21,6 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.metadata import MetadataRequest
-from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
-from support.mock_client import metadata_response
 
 REBOOTSTRAP_REQUIRED = 129
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 
 import pytest
+from support.client_harness import ClientHarness
+from support.mock_client import metadata_response
+
 from headrace.network.client_metrics import ClientMetrics
 from headrace.network.clock import MockClock
 from headrace.network.metrics import Metrics
@@ -13,8 +16,6 @@ from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.produce import ProduceRequest, ProduceResponse
 from headrace.network.repeats import MAX_REMEMBERED, QUIET_MS, Repeats
 from headrace.network.selector import SelectorCounters
-from support.client_harness import ClientHarness
-from support.mock_client import metadata_response
 
 #: Kafka's names (SelectorMetrics), but for those of authentication and the two that it deprecates.
 OF_ALL = {

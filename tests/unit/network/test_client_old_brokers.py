@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, Waiter, api_versions_response
+from support.mock_client import metadata_response
+
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import DisconnectedError, KafkaTimeoutError, UnsupportedVersionError
 from headrace.network.protocol.messages.api_versions import ApiVersionsResponse
-from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, Waiter, api_versions_response
-from support.mock_client import metadata_response
 
 UNSUPPORTED_VERSION = 35
 #: What Apache Kafka 0.10.2 advertises of the APIs that a producer uses.

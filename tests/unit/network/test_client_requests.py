@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, api_versions_response
+from support.mock_client import metadata_response
+
 from headrace.network.api_versions import client_throttles
 from headrace.network.in_flight import InFlightRequest, InFlightRequests
 from headrace.network.protocol.api import ApiKey
@@ -21,8 +24,6 @@ from headrace.network.protocol.messages.find_coordinator import FindCoordinatorR
 from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.network.protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
 from headrace.network.request import ClientRequest, ClientResponse
-from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, api_versions_response
-from support.mock_client import metadata_response
 
 
 def produce(acks: int = 1) -> ProduceRequest:

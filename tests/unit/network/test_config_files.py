@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from headrace.network.config_files import read_config_file
 from headrace.network.protocol.errors import KafkaConfigurationError
 

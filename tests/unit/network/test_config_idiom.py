@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from headrace.network.config import Config, Draft, Rule, key
 from headrace.network.protocol.errors import KafkaConfigurationError
 

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable
 
 import pytest
+from support.client_harness import Names, no_jitter
+
 from headrace.network.backoff import ExponentialBackoff
 from headrace.network.connection_states import ClusterConnectionStates, ConnectionState
 from headrace.network.protocol.errors import IllegalStateError, SaslAuthenticationFailedError, UnresolvableHostError
 from headrace.network.resolver import ResolvedAddress, resolve_host
-from support.client_harness import Names, no_jitter
 
 
 def make_states(names: Names | None = None, random_unit: Callable[[], float] = no_jitter) -> ClusterConnectionStates:

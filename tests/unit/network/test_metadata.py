@@ -8,6 +8,9 @@ import uuid
 from typing import Any
 
 import pytest
+from support.client_harness import Waiter, WatchedClock, no_jitter
+from support.mock_client import metadata_response
+
 from headrace.network.cluster import Cluster, Node, TopicPartition
 from headrace.network.metadata import Metadata
 from headrace.network.protocol.errors import (
@@ -22,8 +25,6 @@ from headrace.network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.network.protocol.messages.metadata import MetadataResponse
-from support.client_harness import Waiter, WatchedClock, no_jitter
-from support.mock_client import metadata_response
 
 MAX_AGE_MS = 300_000
 MAX_IDLE_MS = 60_000

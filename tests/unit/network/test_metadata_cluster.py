@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.network.cluster import Cluster, Node, PartitionInfo, TopicPartition, validate_topic_name
 from headrace.network.protocol.errors import InvalidTopicError
 

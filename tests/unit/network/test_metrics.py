@@ -8,6 +8,7 @@ import os
 import threading
 
 import pytest
+
 from headrace.network.clock import MockClock
 from headrace.network.metrics import Metric, MetricName, Metrics, MetricsReporter, Reading, Sensor
 

@@ -6,6 +6,7 @@ import inspect
 import pickle
 
 import pytest
+
 from headrace.network.protocol import errors
 
 ALL_CLASSES = [

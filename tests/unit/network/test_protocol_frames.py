@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from headrace.network.protocol import frames
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import EncodeError, MalformedMessageError, UnsupportedVersionError

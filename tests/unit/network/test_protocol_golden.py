@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+
 from headrace.network.protocol import frames
 from headrace.network.protocol.codec import decode, encode
 from headrace.network.protocol.message import Message

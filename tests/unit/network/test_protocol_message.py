@@ -6,6 +6,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
+
 from headrace.network.protocol.api import ApiKey, requests
 from headrace.network.protocol.codec import codec_for, decode, encode, gather
 from headrace.network.protocol.errors import EncodeError, MalformedMessageError, UnsupportedVersionError

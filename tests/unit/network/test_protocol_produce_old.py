@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.network.protocol.codec import decode, encode
 from headrace.network.protocol.errors import EncodeError
 from headrace.network.protocol.messages.produce import (

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.connection_pair import frame
+
 from headrace.network.channel import SCRATCH_BYTES, NetworkSend
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
@@ -23,7 +25,6 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.selector import Selector, describe_address
 from headrace.network.transport import FileRegion, PlaintextTransport
-from support.connection_pair import frame
 
 LIMIT = 10_000_000
 

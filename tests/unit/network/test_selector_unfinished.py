@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
+
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import DisconnectedError
 from headrace.network.selector import Selector

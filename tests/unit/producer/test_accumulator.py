@@ -8,6 +8,9 @@ import threading
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError
@@ -16,8 +19,6 @@ from headrace.producer.accumulator_cy import RecordAccumulator
 from headrace.producer.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.buffer_pool import BufferPool
 from headrace.producer.queues_cy import TopicQueues
-from hypothesis import given
-from hypothesis import strategies as st
 
 LINGER_MS = 10
 BACKOFF_MS = 100

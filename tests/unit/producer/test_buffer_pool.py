@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
     BufferExhaustedError,

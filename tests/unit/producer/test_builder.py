@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+
 from headrace.network import _build
 from headrace.network.protocol.errors import EncodeError
 from headrace.network.records import builder_cy as compiled
 from headrace.network.records.batch import RecordBatch
 from headrace.network.records.builder_cy import RecordBatchBuilder, build_batch, encode_headers, encoded_size
 from headrace.network.records.compression import Compression
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kafka.record.default_records import DefaultRecordBatch
 
 interpreted = _build.interpreted("headrace.network.records.builder_cy")
 

@@ -6,6 +6,10 @@ from array import array
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.column_bench import NOW_MS, PARTITIONS, Bench, records_of
+
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol.errors import (
     BufferExhaustedError,
@@ -20,9 +24,6 @@ from headrace.producer.batch_split import split_batch
 from headrace.producer.columns_cy import BytesColumn, Columns, Rows, column_of, encode_header_lists, group
 from headrace.producer.murmur2_cy import partition_for_key
 from headrace.producer.rows_future import RowsFuture, RowsOfTopic
-from hypothesis import given
-from hypothesis import strategies as st
-from support.column_bench import NOW_MS, PARTITIONS, Bench, records_of
 
 
 def columns_of(records: list[dict[str, Any]]) -> Columns:

@@ -8,6 +8,7 @@ import typing
 from typing import Any
 
 import pytest
+
 from headrace.network.addresses import Address
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.producer.config import LEFT_OUT, WITHOUT_EFFECT, ProducerConfig

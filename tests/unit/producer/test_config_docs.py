@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from headrace.producer.config import LEFT_OUT, ProducerConfig
 
 GENERATE = Path(__file__).resolve().parents[3] / "docs" / "generate.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.network.protocol import errors
 from headrace.producer.delivery import InLog, Verdict, action_for
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from headrace.producer import KafkaProducer, engine
 from headrace.producer.errors import KafkaConfigurationError
 

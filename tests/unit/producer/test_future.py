@@ -10,6 +10,7 @@ import threading
 from typing import Any
 
 import pytest
+
 from headrace.network.protocol.errors import (
     IllegalStateError,
     KafkaTimeoutError,

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from headrace.network.protocol.errors import KafkaConfigurationError, KafkaTimeoutError
 from headrace.producer.interceptors import ProducerInterceptor, ProducerInterceptors
 from headrace.producer.record import ProducerRecord

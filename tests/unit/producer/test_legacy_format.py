@@ -14,14 +14,15 @@ from typing import Any
 import aiokafka.record.memory_records
 import kafka.record
 import pytest
+from support.mock_client import latest_api_versions
+from support.sender_harness import LINGER_MS, MEMORY, PRODUCER_ID, SenderHarness, batch_of, values_of
+
 from headrace.network.protocol import errors
 from headrace.network.protocol.api import ApiKey
 from headrace.network.records.builder_cy import encode_headers
 from headrace.network.records.compression import Compression
 from headrace.network.request import ClientRequest
 from headrace.producer.batch_cy import RecordFuture
-from support.mock_client import latest_api_versions
-from support.sender_harness import LINGER_MS, MEMORY, PRODUCER_ID, SenderHarness, batch_of, values_of
 
 MESSAGE_TOO_LARGE = 10
 #: Long and alike, so that every codec makes them smaller.

@@ -7,6 +7,8 @@ import threading
 import types
 
 import pytest
+from support.sender_harness import SenderHarness
+
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import BufferExhaustedError
 from headrace.network.records.batch import RECORD_BATCH_OVERHEAD
@@ -14,7 +16,6 @@ from headrace.network.records.compression import Compression
 from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.buffer_pool import BufferPool
 from headrace.producer.metrics import ProducerMetrics
-from support.sender_harness import SenderHarness
 
 #: Kafka's names (SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator) but for those of
 #: transactions, and the rate of bytes that kafka-python has for the producer too.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import kafka.partitioner.default as kafka_python
 import pytest
-from headrace.network import _build
-from headrace.producer.murmur2_cy import murmur2, partition_for_key
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from headrace.network import _build
+from headrace.producer.murmur2_cy import murmur2, partition_for_key
 
 #: Java prints the hash as a signed integer.
 VECTORS = {

@@ -6,6 +6,8 @@ from typing import Any
 
 import mmh3
 import pytest
+from kafka.partitioner import DefaultPartitioner, StickyPartitioner
+
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import KafkaConfigurationError, PartitionerError
 from headrace.producer.partitioners import (
@@ -16,7 +18,6 @@ from headrace.producer.partitioners import (
     compile_partitioner,
     resolve_partitioner,
 )
-from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
 NODE = Node(1, "localhost", 9092)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from headrace.network.clock import MockClock
 from headrace.network.metrics import MetricName, Metrics, MetricsReporter
 from headrace.network.protocol.errors import KafkaConfigurationError

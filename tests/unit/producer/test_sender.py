@@ -7,6 +7,20 @@ import uuid
 from collections.abc import Callable
 
 import pytest
+from support.mock_client import latest_api_versions, metadata_response
+from support.sender_harness import (
+    BACKOFF_MS,
+    DELIVERY_TIMEOUT_MS,
+    LINGER_MS,
+    MEMORY,
+    PRODUCER_ID,
+    REQUEST_TIMEOUT_MS,
+    SenderHarness,
+    batches_of,
+    sequence_of,
+    values_of,
+)
+
 from headrace.network.protocol import errors
 from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from headrace.network.protocol.messages.metadata import MetadataRequest
@@ -24,19 +38,6 @@ from headrace.producer import delivery
 from headrace.producer.delivery import Verdict
 from headrace.producer.record_metadata_cy import RecordMetadata
 from headrace.producer.transaction_manager import MAX_PRODUCER_EPOCH
-from support.mock_client import latest_api_versions, metadata_response
-from support.sender_harness import (
-    BACKOFF_MS,
-    DELIVERY_TIMEOUT_MS,
-    LINGER_MS,
-    MEMORY,
-    PRODUCER_ID,
-    REQUEST_TIMEOUT_MS,
-    SenderHarness,
-    batches_of,
-    sequence_of,
-    values_of,
-)
 
 NOT_LEADER = 6
 MESSAGE_TOO_LARGE = 10

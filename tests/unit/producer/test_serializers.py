@@ -8,6 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
+
 from headrace.network.protocol.errors import KafkaConfigurationError, SerializationError
 from headrace.producer.serializers import (
     BytesSerializer,

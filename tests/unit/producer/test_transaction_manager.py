@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from support.mock_client import metadata_response
+from support.sender_harness import (
+    DELIVERY_TIMEOUT_MS,
+    MEMORY,
+    PRODUCER_ID,
+    FakeLeader,
+    SenderHarness,
+    sequence_of,
+    values_of,
+)
+
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol import errors
 from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -13,16 +24,6 @@ from headrace.producer.transaction_manager import (
     TRANSITIONS,
     State,
     TransactionManager,
-)
-from support.mock_client import metadata_response
-from support.sender_harness import (
-    DELIVERY_TIMEOUT_MS,
-    MEMORY,
-    PRODUCER_ID,
-    FakeLeader,
-    SenderHarness,
-    sequence_of,
-    values_of,
 )
 
 P0 = TopicPartition("t", 0)

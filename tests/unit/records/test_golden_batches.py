@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from headrace.network.records.batch import RecordBatch, read_batches, write_header
 from headrace.network.records.compression import Compression
 from headrace.network.records.legacy import LegacyBatch, build_message_set

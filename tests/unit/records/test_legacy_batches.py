@@ -6,6 +6,7 @@ import struct
 import zlib
 
 import pytest
+
 from headrace.network.protocol.errors import (
     CorruptRecordError,
     EncodeError,

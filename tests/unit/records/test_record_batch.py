@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from headrace.network.protocol.errors import CorruptRecordError, UnsupportedCompressionTypeError
 from headrace.network.records.batch import RecordBatch, increment_sequence, read_batches, write_header
 from headrace.network.records.crc import crc32c

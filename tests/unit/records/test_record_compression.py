@@ -10,6 +10,7 @@ import tracemalloc
 import cramjam
 import pyarrow
 import pytest
+
 from headrace.network.protocol.errors import (
     CorruptRecordError,
     KafkaConfigurationError,

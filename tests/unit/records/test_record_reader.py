@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 import pytest
+
 from headrace.network import _build
 from headrace.network.protocol.errors import CorruptRecordError
 from headrace.network.records import reader_cy

@@ -9,6 +9,7 @@ import uuid
 
 import msgpack
 import pytest
+
 from headrace.producer.spark.formats import UnfitValueError, encoder
 
 NOON = datetime.datetime(2013, 1, 1, 12, 0, 0, 5000, tzinfo=datetime.timezone.utc)

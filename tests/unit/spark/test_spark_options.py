@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.producer import ProducerConfig
 from headrace.producer.spark import KafkaSink

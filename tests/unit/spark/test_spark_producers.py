@@ -6,10 +6,11 @@ import os
 from typing import Any
 
 import pytest
+from support.column_bench import FakeProducer
+
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.producer.spark import producers
 from headrace.producer.spark.producers import ProducerCache
-from support.column_bench import FakeProducer
 
 CONFIG: Any = None
 

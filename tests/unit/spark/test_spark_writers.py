@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.column_bench import NOW_MS, Bench, FakeProducer
+
 from headrace.network.protocol.errors import CorruptRecordError, RowDeliveryError
 from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.rows_future import OffsetRange
@@ -15,7 +17,6 @@ from headrace.producer.spark.batches import BatchWriter
 from headrace.producer.spark.options import SinkOptions
 from headrace.producer.spark.rows import RowWriter
 from headrace.producer.spark.writer import PartitionWriter
-from support.column_bench import NOW_MS, Bench, FakeProducer
 
 NOON = datetime.datetime(2013, 1, 1, 12, 0, 0, 5000, tzinfo=datetime.timezone.utc)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Collection, Hashable
 
 import pytest
+from support.timers import InlineExecutor, manual_timer
+
 from headrace.broker.purgatory import DelayedOperation, DelayedOperationPurgatory, ExpiredOperationReaper
 from headrace.broker.purgatory.delayed_operation import Lock
 from headrace.broker.timer import SystemTimer, TimerTask
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import IllegalStateError
-from support.timers import InlineExecutor, manual_timer
 
 # How long a test waits for another thread before it gives up; no test waits that long when it passes.
 PATIENCE_S = 30.0

@@ -8,6 +8,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from support.timers import manual_timer
+
 from headrace.broker.log.log import AppendInfo
 from headrace.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from headrace.broker.replica.delayed_fetch import DelayedFetch
@@ -24,7 +26,6 @@ from headrace.network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.network.transport import FileRegion
-from support.timers import manual_timer
 
 KEYS = [("topic", 0), ("topic", 1), ("other", 0)]
 

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.timers import manual_timer
+
 from headrace.broker.purgatory import DelayedOperation, DelayedOperationPurgatory
 from headrace.network.clock import MockClock
-from support.timers import manual_timer
 
 PATIENCE_S = 60.0
 

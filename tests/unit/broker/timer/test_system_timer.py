@@ -7,10 +7,11 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from support.timers import InlineExecutor, manual_timer
+
 from headrace.broker.timer import SerialExecutor, SystemTimer, TimerTask
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import IllegalStateError, KafkaConfigurationError
-from support.timers import InlineExecutor, manual_timer
 
 # How long a test waits for another thread before it gives up; no test waits that long when it passes.
 PATIENCE_S = 30.0
