@@ -23,7 +23,7 @@ help:
 	@echo "make test       all tests, with the compiled modules and with the interpreted ones"
 	@echo "make check      lint, format, types, the floors of the packages, generated pages"
 	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000')"
-	@echo "make bench-broker  the broker alone; make bench-spark  DataFrames, beside Spark's own sink"
+	@echo "make bench-broker  the embedded broker by itself"
 	@echo "make bench-spark  Spark DataFrames: this sink beside confluent-kafka and Spark's own"
 	@echo "make compile    compile the hot modules (*_cy.py) where they are"
 	@echo "make docs       write the generated pages of docs/ anew"
