@@ -118,7 +118,8 @@ def main() -> int:
     spark = start_spark("headrace pipeline", settings=settings)
     with EmbeddedCluster(num_partitions=3) as cluster:
         pipeline(spark, cluster)
-    spark.stop()
+        # before the brokers go: Spark's workers keep their producers, which would say that they miss them
+        spark.stop()
     return 0
 
 
