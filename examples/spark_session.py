@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -44,6 +45,9 @@ def require_java() -> None:
 def start_spark(name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session of its own JVM, listening on loopback only."""
     require_java()
+    # PySpark 4.3 says so of pandas 3, which nothing here uses; its workers take the filter from the environment
+    warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:PySpark does not yet:FutureWarning")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging = Path(__file__).with_name("log4j2.properties").resolve()
