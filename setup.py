@@ -82,12 +82,15 @@ class CompileHotModules(build_ext):
     """Turns the hot modules into C before they are compiled; only then, so that reading metadata stays quick."""
 
     def run(self) -> None:
+        include = link_packages()
+        if not self.extensions:
+            return
         from Cython.Build import cythonize  # noqa: PLC0415 - needed only where something is compiled
 
         translated = cythonize(
             self.extensions,
             build_dir="build/cython",
-            include_path=[str(link_packages())],
+            include_path=[str(include)],
             language_level="3",
             compiler_directives={"embedsignature": True},
         )

@@ -99,6 +99,7 @@ class ProducerBatch:
     if not cython.compiled:
         # what __init__ can't tell a type checker; batch_cy.pxd has the C types
         callbacks: Any
+        wakers: Any
         records: Any
         compression: Any
         exception: BaseException | None
