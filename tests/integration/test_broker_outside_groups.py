@@ -61,6 +61,8 @@ class PythonMember(threading.Thread):
             session_timeout_ms=6000,
             **config,
         )
+        # Without the topic's metadata its leader shares out nothing, and now and then leaves it at that.
+        wait_for(lambda: self.consumer.partitions_for_topic(topic))
         self.assigned: set[int] = set()
         self.values: list[bytes] = []
         self.stopping = threading.Event()
