@@ -22,7 +22,7 @@ from spark_kafka_jars import NoConnector, connector_jars
 from spark_session import start_spark
 
 from headrace.broker import EmbeddedCluster
-from headrace.producer.spark import KafkaSink, register
+from headrace.producer.spark import KafkaSink
 
 
 def flights(spark: SparkSession) -> DataFrame:
@@ -54,23 +54,17 @@ def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> None:
 
 def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """Counts per second of event time, written as each micro-batch changes them, from a checkpointed query."""
-    register(spark)
     events = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
     counts = events.withWatermark("timestamp", "5 seconds").groupBy(f.window("timestamp", "1 second")).count()
     records = counts.select(
         f.col("window.start").cast("string").alias("key"),
         f.struct(f.col("window.start").alias("second"), "count").alias("value"),
     )
+    # format("headrace") knows the modes append and complete; each change of a count goes by foreachBatch
+    sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="counts", value_format="msgpack")
     with tempfile.TemporaryDirectory() as checkpoint:
-        query = (
-            records.writeStream.outputMode("update")
-            .format("headrace")
-            .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-            .option("topic", "counts")
-            .option("value.format", "msgpack")
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+        writer = records.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
+        query = writer.foreachBatch(sink.write_batch).start()
         query.awaitTermination(15)
         query.stop()
     latest: dict[str, int] = {}
