@@ -54,6 +54,7 @@ def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> None:
 
 def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     """Counts per second of event time, written as each micro-batch changes them, from a checkpointed query."""
+    cluster.create_topic("counts")
     events = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
     counts = events.withWatermark("timestamp", "5 seconds").groupBy(f.window("timestamp", "1 second")).count()
     records = counts.select(
@@ -65,7 +66,7 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = records.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
         query = writer.foreachBatch(sink.write_batch).start()
-        query.awaitTermination(15)
+        query.awaitTermination(30)
         query.stop()
     latest: dict[str, int] = {}
     for partition in range(3):
