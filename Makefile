@@ -83,7 +83,7 @@ endif
 .venv/installed: .venv/made-for pyproject.toml setup.py
 	@echo "Installing Headrace and what it needs into .venv (minutes the first time, then seconds)"
 	@$(PIP) --upgrade pip $(BUILD_NEEDS)
-	@$(PIP) --no-build-isolation --editable '.[spark,test,check]'
+	@PYTHONWARNINGS=ignore $(PIP) --no-build-isolation --editable '.[spark,test,check]'
 	@touch $@
 
 clean:
