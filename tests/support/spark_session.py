@@ -11,12 +11,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.network import _build
-
-#: Spark's workers are processes of their own, and take the modules that the installation has: one run is enough.
+#: Spark's workers are processes of their own. `make test` runs these with the compiled modules only: one run is enough.
 needs_spark = [
     pytest.mark.xdist_group("spark"),
-    pytest.mark.skipif(_build.PURE, reason="Spark is tested with the modules as they are installed"),
     # PySpark 4.3 says so of pandas 3, which nothing here uses
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning:pyspark"),
