@@ -231,17 +231,18 @@ def test_the_future_tells_offsets_and_partitions_for_tells_partitions(apache_kaf
     assert (metadata.serialized_key_size, metadata.serialized_value_size) == (3, 5)
 
 
+@pytest.mark.timeout(400)
 def test_nothing_is_lost_or_doubled_when_brokers_are_killed(apache_kafka_cluster: ApacheKafka):
-    """Each of three brokers in turn dies under load and comes back; acks=all and idempotence, as is the default."""
+    """While a million records flow, each of three brokers in turn dies and comes back; acks=all and idempotence."""
     cluster = apache_kafka_cluster
     topic = create_topic(
         cluster.bootstrap_servers, partitions=3, replication_factor=3, config={"min.insync.replicas": "2"}
     )
     futures = []
-    with producer_for(cluster, batch_size=2_048) as producer:
+    with producer_for(cluster) as producer:
 
         def send_some() -> None:
-            for _ in range(5_000):
+            for _ in range(150_000):
                 futures.append(producer.send(topic, b"%d" % len(futures), partition=len(futures) % 3))
 
         for broker_id in cluster.broker_ids:
