@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 NO_LEADER = -1
 
+#: A partition as the broker's tables have it: topic and number.
+PartitionKey = tuple[str, int]
+
 
 class BrokerEndpoint(NamedTuple):
     """Where a broker listens."""

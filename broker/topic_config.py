@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
-from .log.segment import SegmentLimits
 
 CLEANUP_POLICIES = ("delete", "compact")
+
+
+class SegmentLimits(NamedTuple):
+    """What makes a segment full (`segment.bytes`, `segment.ms`)."""
+
+    segment_bytes: int
+    segment_ms: int
 
 
 def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:

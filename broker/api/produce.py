@@ -21,7 +21,8 @@ from ...network.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ..replica.delayed_produce import PartitionKey, ProduceResult
+from ..metadata import PartitionKey
+from ..replica.delayed_produce import ProduceResult
 from .registry import serves
 
 if TYPE_CHECKING:

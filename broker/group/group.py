@@ -6,10 +6,9 @@ import enum
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from .coordinator import SessionTimeout
+from ..timer import TimerTask
 
 NO_GENERATION = -1
 
@@ -87,7 +86,7 @@ class Member:
     assignment: bytes = b""
     join: Callable[[JoinResult], None] | None = None
     sync: Callable[[SyncResult], None] | None = None
-    session: SessionTimeout | None = None
+    session: TimerTask | None = None
 
     def metadata(self, protocol: str) -> bytes:
         """What the member says about itself for a protocol; nothing for one it doesn't know."""
@@ -118,7 +117,7 @@ class Group:
     leader_id: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    pending_members: dict[str, SessionTimeout] = field(default_factory=dict)
+    pending_members: dict[str, TimerTask] = field(default_factory=dict)
     pending_syncs: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
 

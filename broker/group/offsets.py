@@ -30,8 +30,8 @@ from ...network.protocol.errors import (
 )
 from ...network.records.builder_cy import build_batch
 from ..config import BrokerConfig
-from ..metadata import ClusterImage, TopicState
-from ..replica.delayed_produce import PartitionKey, ProduceResult
+from ..metadata import ClusterImage, PartitionKey, TopicState
+from ..replica.delayed_produce import ProduceResult
 from ..replica.manager import ReplicaManager
 from ..replica.partition import Partition
 from ..scheduler import Scheduler

@@ -8,18 +8,12 @@ from typing import NamedTuple
 
 from ...network.protocol.errors import CorruptRecordError
 from ...network.records.crc import crc32c
+from ..topic_config import SegmentLimits
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import SegmentFile
 from .index import NO_TIMESTAMP, CorruptIndexError, OffsetIndex, TimeIndex, TimestampOffset
 
 MAX_SEGMENT_BYTES = 2**31 - 1
-
-
-class SegmentLimits(NamedTuple):
-    """What makes a segment full (`segment.bytes`, `segment.ms`)."""
-
-    segment_bytes: int
-    segment_ms: int
 
 
 class FoundBatch(NamedTuple):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError
 from ..purgatory import DelayedOperation
 from .fetch import FetchParams, FetchResult
-
-if TYPE_CHECKING:
-    from .manager import ReplicaManager
+from .replicas import Replicas
 
 
 class DelayedFetch(DelayedOperation):
@@ -22,7 +19,7 @@ class DelayedFetch(DelayedOperation):
         self,
         params: FetchParams,
         results: list[FetchResult],
-        replicas: ReplicaManager,
+        replicas: Replicas,
         respond: Callable[[list[FetchResult]], None],
     ) -> None:
         super().__init__(params.max_wait_ms)

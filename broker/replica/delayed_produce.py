@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, RequestTimedOutError
 from ..log.log import AppendInfo
+from ..metadata import PartitionKey
 from ..purgatory import DelayedOperation
-
-if TYPE_CHECKING:
-    from .manager import ReplicaManager
-
-PartitionKey = tuple[str, int]
+from .replicas import Replicas
 
 
 @dataclass(slots=True)
@@ -38,7 +34,7 @@ class DelayedProduce(DelayedOperation):
         self,
         timeout_ms: float,
         results: dict[PartitionKey, ProduceResult],
-        replicas: ReplicaManager,
+        replicas: Replicas,
         respond: Callable[[dict[PartitionKey, ProduceResult]], None],
     ) -> None:
         super().__init__(timeout_ms)

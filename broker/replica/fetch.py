@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...network.protocol.errors import BrokerResponseError
 from ...network.transport import FileRegion
+from ..metadata import PartitionKey
 
-PartitionKey = tuple[str, int]
 CONSUMER_REPLICA_ID = -1
 
 

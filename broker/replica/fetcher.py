@@ -19,9 +19,8 @@ from ...network.protocol.errors import (
 from ...network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from ...network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..config import BrokerConfig
-from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage
+from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
 from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
-from .fetch import PartitionKey
 from .partition import Partition
 
 _log = logging.getLogger(__name__)

@@ -15,20 +15,18 @@ from ...network.protocol.errors import (
     InvalidUpdateVersionError,
     KafkaError,
     KafkaStorageError,
-    NotLeaderForPartitionError,
-    OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
 from ..config import BrokerConfig
-from ..log.log import LogRead
 from ..log.manager import LogManager
-from ..metadata import ClusterImage, PartitionState, TopicState
+from ..metadata import ClusterImage, PartitionKey, PartitionState, TopicState
 from ..purgatory import DelayedOperationPurgatory
 from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
-from .delayed_produce import DelayedProduce, PartitionKey, ProduceResult
+from .delayed_produce import DelayedProduce, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
 from .partition import Partition
+from .replicas import Replicas
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +78,14 @@ class ReplicaManager:
         self.fetch_purgatory = fetch_purgatory
         self.fetchers: Fetchers | None = None
         self.leadership_listeners: list[Callable[[Partition], None]] = []
-        self.image = ClusterImage(logs.cluster_id)
+        self.replicas = Replicas(broker_id, ClusterImage(logs.cluster_id))
         self._lock = threading.RLock()
-        self._partitions: dict[PartitionKey, Partition] = {}
+        self._partitions = self.replicas.partitions
 
-    # Partitions
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it."""
+        return self.replicas.image
 
     @property
     def partitions(self) -> Mapping[PartitionKey, Partition]:
@@ -92,13 +93,10 @@ class ReplicaManager:
         return self._partitions
 
     def partition(self, key: PartitionKey) -> Partition:
-        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it."""
-        found = self._partitions.get(key)
-        if found is None:
-            if self.image.partition(*key) is not None:
-                raise NotLeaderForPartitionError(f"broker {self.broker_id} has no replica of {key[0]}-{key[1]}")
-            raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
-        return found
+        """See `Replicas.partition`."""
+        return self.replicas.partition(key)
+
+    # Images
 
     def apply_image(self, image: ClusterImage) -> Callable[[], None]:
         """Take a new image: make, lead and delete what it says. Called by the controller, in order.
@@ -108,7 +106,7 @@ class ReplicaManager:
         with self._lock:
             if image.version <= self.image.version:
                 return lambda: None
-            before, self.image = self.image, image
+            before, self.replicas.image = self.image, image
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
             followed: list[Partition] = []
@@ -216,7 +214,7 @@ class ReplicaManager:
                 self.produce_purgatory.check_and_complete(key)
             self.fetch_purgatory.check_and_complete(key)
         if required_acks == -1 and waits:
-            delayed = DelayedProduce(timeout_ms, results, self, respond)
+            delayed = DelayedProduce(timeout_ms, results, self.replicas, respond)
             self.produce_purgatory.try_complete_else_watch(delayed, list(results))
             return
         respond(results)
@@ -227,7 +225,7 @@ class ReplicaManager:
         self, params: FetchParams, entries: list[FetchEntry], respond: Callable[[list[FetchResult]], None]
     ) -> None:
         """Read each partition; `respond` is called once, now or when there is enough."""
-        results = self.read(params, entries)
+        results = self.replicas.read(params, entries)
         if params.is_follower:
             self._note_fetches(params.replica_id, results)
         if (
@@ -238,83 +236,8 @@ class ReplicaManager:
         ):
             respond(results)
             return
-        delayed = DelayedFetch(params, results, self, respond)
+        delayed = DelayedFetch(params, results, self.replicas, respond)
         self.fetch_purgatory.try_complete_else_watch(delayed, [result.entry.key for result in results])
-
-    def read(self, params: FetchParams, entries: list[FetchEntry]) -> list[FetchResult]:
-        """What each partition has now, together at most `max_bytes` (but at least one batch)."""
-        left = params.max_bytes
-        results = []
-        for entry in entries:
-            result = self._read_result(params, entry, left)
-            left -= result.size_bytes
-            results.append(result)
-        return results
-
-    def _read_result(self, params: FetchParams, entry: FetchEntry, left: int) -> FetchResult:
-        partition = None
-        try:
-            partition = self.partition(entry.key)
-            log = partition.log
-            if params.is_follower and entry.last_fetched_epoch >= 0:
-                diverging = self._divergence(partition, entry)
-                if diverging is not None:
-                    return FetchResult(
-                        entry,
-                        high_watermark=log.high_watermark,
-                        last_stable_offset=log.high_watermark,
-                        log_start_offset=log.log_start_offset,
-                        diverging_epoch=diverging,
-                    )
-            # Only the first answer with records ignores the limits, so that a batch larger than them gets through.
-            read = self.read_one(
-                params, entry, partition, min(entry.max_bytes, max(left, 0)), min_one_batch=left == params.max_bytes
-            )
-            return FetchResult(
-                entry,
-                high_watermark=log.high_watermark,
-                last_stable_offset=log.last_stable_offset,
-                log_start_offset=log.log_start_offset,
-                region=read.region,
-            )
-        except BrokerResponseError as error:
-            leader = None
-            if partition is not None and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
-                leader = (partition.leader_id, partition.leader_epoch)
-            return FetchResult(entry, error=error, leader=leader)
-
-    def _divergence(self, partition: Partition, entry: FetchEntry) -> tuple[int, int] | None:
-        """Where the follower's log leaves the leader's: an epoch and its end here; None where it doesn't (KIP-595)."""
-        partition.check_leader(entry.current_leader_epoch)
-        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
-            entry.last_fetched_epoch, partition.log.end.offset
-        )
-        if epoch < 0:
-            raise OffsetOutOfRangeError(
-                f"{entry.key[0]}-{entry.key[1]} doesn't know the epoch {entry.last_fetched_epoch} that was fetched last"
-            )
-        if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
-            return epoch, end_offset
-        return None
-
-    def read_one(
-        self,
-        params: FetchParams,
-        entry: FetchEntry,
-        partition: Partition,
-        max_bytes: int,
-        *,
-        min_one_batch: bool = True,
-    ) -> LogRead:
-        """One partition's read; raises as `Partition.read` does."""
-        return partition.read(
-            entry.offset,
-            max_bytes,
-            current_leader_epoch=entry.current_leader_epoch,
-            is_follower=params.is_follower,
-            committed_only=params.committed_only,
-            min_one_batch=min_one_batch,
-        )
 
     def _note_fetches(self, node: int, results: list[FetchResult]) -> None:
         for result in results:

@@ -1,6 +1,6 @@
 """Produce and fetch requests that wait: their conditions, and what they answer when their time is over.
 
-Replicas are a fake of the little that these operations ask of a replica manager; the purgatory and its timer are real.
+Replicas are a fake of the little that these operations ask of `Replicas`; the purgatory and its timer are real.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bench:
         self.purgatory: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory("Test", self.timer)
         self.answers: list[Any] = []
 
-    # what the operations ask of a replica manager
+    # what the operations ask of `Replicas`
 
     def partition(self, key: tuple[str, int]) -> FakePartition:
         if key not in self.partitions:

@@ -1,0 +1,111 @@
+"""The replicas of one broker, and what can be read from them: the floor that appends and waiting requests stand on."""
+
+from __future__ import annotations
+
+from ...network.protocol.errors import (
+    BrokerResponseError,
+    FencedLeaderEpochError,
+    NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from ..log.log import LogRead
+from ..metadata import ClusterImage, PartitionKey
+from .fetch import FetchEntry, FetchParams, FetchResult
+from .partition import Partition
+
+
+class Replicas:
+    """The partitions that this broker holds, by (topic, index), and the image that says which there are elsewhere.
+
+    Any thread reads; only `ReplicaManager` changes `image` and `partitions`, under its lock.
+    """
+
+    def __init__(self, broker_id: int, image: ClusterImage) -> None:
+        self.broker_id = broker_id
+        self.image = image
+        self.partitions: dict[PartitionKey, Partition] = {}
+
+    def partition(self, key: PartitionKey) -> Partition:
+        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it."""
+        found = self.partitions.get(key)
+        if found is None:
+            if self.image.partition(*key) is not None:
+                raise NotLeaderForPartitionError(f"broker {self.broker_id} has no replica of {key[0]}-{key[1]}")
+            raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
+        return found
+
+    def read(self, params: FetchParams, entries: list[FetchEntry]) -> list[FetchResult]:
+        """What each partition has now, together at most `max_bytes` (but at least one batch)."""
+        left = params.max_bytes
+        results = []
+        for entry in entries:
+            result = self._read_result(params, entry, left)
+            left -= result.size_bytes
+            results.append(result)
+        return results
+
+    def _read_result(self, params: FetchParams, entry: FetchEntry, left: int) -> FetchResult:
+        partition = None
+        try:
+            partition = self.partition(entry.key)
+            log = partition.log
+            if params.is_follower and entry.last_fetched_epoch >= 0:
+                diverging = self._divergence(partition, entry)
+                if diverging is not None:
+                    return FetchResult(
+                        entry,
+                        high_watermark=log.high_watermark,
+                        last_stable_offset=log.high_watermark,
+                        log_start_offset=log.log_start_offset,
+                        diverging_epoch=diverging,
+                    )
+            # Only the first answer with records ignores the limits, so that a batch larger than them gets through.
+            read = self.read_one(
+                params, entry, partition, min(entry.max_bytes, max(left, 0)), min_one_batch=left == params.max_bytes
+            )
+            return FetchResult(
+                entry,
+                high_watermark=log.high_watermark,
+                last_stable_offset=log.last_stable_offset,
+                log_start_offset=log.log_start_offset,
+                region=read.region,
+            )
+        except BrokerResponseError as error:
+            leader = None
+            if partition is not None and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
+                leader = (partition.leader_id, partition.leader_epoch)
+            return FetchResult(entry, error=error, leader=leader)
+
+    def _divergence(self, partition: Partition, entry: FetchEntry) -> tuple[int, int] | None:
+        """Where the follower's log leaves the leader's: an epoch and its end here; None where it doesn't (KIP-595)."""
+        partition.check_leader(entry.current_leader_epoch)
+        epoch, end_offset = partition.log.leader_epochs.end_offset_for(
+            entry.last_fetched_epoch, partition.log.end.offset
+        )
+        if epoch < 0:
+            raise OffsetOutOfRangeError(
+                f"{entry.key[0]}-{entry.key[1]} doesn't know the epoch {entry.last_fetched_epoch} that was fetched last"
+            )
+        if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
+            return epoch, end_offset
+        return None
+
+    def read_one(
+        self,
+        params: FetchParams,
+        entry: FetchEntry,
+        partition: Partition,
+        max_bytes: int,
+        *,
+        min_one_batch: bool = True,
+    ) -> LogRead:
+        """One partition's read; raises as `Partition.read` does."""
+        return partition.read(
+            entry.offset,
+            max_bytes,
+            current_leader_epoch=entry.current_leader_epoch,
+            is_follower=params.is_follower,
+            committed_only=params.committed_only,
+            min_one_batch=min_one_batch,
+        )
