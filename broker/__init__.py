@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..network.protocol.api import ApiKey
     from .cluster import EmbeddedCluster
-    from .control import Fault
+    from .faults import Fault
 
 __all__ = ["ApiKey", "EmbeddedCluster", "Fault"]
 
 # Imported at their first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most need no broker.
-_MODULES = {"ApiKey": "..network.protocol.api", "EmbeddedCluster": ".cluster", "Fault": ".control"}
+_MODULES = {"ApiKey": "..network.protocol.api", "EmbeddedCluster": ".cluster", "Fault": ".faults"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,9 +14,10 @@ from ..network.protocol.api import ApiKey
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from ..network.selector import describe_address
 from .config import BrokerConfig
-from .control import Control, Fault, Handler, Registration, RequestSeen
+from .control import Control, Handler, Registration, RequestSeen
 from .controller import Controller
 from .data_dirs import broker_directories, make_controller, make_directory
+from .faults import Fault
 from .group.group import Group
 from .log.producer_state import ProducerStateEntry
 from .node import Broker

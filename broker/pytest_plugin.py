@@ -113,7 +113,7 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) 
 
 def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
     """Undo what a test did to the session's cluster: faults, a stopped broker, topics, groups."""
-    from .control import Fault  # noqa: PLC0415
+    from .faults import Fault  # noqa: PLC0415
 
     cluster.control.clear()
     cluster.act_as(None)

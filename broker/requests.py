@@ -6,18 +6,30 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..network.protocol.api import ApiKey
 from ..network.protocol.errors import BrokerResponseError, EncodeError
 from ..network.protocol.frames import RequestHeader, encode_response
 from ..network.protocol.message import Response
-from .control import Fault
-
-if TYPE_CHECKING:
-    from .node import Broker
+from .faults import Fault
+from .metadata import ClusterImage
 
 _log = logging.getLogger(__name__)
+
+
+class ReachedBroker(Protocol):
+    """The broker that a request reached, as far as its answer needs it."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def after(self, delay_ms: float, run: Callable[[], object]) -> None:
+        """Run something later."""
+        ...
 
 
 class NetworkLoop(Protocol):
@@ -62,7 +74,9 @@ class RequestContext:
         "received_ms",
     )
 
-    def __init__(self, broker: Broker, connection: Connection, header: RequestHeader, received_ms: float) -> None:
+    def __init__(
+        self, broker: ReachedBroker, connection: Connection, header: RequestHeader, received_ms: float
+    ) -> None:
         self.broker = broker
         self.connection = connection
         self.api_key: ApiKey = header.api_key
@@ -120,6 +134,3 @@ class RequestContext:
         self.buffers = buffers
         self.is_done = True
         self.connection.loop.answer_ready(self.connection)
-
-
-ApiHandler = Callable[["Broker", RequestContext, Any], "Response | None"]

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..network.protocol.api import ApiKey, requests
 from ..network.protocol.codec import decode
@@ -20,9 +20,7 @@ from .api.api_versions import unsupported_version
 from .control import RequestSeen
 from .replica.connection import CLIENT_ID_PREFIX
 from .requests import Connection, RequestContext
-
-if TYPE_CHECKING:
-    from .node import Broker
+from .services import BrokerServices
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +34,7 @@ class BrokerServer:
     """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for
     any."""
 
-    def __init__(self, broker: Broker, host: str, port: int) -> None:
+    def __init__(self, broker: BrokerServices, host: str, port: int) -> None:
         self._broker = broker
         self.socket = _listen(host, port)
         self.host, self.port = advertised_host(host), self.socket.getsockname()[1]
@@ -100,7 +98,7 @@ class _NetworkThread:
     """One selector and the connections on it. Everything but `answer_ready`, `take_over`, `drop_all` and `stop` runs on
     its own thread."""
 
-    def __init__(self, broker: Broker, server: BrokerServer, number: int) -> None:
+    def __init__(self, broker: BrokerServices, server: BrokerServer, number: int) -> None:
         self._broker = broker
         self._server = server
         self.selector = Selector(
@@ -295,7 +293,9 @@ class _NetworkThread:
             self._server.connection_count -= 1
 
 
-def _seen(broker: Broker, connection: Connection, header: RequestHeader, size_bytes: int, now_ms: float) -> RequestSeen:
+def _seen(
+    broker: BrokerServices, connection: Connection, header: RequestHeader, size_bytes: int, now_ms: float
+) -> RequestSeen:
     return RequestSeen(
         broker.node_id,
         header.api_key,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, InvalidConfigurationError
 from ...network.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -11,16 +9,14 @@ from ...network.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .config_resources import set_configs
 from .registry import serves
 
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
-
 
 @serves(AlterConfigsRequest)
-def handle(broker: Broker, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Each resource by itself."""
     responses = []
     for resource in request.resources:

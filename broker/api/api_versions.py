@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
 from ...network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ..requests import RequestContext
+from ..services import BrokerServices
 from . import registry
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _api_keys(broker: Broker) -> list[ApiVersion]:
+def _api_keys(broker: BrokerServices) -> list[ApiVersion]:
     keys = []
     for api in sorted(registry.apis.values()):
         versions = api.versions_of(broker.control)
@@ -26,13 +23,13 @@ def _api_keys(broker: Broker) -> list[ApiVersion]:
     return keys
 
 
-def unsupported_version(broker: Broker) -> ApiVersionsResponse:
+def unsupported_version(broker: BrokerServices) -> ApiVersionsResponse:
     """The answer, in version 0, to a version of ApiVersions that isn't known."""
     return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=_api_keys(broker))
 
 
 @serves(ApiVersionsRequest)
-def handle(broker: Broker, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Error INVALID_REQUEST where the client's name or version isn't one (KIP-511)."""
     if context.api_version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ...network.config import Key
 from ...network.protocol.errors import InvalidConfigurationError, InvalidRequestError, UnknownTopicOrPartitionError
 from ..metadata import TopicState
-
-if TYPE_CHECKING:
-    from ..node import Broker
+from ..services import BrokerServices
 
 TOPIC = 2
 BROKER = 4
@@ -20,7 +17,7 @@ _DOUBLE = 6
 _LIST = 7
 
 
-def find_topic(broker: Broker, name: str) -> TopicState:
+def find_topic(broker: BrokerServices, name: str) -> TopicState:
     """Raises UnknownTopicOrPartitionError."""
     state = broker.image.topics.get(name)
     if state is None:
@@ -28,7 +25,7 @@ def find_topic(broker: Broker, name: str) -> TopicState:
     return state
 
 
-def check_broker(broker: Broker, name: str) -> None:
+def check_broker(broker: BrokerServices, name: str) -> None:
     """Raises InvalidRequestError unless the name is this broker's id, or empty for what holds for all."""
     if name not in ("", str(broker.node_id)):
         raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} about its configuration")
@@ -41,7 +38,7 @@ def refuse_type(resource_type: int) -> InvalidRequestError:
 
 
 def set_configs(
-    broker: Broker, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool
+    broker: BrokerServices, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool
 ) -> None:
     """Replace what a topic overrides. Raises UnknownTopicOrPartitionError, InvalidConfigurationError,
     InvalidRequestError."""

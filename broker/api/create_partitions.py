@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, InvalidRequestError
 from ...network.protocol.messages.create_partitions import (
@@ -11,15 +10,15 @@ from ...network.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(CreatePartitionsRequest)
-def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def handle(
+    broker: BrokerServices, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
     """Each topic by itself; a topic never gets fewer partitions."""
     named = Counter(topic.name for topic in request.topics)
     results = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, InvalidRequestError, RequestTimedOutError
 from ...network.protocol.messages.create_topics import (
@@ -15,18 +14,18 @@ from ...network.protocol.messages.create_topics import (
 )
 from ..delayed_create_topics import DelayedCreateTopics
 from ..metadata import TopicState
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _SOURCE_TOPIC = 1
 _SOURCE_DEFAULT = 5
 
 
 @serves(CreateTopicsRequest)
-def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
+def handle(
+    broker: BrokerServices, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | None:
     """Each topic by itself: one that can't be made doesn't keep the others from it. Answers when all partitions of
     those that were made have a leader, or after the request's time with REQUEST_TIMED_OUT for those that haven't."""
     named = Counter(topic.name for topic in request.topics)
@@ -59,7 +58,7 @@ def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest
     return None
 
 
-def _create(broker: Broker, topic: CreatableTopic, validate_only: bool) -> TopicState:
+def _create(broker: BrokerServices, topic: CreatableTopic, validate_only: bool) -> TopicState:
     return broker.controller.create_topic(
         topic.name,
         num_partitions=topic.num_partitions,
@@ -74,7 +73,7 @@ def _refusal(name: str, error: BrokerResponseError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error))
 
 
-def _result(broker: Broker, state: TopicState) -> CreatableTopicResult:
+def _result(broker: BrokerServices, state: TopicState) -> CreatableTopicResult:
     config = broker.config.topic_config(dict(state.configs))
     return CreatableTopicResult(
         name=state.name,

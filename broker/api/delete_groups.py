@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError
 from ...network.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(DeleteGroupsRequest)
-def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse | None:
+def handle(
+    broker: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | None:
     """Answers when every group's end is on all in-sync replicas of the offsets topic."""
     if not request.groups_names:
         return DeleteGroupsResponse(results=[])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, PolicyViolationError
 from ...network.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -12,17 +10,15 @@ from ...network.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _HIGH_WATERMARK = -1
 
 
 @serves(DeleteRecordsRequest)
-def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Answers at once with the leader's new start; followers move theirs with their next fetch."""
     return DeleteRecordsResponse(
         topics=[
@@ -36,7 +32,7 @@ def handle(broker: Broker, context: RequestContext, request: DeleteRecordsReques
 
 
 def _delete(
-    broker: Broker, context: RequestContext, topic: str, asked: DeleteRecordsPartition
+    broker: BrokerServices, context: RequestContext, topic: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
         injected = context.injected_error(topic, asked.partition_index)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, TopicDeletionDisabledError
 from ...network.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -12,15 +10,13 @@ from ...network.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...network.protocol.types import ZERO_UUID
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(DeleteTopicsRequest)
-def handle(broker: Broker, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes by name or id, each topic by itself."""
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     results = []

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
 from ...network.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _BROKERS = 1
 _CONTROLLERS = 2
 
 
 @serves(DescribeClusterRequest)
-def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """The brokers that are alive. A broker's listener can't describe controllers (KIP-919)."""
     image = broker.image
     error = context.injected_error("")

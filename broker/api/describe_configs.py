@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...network.config import Key
 from ...network.protocol.errors import BrokerResponseError
@@ -16,13 +15,11 @@ from ...network.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ..config import DEFAULTS_OF_TOPICS
+from ..requests import RequestContext
+from ..services import BrokerServices
 from ..topic_config import config_text
 from .config_resources import BROKER, TOPIC, check_broker, find_topic, refuse_type, type_of
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FROM_TOPIC = 1
 _FROM_BROKER = 4
@@ -30,7 +27,7 @@ _DEFAULT = 5
 
 
 @serves(DescribeConfigsRequest)
-def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Each resource by itself."""
     results = []
     # Once each: an answer is a hundred times as long as the question.
@@ -52,7 +49,7 @@ def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequ
 
 
 def _describe(
-    broker: Broker, resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
     asked = resource.configuration_keys
 
@@ -94,7 +91,7 @@ def _describe(
     raise refuse_type(resource.resource_type)
 
 
-def _broker_synonyms(broker: Broker, attribute: str) -> list[DescribeConfigsSynonym]:
+def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
     """Where a broker-level value comes from: given at its start, built in, or both."""
     name = attribute.replace("_", ".")
     entry = next(each for each in broker.config.keys if each.attribute == attribute)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, GroupIdNotFoundError, InvalidGroupIdError
 from ...network.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -12,23 +10,21 @@ from ...network.protocol.messages.describe_groups import (
     DescribeGroupsResponse,
 )
 from ..group.group import Group, GroupState
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
 @serves(DescribeGroupsRequest)
-def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Answers at once, about each group once: a name is short and a group may be large."""
     names = dict.fromkeys(request.groups)
     return DescribeGroupsResponse(groups=[_describe(broker, context, group_id) for group_id in names])
 
 
-def _describe(broker: Broker, context: RequestContext, group_id: str) -> DescribedGroup:
+def _describe(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
     tells_reasons = context.api_version >= _FIRST_VERSION_WITH_NOT_FOUND
     try:
         injected = context.injected_error(group_id)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, UnknownTopicIdError
 from ...network.protocol.messages.fetch import (
     EpochEndOffset,
@@ -16,11 +14,9 @@ from ...network.protocol.messages.fetch import (
 )
 from ..fetch_sessions import INITIAL_EPOCH, NO_SESSION, EntryKey, FetchSession
 from ..replica.fetch import FetchEntry, FetchParams, FetchResult
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_WITH_LEADERS = 12
 _FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -29,7 +25,7 @@ _FIRST_VERSION_WITH_ENDPOINTS = 16
 
 
 @serves(FetchRequest, max_version=17)
-def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+def handle(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
     """Answers when there are `min_bytes`, or after `max_wait_ms`."""
     asked = _entries(broker, context, request)
     session: FetchSession | None = None
@@ -75,7 +71,7 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     return None
 
 
-def _entries(broker: Broker, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:
+def _entries(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     names = broker.image.topic_names
     return [
@@ -93,7 +89,7 @@ def _entries(broker: Broker, context: RequestContext, request: FetchRequest) -> 
     ]
 
 
-def _forgotten(broker: Broker, context: RequestContext, request: FetchRequest) -> list[EntryKey]:
+def _forgotten(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[EntryKey]:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     names = broker.image.topic_names
     keys: list[EntryKey] = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import (
     BrokerResponseError,
     CoordinatorNotAvailableError,
@@ -12,18 +10,16 @@ from ...network.protocol.errors import (
 )
 from ...network.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..metadata import BrokerEndpoint
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 GROUP = 0
 _FIRST_VERSION_WITH_SEVERAL = 4
 
 
 @serves(FindCoordinatorRequest)
-def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answers for one key or several; only groups have a coordinator here."""
     if context.api_version < _FIRST_VERSION_WITH_SEVERAL:
         try:
@@ -46,7 +42,7 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> BrokerEndpoint:
+def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: int) -> BrokerEndpoint:
     error = context.injected_error(key)
     if error is not None:
         raise error

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError
 from ...network.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(HeartbeatRequest)
-def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Answers at once."""
     try:
         error = context.injected_error("")

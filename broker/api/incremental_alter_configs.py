@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, InvalidConfigurationError, InvalidRequestError
 from ...network.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -12,13 +10,11 @@ from ...network.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from ..topic_config import config_text
 from .config_resources import TOPIC, find_topic, set_configs
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LISTS = ("cleanup.policy",)
@@ -26,7 +22,7 @@ _LISTS = ("cleanup.policy",)
 
 @serves(IncrementalAlterConfigsRequest)
 def handle(
-    broker: Broker, context: RequestContext, request: IncrementalAlterConfigsRequest
+    broker: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     """Each resource by itself."""
     responses = []
@@ -49,7 +45,7 @@ def handle(
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
-def _changed(broker: Broker, resource: AlterConfigsResource) -> dict[str, str]:
+def _changed(broker: BrokerServices, resource: AlterConfigsResource) -> dict[str, str]:
     if resource.resource_type != TOPIC:
         return {}
     configs = dict(find_topic(broker, resource.resource_name).configs)
@@ -60,7 +56,7 @@ def _changed(broker: Broker, resource: AlterConfigsResource) -> dict[str, str]:
     return configs
 
 
-def _change(broker: Broker, configs: dict[str, str], change: AlterableConfig) -> None:
+def _change(broker: BrokerServices, configs: dict[str, str], change: AlterableConfig) -> None:
     name, value = change.name, change.value
     if change.config_operation == _DELETE:
         configs.pop(name, None)

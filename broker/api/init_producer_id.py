@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import TransactionalIdAuthorizationFailedError
 from ...network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 # Version 6 is for transactions in two phases, which need a transaction coordinator.
 @serves(InitProducerIdRequest, max_version=5)
-def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no
     transactions."""
     error = context.injected_error("")

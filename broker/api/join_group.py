@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ..group.coordinator import JoinParams
 from ..group.group import JoinResult
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_REQUIRING_IDS = 4
 _FIRST_VERSION_WITHOUT_PROTOCOL = 7
@@ -19,7 +15,7 @@ _FIRST_VERSION_SKIPPING_ASSIGNMENT = 9
 
 
 @serves(JoinGroupRequest)
-def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(broker: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | None:
     """Answers when the generation begins."""
     version = context.api_version
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError
 from ...network.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_WITH_SEVERAL = 3
 
 
 @serves(LeaveGroupRequest)
-def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Answers at once; the others hear of the rebalance with their next heartbeat."""
     several = context.api_version >= _FIRST_VERSION_WITH_SEVERAL
     leaving: list[tuple[str, str | None]] = (

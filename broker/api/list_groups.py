@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ..group.group import GroupState
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _TYPE = "classic"
 
 
 @serves(ListGroupsRequest)
-def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Answers at once; filters by state and type regardless of case."""
     error = context.injected_error("")
     if error is not None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError, UnsupportedForMessageFormatError
 from ...network.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -14,11 +12,9 @@ from ...network.protocol.messages.list_offsets import (
 )
 from ..log.index import TimestampOffset
 from ..replica.partition import Partition
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 LATEST = -1
 EARLIEST = -2
@@ -30,7 +26,7 @@ _FIRST_VERSION_WITH_EPOCHS = 4
 
 
 @serves(ListOffsetsRequest)
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Looks up each partition by itself; blocks only for reading a few batches."""
     topics = []
     for topic in request.topics:

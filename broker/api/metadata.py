@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import (
     BrokerResponseError,
@@ -26,12 +25,9 @@ from ...network.protocol.messages.metadata import (
 from ...network.protocol.types import ZERO_UUID
 from ..controller import check_topic_name
 from ..metadata import NO_LEADER, ClusterImage, TopicState
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
-
 
 #: Topics that one request makes; who asks for more gets LEADER_NOT_AVAILABLE for the rest, and asks again.
 _MOST_CREATED = 100
@@ -40,7 +36,7 @@ _IDS_FROM = 12
 
 
 @serves(MetadataRequest)
-def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answers from the broker's own image; a topic that is missing is made first if everybody allows it."""
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
@@ -68,7 +64,7 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
 
 
 def _look_up(
-    broker: Broker, asked: MetadataRequestTopic, creations: Iterator[int] | None, context: RequestContext
+    broker: BrokerServices, asked: MetadataRequestTopic, creations: Iterator[int] | None, context: RequestContext
 ) -> MetadataResponseTopic:
     name = asked.name
     if name is None and context.api_version < _IDS_FROM:
@@ -96,7 +92,7 @@ def _look_up(
     return _tell(broker.image, state, context)
 
 
-def _create(broker: Broker, name: str, creations: Iterator[int] | None) -> TopicState:
+def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None) -> TopicState:
     """Make a topic, unless there are no `creations`, or `_MOST_CREATED` of them have been counted already."""
     if creations is None:
         check_topic_name(name)

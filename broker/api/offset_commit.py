@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, UnknownTopicIdError, UnknownTopicOrPartitionError
 from ...network.protocol.messages.offset_commit import (
@@ -14,17 +13,17 @@ from ...network.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from ..group.group import CommittedOffset
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 @serves(OffsetCommitRequest)
-def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse | None:
+def handle(
+    broker: BrokerServices, context: RequestContext, request: OffsetCommitRequest
+) -> OffsetCommitResponse | None:
     """Answers when the offsets are on all in-sync replicas of the offsets topic."""
     now_ms = broker.clock.wall_ms()
     errors: dict[tuple[int, int], int] = {}
@@ -60,7 +59,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
     return None
 
 
-def _topic_name(broker: Broker, context: RequestContext, topic: OffsetCommitRequestTopic) -> str:
+def _topic_name(broker: BrokerServices, context: RequestContext, topic: OffsetCommitRequestTopic) -> str:
     if context.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
         return topic.name
     name = broker.image.topic_names.get(topic.topic_id)

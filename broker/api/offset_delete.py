@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError
 from ...network.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -11,15 +9,15 @@ from ...network.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(OffsetDeleteRequest)
-def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse | None:
+def handle(
+    broker: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | None:
     """Answers when that is on all in-sync replicas of the offsets topic."""
 
     def respond(errors: dict[tuple[str, int], int], error_code: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import BrokerResponseError, UnknownTopicIdError
 from ...network.protocol.messages.offset_fetch import (
@@ -19,11 +18,9 @@ from ...network.protocol.messages.offset_fetch import (
 )
 from ...network.protocol.types import ZERO_UUID
 from ..group.group import CommittedOffset
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _FIRST_VERSION_WITH_GROUPS = 8
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
@@ -31,7 +28,7 @@ _NONE = CommittedOffset(-1, -1, "", -1)
 
 
 @serves(OffsetFetchRequest)
-def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answers at once; -1 for a partition that the group has no offset for."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
         # Once each: a name is short, and all its offsets may be many.
@@ -79,7 +76,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
 
 
 def _find(
-    broker: Broker, context: RequestContext, group_id: str, asked: Iterable[tuple[str, list[int]]] | None
+    broker: BrokerServices, context: RequestContext, group_id: str, asked: Iterable[tuple[str, list[int]]] | None
 ) -> dict[str, list[tuple[int, CommittedOffset]]]:
     error = context.injected_error("")
     if error is not None:
@@ -100,7 +97,7 @@ def _find(
     return found
 
 
-def _group(broker: Broker, context: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     image = broker.image
     names = None

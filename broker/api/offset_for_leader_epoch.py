@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import BrokerResponseError
 from ...network.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -12,16 +10,14 @@ from ...network.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(OffsetForLeaderEpochRequest)
 def handle(
-    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+    broker: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """Answers at once."""
     topics = []

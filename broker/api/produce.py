@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.errors import (
     FencedLeaderEpochError,
     InvalidRecordError,
@@ -23,11 +21,9 @@ from ...network.protocol.messages.produce import (
 )
 from ..metadata import PartitionKey
 from ..replica.delayed_produce import ProduceResult
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 _ZSTD = 4
 _ATTRIBUTES_LOW_BYTE_AT = 22
@@ -39,7 +35,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 # Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
 # (KAFKA-18659).
 @serves(ProduceRequest, min_version=3, advertised_min=0)
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Answers when the batches are as safe as `acks` asks; never for acks=0."""
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     refused: dict[PartitionKey, ProduceResult] = {}

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.message import Request, Response, Versions
 from ..control import Control
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
+from ..requests import RequestContext
+from ..services import BrokerServices
 
 #: Answers at once, or returns None and answers later through the context.
-Handle = Callable[["Broker", "RequestContext", Any], "Response | None"]
+Handle = Callable[[BrokerServices, RequestContext, Any], "Response | None"]
 
 
 class Api(NamedTuple):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...network.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from ..group.group import SyncResult
+from ..requests import RequestContext
+from ..services import BrokerServices
 from .registry import serves
-
-if TYPE_CHECKING:
-    from ..node import Broker
-    from ..requests import RequestContext
 
 
 @serves(SyncGroupRequest)
-def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | None:
+def handle(broker: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | None:
     """Answers when the leader has handed in the assignments."""
 
     def respond(result: SyncResult) -> None:
