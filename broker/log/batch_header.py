@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from ...network.protocol.errors import CorruptRecordError, UnsupportedForMessageFormatError
-
-HEADER_BYTES = 61
-LOG_OVERHEAD_BYTES = 12
-#: CRC, magic, attributes, two lengths: the least a message of format v0 has.
-LEGACY_OVERHEAD_BYTES = 14
-_LAYOUT = struct.Struct(">qiibIhiqqqhii")
+from ...network.records.batch import (
+    CONTROL_MASK,
+    HEADER_LAYOUT,
+    MAGIC_V2,
+    TRANSACTIONAL_MASK,
+)
+from ...network.records.batch import RECORD_BATCH_OVERHEAD as HEADER_BYTES
+from ...network.records.compression import COMPRESSION_MASK
+from ...network.records.legacy import LegacyBatch
+from ...network.records.record import LOG_OVERHEAD
 
 
 class BatchHeader(NamedTuple):
@@ -33,7 +36,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return self.batch_length + LOG_OVERHEAD_BYTES
+        return self.batch_length + LOG_OVERHEAD
 
     @property
     def last_offset(self) -> int:
@@ -45,15 +48,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def compression(self) -> int:
-        return self.attributes & 0x07
+        return self.attributes & COMPRESSION_MASK
 
     @property
     def is_transactional(self) -> bool:
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL_MASK)
 
     @property
     def is_control(self) -> bool:
-        return bool(self.attributes & 0x20)
+        return bool(self.attributes & CONTROL_MASK)
 
 
 def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
@@ -62,14 +65,14 @@ def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ba
     Raises CorruptRecordError where no batch can stand there, UnsupportedForMessageFormatError for v0 and v1. Sizes
     beyond the buffer and the CRC are for the caller.
     """
-    header = BatchHeader._make(_LAYOUT.unpack_from(buffer, position))
-    if header.magic in (0, 1) and header.batch_length >= LEGACY_OVERHEAD_BYTES:
+    header = BatchHeader._make(HEADER_LAYOUT.unpack_from(buffer, position))
+    if header.magic in (0, 1) and header.batch_length >= LegacyBatch.MIN_LENGTH:
         # Not damage, so recovery must not cut it away.
         raise UnsupportedForMessageFormatError(
             f"there is a record of message format v{header.magic} at byte {position}; this broker keeps v2 only: "
             "let Kafka convert the topic (message.format.version of Kafka before 4.0)"
         )
-    if header.magic != 2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES or header.last_offset_delta < 0:
+    if header.magic != MAGIC_V2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD or header.last_offset_delta < 0:
         raise CorruptRecordError(
             f"no record batch of format v2 at byte {position}: magic {header.magic}, length {header.batch_length}, "
             f"last offset delta {header.last_offset_delta}"

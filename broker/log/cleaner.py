@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...network.records.batch import DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, RecordBatch, write_header
-from ...network.records.compression import Compression, compress
+from ...network.records.compression import COMPRESSION_MASK, Compression, compress
 from ...network.records.record import Record
 from .log import Log
 from .segment import LogSegment, segment_name
@@ -184,7 +184,7 @@ def _rebuild(batch: RecordBatch, records: list[Record], horizon_ms: int | None) 
         size=len(buffer),
         base_offset=batch.base_offset,
         partition_leader_epoch=batch.partition_leader_epoch,
-        attributes=attributes if content else attributes & ~0x07,
+        attributes=attributes if content else attributes & ~COMPRESSION_MASK,
         last_offset_delta=batch.last_offset_delta,
         base_timestamp=base_timestamp,
         max_timestamp=max((record.timestamp for record in records), default=batch.max_timestamp),

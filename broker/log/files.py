@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import threading
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,14 +32,24 @@ class CorruptCheckpointError(ValueError):
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Make `path` hold `content`, or leave it as it was. Raises OSError."""
     beside = path.with_name(path.name + ".tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.write(descriptor, content)
+    # Through a file object: where the disk is nearly full, the system's own `write` may write a part and be content.
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
         if sync:
-            os.fsync(descriptor)
+            os.fsync(file.fileno())
+    os.replace(beside, path)
+    if sync:
+        sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names of new files on the disk, too. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.replace(beside, path)
 
 
 def write_checkpoint(path: Path, entries: Iterable[tuple], *, sync: bool = True) -> None:
@@ -128,6 +139,9 @@ class SegmentFile:
     log's lock; reads are positional and need none. Invariant: bytes up to `size_bytes` are whole appends.
     """
 
+    #: For all files: opening is rare, and two readers that open one at once would leave a descriptor behind.
+    _opening = threading.Lock()
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = -1
@@ -136,12 +150,14 @@ class SegmentFile:
     def fileno(self) -> int:
         """The descriptor, for `os.sendfile` too. Raises KafkaStorageError where the file can't be opened."""
         if self._descriptor < 0:
-            try:
-                self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            except OSError as failed:
-                raise KafkaStorageError(
-                    f"can't open {self.path}: {failed.strerror}; check the data directory"
-                ) from failed
+            with self._opening:
+                if self._descriptor < 0:
+                    try:
+                        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                    except OSError as failed:
+                        raise KafkaStorageError(
+                            f"can't open {self.path}: {failed.strerror}; check the data directory"
+                        ) from failed
         return self._descriptor
 
     def append(self, buffers: list, size_bytes: int) -> None:

@@ -96,12 +96,16 @@ class _SparseIndex:
     def _push(self, first: int, second: int) -> None:
         self._second.append(second)
         self._first.append(first)
-        if len(self._first) - self._written >= _WRITE_BEHIND_ENTRIES:
-            self.write_out()
 
     def _encode(self, start: int) -> bytes:
         pack = self._layout.pack
         return b"".join(pack(*entry) for entry in zip(self._first[start:], self._second[start:], strict=True))
+
+    def write_behind(self) -> None:
+        """Write the entries out if many have gathered. Before an append, so that one that fails has done nothing.
+        Raises OSError."""
+        if len(self._first) - self._written >= _WRITE_BEHIND_ENTRIES:
+            self.write_out()
 
     def write_out(self, *, sync: bool = False) -> None:
         """Bring the file up to date with the entries; with `sync` also onto the disk. Raises OSError."""

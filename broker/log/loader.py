@@ -63,7 +63,7 @@ def load_log(
     producers.delete_snapshots(after=next_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
     replay_producers(segments, producers, next_offset)
-    recall_batches(segments[-1], producers)
+    recall_batches(segments, producers)
     return Log(
         directory,
         topic,

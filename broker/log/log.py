@@ -14,6 +14,7 @@ from ...network.records.batch import RecordBatch
 from ...network.transport import FileRegion
 from ..topic_config import TopicConfig
 from .batch_header import BatchHeader
+from .files import sync_directory
 from .index import NO_TIMESTAMP, TimestampOffset
 from .leader_epochs import LeaderEpochs
 from .producer_state import NO_PRODUCER_ID, ProducerStateEntry, ProducerStateManager
@@ -139,8 +140,14 @@ class Log:
             first_offset = self.end.offset
             append_time = self.clock.wall_ms() if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
             header = assign(batch, header, first_offset, leader_epoch, append_time)
-            self.leader_epochs.assign(leader_epoch, first_offset)
-            self._append([header], batch)
+            try:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+                self._append([header], batch)
+            except OSError as failed:
+                raise KafkaStorageError(
+                    f"can't append to {self.topic}-{self.partition}: {failed.strerror}; free space or repair the "
+                    "data directory"
+                ) from failed
             return AppendInfo(first_offset, header.last_offset, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo | None:
@@ -372,6 +379,7 @@ class Log:
         self.producers.delete_snapshots(after=end)
         self.producers.load_snapshot(end, self.log_start_offset, self.clock.wall_ms())
         replay_producers(self.segments, self.producers, end)
+        recall_batches(self.segments, self.producers)
 
     # Retention and flushing
 
@@ -425,10 +433,13 @@ class Log:
         """Have everything appended so far on the disk, and say so in `recovery_point`. Raises KafkaStorageError."""
         with self.lock:
             end = self.end.offset
+            # From the segment on that the recovery point lies in: it may have grown before the next one began.
+            first = max(bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1, 0)
             try:
-                for segment in self.segments:
-                    if segment is self.segments[-1] or segment.base_offset >= self.recovery_point:
-                        segment.flush()
+                for segment in self.segments[first:]:
+                    segment.flush()
+                if self.segments[-1].base_offset >= self.recovery_point:
+                    sync_directory(self.directory)
                 self.leader_epochs.write_out()
             except OSError as failed:
                 raise KafkaStorageError(f"can't flush {self.directory}: {failed.strerror}") from failed
@@ -450,21 +461,22 @@ def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
 
 
-def recall_batches(segment: LogSegment, producers: ProducerStateManager) -> None:
+def recall_batches(segments: list[LogSegment], producers: ProducerStateManager) -> None:
     """Give producers of whom a snapshot knows the last batch only their batches before that again.
 
-    Kafka's format has no place for them, so after a clean stop Kafka forgets them. Here the end of the active segment
+    Kafka's format has no place for them, so with a restart Kafka forgets them. Here the end of the log
     (`_RECALLED_BYTES` of it) is asked, for a batch that is sent again across a restart should not be taken for a gap.
     """
     found: dict[int, ProducerStateEntry] = {}
-    for each in segment.batches(segment.position_before(segment.size_bytes - _RECALLED_BYTES)):
-        header = each.header
-        if header.producer_id == NO_PRODUCER_ID or header.is_control:
-            continue
-        entry = found.get(header.producer_id)
-        if entry is None:
-            entry = found[header.producer_id] = ProducerStateEntry(header.producer_id)
-        entry.add(header)
+    for segment, position in _tail(segments):
+        for each in segment.batches(position):
+            header = each.header
+            if header.producer_id == NO_PRODUCER_ID or header.is_control:
+                continue
+            entry = found.get(header.producer_id)
+            if entry is None:
+                entry = found[header.producer_id] = ProducerStateEntry(header.producer_id)
+            entry.add(header)
     for producer_id, recalled in found.items():
         known = producers.producers.get(producer_id)
         if (
@@ -474,6 +486,18 @@ def recall_batches(segment: LogSegment, producers: ProducerStateManager) -> None
             and known.last_offset == recalled.last_offset
         ):
             known.batches = recalled.batches
+
+
+def _tail(segments: list[LogSegment]) -> list[tuple[LogSegment, int]]:
+    """The segments that the last `_RECALLED_BYTES` lie in, in order, and where to begin in each."""
+    tail: list[tuple[LogSegment, int]] = []
+    left = _RECALLED_BYTES
+    for segment in reversed(segments):
+        if left <= 0:
+            break
+        tail.append((segment, segment.position_before(segment.size_bytes - left)))
+        left -= segment.size_bytes
+    return tail[::-1]
 
 
 def replay_producers(segments: list[LogSegment], producers: ProducerStateManager, end_offset: int) -> None:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ...network.protocol.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceNumberError
+from ...network.records.batch import NO_SEQUENCE, increment_sequence
 from ...network.records.crc import crc32c
 from .files import replace_file
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-MAX_SEQUENCE = 2**31 - 1
 #: As many batches of one producer as may be in flight are remembered, so that each can be recognised when sent again.
 BATCHES_KEPT = 5
 
@@ -67,16 +66,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def base_sequence(self) -> int:
-        return decrement_sequence(self.last_sequence, self.offset_delta)
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """Sequence numbers wrap from 2^31 - 1 to 0."""
-    return (sequence + increment) & MAX_SEQUENCE
-
-
-def decrement_sequence(sequence: int, decrement: int) -> int:
-    return (sequence - decrement) & MAX_SEQUENCE
+        return increment_sequence(self.last_sequence, -self.offset_delta)
 
 
 @dataclass(slots=True)

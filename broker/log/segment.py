@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ...network.protocol.errors import CorruptRecordError
+from ...network.protocol.errors import CorruptRecordError, UnsupportedForMessageFormatError
+from ...network.records.batch import ATTRIBUTES_OFFSET
 from ...network.records.crc import crc32c
+from ...network.records.legacy import LegacyBatch
 from ..topic_config import SegmentLimits
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import SegmentFile
-from .index import NO_TIMESTAMP, CorruptIndexError, OffsetIndex, TimeIndex, TimestampOffset
+from .index import NO_TIMESTAMP, CorruptIndexError, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 
@@ -120,8 +122,10 @@ class LogSegment:
         return self._first_timestamp
 
     def append(self, buffers: list, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Write whole batches at the end. Raises KafkaStorageError, nothing then written."""
+        """Write whole batches at the end. Raises KafkaStorageError or OSError, nothing then written."""
         position = self.log.size_bytes
+        self.offset_index.write_behind()
+        self.time_index.write_behind()
         self.log.append(buffers, size_bytes)
         if position == 0:
             self._first_timestamp = max_timestamp
@@ -215,8 +219,23 @@ class LogSegment:
             if self.log.size_bytes and not index.path.exists():
                 raise CorruptIndexError(f"{index.path} is missing")
             index.sanity_check()
-        if self.offset_index.last_entry.position > self.log.size_bytes:
-            raise CorruptIndexError(f"{self.offset_index.path} points past the end of {self.log.path}")
+        if len(self.offset_index):
+            self._check_entry(self.offset_index.last_entry)
+
+    def _check_entry(self, entry: OffsetPosition) -> None:
+        """Raise CorruptIndexError unless there is a batch where an entry points, and not one after the entry's.
+
+        It may be one before it: of several batches that are appended at once, Kafka before 4.0 notes the first one's
+        position and the last one's offset.
+        """
+        try:
+            found = next(self.batches(entry.position), None)
+        except (CorruptRecordError, UnsupportedForMessageFormatError):
+            found = None
+        if found is None or found.header.base_offset > entry.offset:
+            raise CorruptIndexError(
+                f"{self.offset_index.path} has offset {entry.offset} at byte {entry.position}, {self.log.path} hasn't"
+            )
 
     def recover(self, on_batch: Callable[[BatchHeader, bytes], None]) -> int:
         """Check every batch (CRC too), cut the file after the last good one, rebuild both indexes.
@@ -231,7 +250,7 @@ class LogSegment:
             for found in self.batches(0, size):
                 content = self.read_batch(found)
                 header = found.header
-                if header.base_offset < next_offset or header.crc != crc32c(memoryview(content)[21:]):
+                if header.base_offset < next_offset or header.crc != crc32c(memoryview(content)[ATTRIBUTES_OFFSET:]):
                     break
                 if not self.offset_index.can_append_offset(header.last_offset):
                     break
@@ -249,12 +268,23 @@ class LogSegment:
         except CorruptRecordError:
             # The torn tail of a write that was cut short: what is good ends at `position`.
             pass
+        except UnsupportedForMessageFormatError:
+            if self._is_legacy_message(position):
+                raise
         self._max_timestamp = largest
         self._bytes_since_index_entry = position - last_indexed
         if position < size:
             self.log.truncate(position)
         self.close_for_appends()
         return size - position
+
+    def _is_legacy_message(self, position: int) -> bool:
+        """Whether there is a whole message of format v0 or v1, not garbage that looks like one."""
+        try:
+            LegacyBatch(self.log.read(position, self.log.size_bytes - position)).validate()
+        except CorruptRecordError:
+            return False
+        return True
 
     def _reset_indexes(self) -> None:
         stem = self.directory / segment_name(self.base_offset)

@@ -7,8 +7,6 @@ can't keep a record without a key, has its records looked at.
 
 from __future__ import annotations
 
-import struct
-
 from ...network.protocol.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -16,20 +14,14 @@ from ...network.protocol.errors import (
     InvalidTxnStateError,
     MessageSizeTooLargeError,
 )
-from ...network.records.batch import RecordBatch
+from ...network.records.batch import ATTRIBUTES_OFFSET, RecordBatch
+from ...network.records.compression import Compression
 from ...network.records.crc import crc32c
+from ...network.records.record import TIMESTAMP_UNKNOWN, TimestampType
 from ..topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 
-_ATTRIBUTES_AT = 21
-_LOG_APPEND_TIME = 0x08
-_OFFSET = struct.Struct(">q")
-_EPOCH = struct.Struct(">i")
-_CRC = struct.Struct(">I")
-_ATTRIBUTES = struct.Struct(">h")
-_MAX_TIMESTAMP_AT = 35
-_NO_TIMESTAMP = -1
-_KNOWN_CODECS = range(5)
+_CODECS = frozenset(Compression)
 
 
 def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -> BatchHeader:
@@ -50,7 +42,7 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         raise MessageSizeTooLargeError(
             f"the batch has {size_bytes} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)"
         )
-    if header.crc != crc32c(records[_ATTRIBUTES_AT:]):
+    if header.crc != crc32c(records[ATTRIBUTES_OFFSET:]):
         raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was changed on its way")
     if header.is_control:
         raise InvalidRecordError("clients can't write control batches")
@@ -58,7 +50,7 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         raise InvalidTxnStateError("this broker has no transactions; leave transactional.id away")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         raise InvalidRecordError(f"{header.count} records can't end at offset delta {header.last_offset_delta}")
-    if header.compression not in _KNOWN_CODECS:
+    if header.compression not in _CODECS:
         raise InvalidRecordError(f"there is no codec {header.compression}")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecordError(
@@ -72,7 +64,7 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
 
 
 def _check_timestamp(timestamp: int, config: TopicConfig, wall_ms: int) -> None:
-    if timestamp == _NO_TIMESTAMP:
+    if timestamp == TIMESTAMP_UNKNOWN:
         return
     if wall_ms - timestamp > config.message_timestamp_before_max_ms:
         raise InvalidTimestampError(
@@ -90,14 +82,12 @@ def assign(
     batch: memoryview, header: BatchHeader, first_offset: int, leader_epoch: int, append_time: int
 ) -> BatchHeader:
     """Write into the batch what the leader decides: offset, epoch and, unless `append_time` is -1, the time."""
-    _OFFSET.pack_into(batch, 0, first_offset)
-    _EPOCH.pack_into(batch, 12, leader_epoch)
-    if append_time == _NO_TIMESTAMP:
+    view = RecordBatch(batch)
+    view.set_base_offset(first_offset)
+    view.set_partition_leader_epoch(leader_epoch)
+    if append_time == TIMESTAMP_UNKNOWN:
         return header._replace(base_offset=first_offset, partition_leader_epoch=leader_epoch)
-    attributes = header.attributes | _LOG_APPEND_TIME
-    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
-    _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, append_time)
-    _CRC.pack_into(batch, 17, crc32c(batch[_ATTRIBUTES_AT:]))
+    view.set_max_timestamp(TimestampType.LOG_APPEND_TIME, append_time)
     return read_header(batch)
 
 
@@ -110,7 +100,7 @@ def check_replicated_batches(records: memoryview) -> tuple[list[BatchHeader], in
         end = position + header.size_bytes
         if end > size_bytes:
             break
-        if header.crc != crc32c(records[position + _ATTRIBUTES_AT : end]):
+        if header.crc != crc32c(records[position + ATTRIBUTES_OFFSET : end]):
             raise CorruptRecordError(
                 f"the CRC of the batch at offset {header.base_offset} doesn't fit what the leader sent"
             )

@@ -60,7 +60,7 @@ DELETE_HORIZON_MASK = 0x40
 NO_SEQUENCE = -1
 MAX_SEQUENCE = 0x7FFFFFFF
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_LAYOUT = struct.Struct(">qiibIhiqqqhii")
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
@@ -89,7 +89,7 @@ def write_header(
     Runs on any thread that owns the buffer; `struct.error` if a value doesn't fit into its field.
     Source: ``DefaultRecordBatch.writeHeader``.
     """
-    _HEADER.pack_into(
+    HEADER_LAYOUT.pack_into(
         buffer,
         0,
         base_offset,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
+import signal
 import struct
 
 import pytest
 
+from headrace.broker.log import index
+from headrace.broker.log.files import replace_file
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch
 from headrace.broker.topic_config import TopicConfig
@@ -24,6 +29,7 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch
+from headrace.network.records.legacy import build_message_set
 
 NOW_MS = 1_600_000_000_000
 
@@ -373,16 +379,29 @@ def test_what_was_flushed_is_not_checked_again(harness):
     assert harness.open(is_clean=False, recovery_point=6).end.offset == 6
 
 
-def test_records_of_older_formats_are_not_cut_away(harness):
+@pytest.mark.parametrize("magic", [0, 1])
+def test_records_of_older_formats_are_not_cut_away(harness, magic):
     harness.open()
     harness.append()
     path = harness.directory / "t-0" / "00000000000000000000.log"
-    content = bytearray(path.read_bytes())
-    content[16] = 1
-    path.write_bytes(content)
-    with pytest.raises(UnsupportedForMessageFormatError, match="v1"):
+    with path.open("ab") as file:
+        file.write(build_message_set([(NOW_MS, b"k", b"v" * 60)], magic=magic, base_offset=1))
+    content = path.read_bytes()
+    with pytest.raises(UnsupportedForMessageFormatError, match=f"v{magic}"):
         harness.open(is_clean=False)
-    assert path.stat().st_size == len(content)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_garbage_that_looks_like_an_older_format_is_cut(harness, magic):
+    harness.open()
+    harness.append(3)
+    garbage = bytearray(build_message_set([(NOW_MS, b"k", b"v" * 60)], magic=magic, base_offset=3))
+    garbage[-1] ^= 0xFF
+    path = harness.directory / "t-0" / "00000000000000000000.log"
+    with path.open("ab") as file:
+        file.write(garbage)
+    assert harness.open(is_clean=False).end.offset == 3
 
 
 def test_a_follower_takes_the_leaders_batches_as_they_are(harness, tmp_path):
@@ -436,3 +455,105 @@ def test_a_follower_that_began_anew_knows_where_after_a_crash(harness):
     log.truncate_fully_and_start_at(50)
     reopened = harness.open(is_clean=False)
     assert (reopened.log_start_offset, reopened.log_end_offset) == (50, 50)
+
+
+@contextlib.contextmanager
+def no_descriptors_left():
+    """Every descriptor that the process may have is taken (EMFILE)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_what_fails_beside_the_records_fails_the_append_before_it_is_done(harness, monkeypatch):
+    monkeypatch.setattr(index, "_WRITE_BEHIND_ENTRIES", 3)
+    log = harness.open(**{"index.interval.bytes": 0})
+    for _ in range(4):
+        harness.append()
+    with no_descriptors_left():
+        for _ in range(3):
+            with pytest.raises(KafkaStorageError, match="can't append to t-0: Too many open files"):
+                harness.append()
+        with pytest.raises(KafkaStorageError, match="can't append to t-0"):
+            harness.append(epoch=1)
+    assert log.end.offset == 4
+    for number in range(4, 8):
+        assert harness.append(epoch=1).first_offset == number
+    assert harness.offsets() == list(range(8))
+    assert log.leader_epochs.entries == [(0, 0), (1, 4)]
+    reopened = harness.open(is_clean=False)
+    assert reopened.end.offset == 8
+    assert reopened.leader_epochs.entries == [(0, 0), (1, 4)]
+
+
+def test_a_flush_reaches_what_was_appended_before_the_roll(harness, monkeypatch):
+    log = harness.open()
+    harness.append()
+    log.flush()
+    harness.append()
+    log.roll()
+    harness.append()
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    log.flush()
+    assert synced == [segment.log.fileno() for segment in log.segments]
+    assert log.recovery_point == 3
+
+
+def test_batches_are_known_again_across_segments_and_truncation(harness):
+    harness.open()
+    for number in range(4):
+        harness.append(2, producer_id=3, producer_epoch=0, base_sequence=2 * number)
+    harness.log.roll()
+    harness.append(2, producer_id=3, producer_epoch=0, base_sequence=8)
+
+    def resend():
+        infos = [harness.append(2, producer_id=3, producer_epoch=0, base_sequence=2 * each) for each in range(4)]
+        return [(info.is_duplicate, info.first_offset) for info in infos]
+
+    expected = [(True, 2 * each) for each in range(4)]
+    harness.open(is_clean=False)
+    assert resend() == expected
+    harness.log.truncate_to(8)
+    assert resend() == expected
+
+
+def test_an_index_that_points_beside_the_batches_is_rebuilt(harness):
+    log = harness.open(**{"index.interval.bytes": 0})
+    for _ in range(4):
+        harness.append(2, value=b"v" * 100)
+    log.flush()
+    log.close()
+    path = harness.directory / "t-0" / "00000000000000000000.index"
+    content = bytearray(path.read_bytes())
+    content[-1] += 7
+    path.write_bytes(content)
+    again = harness.open(**{"index.interval.bytes": 0})
+    assert again.end.offset == 8
+    assert len(again.segments[0].offset_index) == 3
+    again.segments[0].sanity_check()
+
+
+def test_a_file_is_replaced_by_all_of_the_content_or_stays(tmp_path):
+    path = tmp_path / "file"
+    replace_file(path, b"before")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            replace_file(path, b"a" * 1500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert path.read_bytes() == b"before"

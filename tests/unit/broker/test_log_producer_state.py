@@ -8,13 +8,13 @@ from typing import NamedTuple
 import pytest
 
 from headrace.broker.log.producer_state import (
-    MAX_SEQUENCE,
     CorruptSnapshotError,
     ProducerStateManager,
     decode_snapshot,
     encode_snapshot,
 )
 from headrace.network.protocol.errors import InvalidProducerEpochError, OutOfOrderSequenceNumberError
+from headrace.network.records.batch import MAX_SEQUENCE
 
 
 class Batch(NamedTuple):
