@@ -19,7 +19,7 @@ COLUMNS = ("value", "key", "headers", "topic", "partition", "timestamp")
 
 #: So many chunks may be on the way before the oldest is waited for. The producer's buffer.memory bounds the records;
 #: this bounds what is kept to answer for them.
-MAX_PENDING_CHUNKS = 64
+MAX_PENDING_CHUNKS = 1024
 
 
 class PartitionWriter:
