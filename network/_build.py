@@ -17,13 +17,14 @@ from types import ModuleType
 #: Every module that is compiled when a C compiler is there. A test holds this list against the files.
 HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.builder_cy",
+    "headrace.network.records.columns_cy",
     "headrace.network.records.reader_cy",
     "headrace.producer.accumulator_cy",
     "headrace.producer.batch_cy",
-    "headrace.producer.columns_cy",
     "headrace.producer.murmur2_cy",
     "headrace.producer.queues_cy",
     "headrace.producer.record_metadata_cy",
+    "headrace.producer.rows_cy",
     "headrace.producer.send_path_cy",
 )
 

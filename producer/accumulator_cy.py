@@ -192,7 +192,7 @@ class RecordAccumulator:
     ) -> tuple[PartitionQueue, ProducerBatch]:
         """Memory for a new batch that takes at least `size` bytes, and the queue it is for; -1 is the sticky one.
 
-        For a caller that fills batches by itself (`columns_cy`): under the queue's lock it fills what is open, or else
+        For a caller that fills batches by itself (`rows_cy`): under the queue's lock it fills what is open, or else
         this batch after `adopt`; a batch that isn't adopted goes to `release`. Raises as `append` does.
         """
         queue: PartitionQueue

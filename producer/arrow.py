@@ -1,6 +1,7 @@
 """Records out of Arrow columns: `KafkaProducer.send_arrow`.
 
-Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is per row is in `columns_cy`.
+Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is per row is in
+`network/records/columns_cy` and `rows_cy`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..network.protocol.errors import (
-    IllegalArgumentError,
-    IllegalStateError,
-    SerializationError,
-)
+from ..network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
+from ..network.records.builder_cy import encode_header_lists
+from ..network.records.columns_cy import BytesColumn, Columns, ListColumn
 from .column_send import send_columns, send_each
-from .columns_cy import BytesColumn, Columns, encode_header_lists, group
+from .rows_cy import group
 from .rows_future import RowsFuture, row_error
 from .threads import on_own_thread
 
@@ -40,7 +39,9 @@ def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: Col
     if on_own_thread():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
-    future = RowsFuture(sum(batch.num_rows for batch in batches))
+    for batch in batches:
+        _check_names(batch.schema, topic, names)
+    future = producer.rows_future(sum(batch.num_rows for batch in batches))
     base_row = 0
     for batch in batches:
         if batch.num_rows:
@@ -57,150 +58,226 @@ def _batches(data: Any) -> Iterator[Any]:
     elif isinstance(data, pa.Table):
         yield from data.to_batches()
     elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        yield from pa.table(data).to_batches()
+        try:
+            table = pa.table(data)
+        except (TypeError, ValueError) as error:
+            raise IllegalArgumentError(f"the Arrow data of a {type(data).__name__} is no table: {error}") from error
+        yield from table.to_batches()
     else:
         raise IllegalArgumentError(
             f"send_arrow takes a pyarrow RecordBatch or Table, or what exports Arrow data; not {type(data).__name__}"
         )
 
 
+def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
+    for name in names:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise IllegalArgumentError(f"there are several columns {name!r}")
+    if names.value not in schema.names:
+        raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(schema.names)}")
+    if topic is None and names.topic not in schema.names:
+        raise IllegalArgumentError(f"no topic: name one, or have a column {names.topic!r}")
+
+
 def _send_batch(
     producer: KafkaProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
 ) -> None:
-    columns = {}
-    for role, name in names._asdict().items():
-        if batch.schema.get_field_index(name) >= 0:
-            columns[role] = batch.column(name)
-        elif batch.schema.get_all_field_indices(name):
-            raise IllegalArgumentError(f"there are several columns {name!r}")
-    if "value" not in columns:
-        raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(batch.schema.names)}")
+    columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
+    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
+    partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
+    topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
+    headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
     if producer.why_row_by_row() is not None:
-        _send_each(producer, topic, columns, names, future, base_row)
+        config = producer.config
+        send_each(
+            producer,
+            itertools.repeat(topic) if topic is not None else columns["topic"].to_pylist(),
+            _objects(columns["value"], names.value, config.value_serializer),
+            _objects(columns["key"], names.key, config.key_serializer) if "key" in columns else None,
+            None if headers is None else headers.pairs(base_row),
+            None if partitions is None else [None if each < 0 else each for each in partitions],
+            None if timestamps is None else [None if each < 0 else each for each in timestamps],
+            future,
+            base_row,
+        )
         return
     prepared = Columns(
         bytes_column(columns["value"], names.value),
         bytes_column(columns["key"], names.key) if "key" in columns else None,
-        _header_column(columns["headers"], names.headers, base_row) if "headers" in columns else None,
-        _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None,
-        _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None,
+        None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
+        timestamps,
+        partitions,
         producer.wall_ms(),
     )
-    send_columns(producer, prepared, _topics(topic, columns, names.topic, base_row), future, base_row)
+    send_columns(producer, prepared, topics, future, base_row)
 
 
-def _topics(topic: str | None, columns: dict[str, Any], name: str, base_row: int) -> Iterator[tuple[str, Any]]:
+def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
     """Each topic with the rows that go there, None for all."""
-    if topic is not None:
-        yield topic, None
-        return
-    if "topic" not in columns:
-        raise IllegalArgumentError(f"no topic: name one, or have a column {name!r}")
-    column = columns["topic"]
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.dictionary_decode()
+    if not (_is_string(kind) or pa.types.is_null(kind)):
+        raise SerializationError(f"the column {name!r} is of type {column.type}; topics are strings")
     if column.null_count:
         cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
         raise row_error(base_row + column.is_null().index(True).as_py(), None, -1, cause) from cause
-    encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+    # views can't be encoded by every version
+    encoded = column.cast(pa.large_string()).dictionary_encode()
     topics = encoded.dictionary.to_pylist()
     if len(topics) == 1:
-        yield topics[0], None
-        return
+        return [(topics[0], None)]
     order, ends = group(_longs(encoded.indices), len(topics))
-    for number, each in enumerate(topics):
-        if ends[number] < ends[number + 1]:
-            yield each, order[ends[number] : ends[number + 1]]
+    return [(each, order[ends[number] : ends[number + 1]]) for number, each in enumerate(topics)]
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow as pa  # noqa: PLC0415
+
+    types = pa.types
+    # views are newer than the oldest pyarrow
+    is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
+    return types.is_string(kind) or types.is_large_string(kind) or is_view
+
+
+def _plain(column: Any, name: str) -> Any:
+    """A column of binary or strings as an array that has offsets, a width, or nothing but nulls. Raises
+    SerializationError for another type."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _plain(column.dictionary_decode(), name)
+    if hasattr(types, "is_string_view") and types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if hasattr(types, "is_binary_view") and types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    if (
+        types.is_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_null(kind)
+    ):
+        return column
+    raise SerializationError(
+        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (Spark's "
+        f"sink does with value_format='json' or 'msgpack')"
+    )
 
 
 def bytes_column(column: Any, name: str) -> BytesColumn:
     """An Arrow array of binary or strings as the encoder reads it. Raises SerializationError for another type."""
     import pyarrow as pa  # noqa: PLC0415
 
+    column = _plain(column, name)
     kind = column.type
-    types = pa.types
-    if types.is_dictionary(kind):
-        return bytes_column(column.dictionary_decode(), name)
-    if types.is_null(kind):
+    if pa.types.is_null(kind):
         return BytesColumn(b"", None, 0, -1, None, 0, len(column))
-    if hasattr(types, "is_binary_view") and (types.is_binary_view(kind) or types.is_string_view(kind)):
-        return bytes_column(column.cast(pa.large_binary() if types.is_binary_view(kind) else pa.large_string()), name)
-    if types.is_binary(kind) or types.is_string(kind):
-        offset_bytes = 4
-    elif types.is_large_binary(kind) or types.is_large_string(kind):
-        offset_bytes = 8
-    elif types.is_fixed_size_binary(kind):
-        validity, data = column.buffers()
+    if pa.types.is_fixed_size_binary(kind):
+        (validity, data), offsets, offset_bytes, width = column.buffers(), None, 0, kind.byte_width
+    else:
+        validity, offsets, data = column.buffers()
+        offset_bytes = 8 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else 4
+        offsets, width = offsets or b"", 0
+    try:
         return BytesColumn(
             data or b"",
-            None,
-            0,
-            kind.byte_width,
+            offsets,
+            offset_bytes,
+            width,
             validity if column.null_count else None,
             column.offset,
             len(column),
         )
-    else:
-        raise SerializationError(
-            f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (Spark's "
-            f"sink does with value_format='json' or 'msgpack')"
-        )
-    validity, offsets, data = column.buffers()
-    return BytesColumn(
-        data or b"",
-        offsets or bytes(2 * offset_bytes),
-        offset_bytes,
-        0,
-        validity if column.null_count else None,
-        column.offset,
-        len(column),
-    )
+    except EncodeError as error:
+        raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
 
 
-def _header_column(column: Any, name: str, base_row: int) -> BytesColumn | None:
-    """An array of lists of structs of a key and a value, as records hold their headers."""
-    import pyarrow as pa  # noqa: PLC0415
+class _Headers(NamedTuple):
+    """A column of lists of structs of a key and a value: which items are a row's, and these. No key in use is null."""
 
-    kind = column.type
-    types = pa.types
-    if types.is_null(kind):
-        return None
-    if types.is_map(kind):
-        pairs = (column.keys, column.items)
-    elif types.is_list(kind) or types.is_large_list(kind):
-        inner = kind.value_type
-        fields = [inner.field(index).name for index in range(inner.num_fields)] if types.is_struct(inner) else []
-        if "key" not in fields or "value" not in fields:
-            raise _wrong_headers(name, kind)
-        pairs = (column.values.field(fields.index("key")), column.values.field(fields.index("value")))
-        if column.values.null_count:
-            cause = SerializationError(f"the column {name!r} has a null among the headers of a row")
-            raise row_error(base_row, None, -1, cause) from cause
-    else:
-        raise _wrong_headers(name, kind)
-    offsets = _longs(column.offsets)
-    if column.null_count:
-        validity, first = memoryview(column.buffers()[0]), column.offset
-    else:
-        validity, first = None, 0
-    keys = bytes_column(pairs[0], f"{name}.key")
-    nameless = keys.first_null()
-    if nameless >= 0:
-        row = next(index for index in range(len(column)) if offsets[index] <= nameless < offsets[index + 1])
-        cause = SerializationError(f"the column {name!r} has a header without a key")
-        raise row_error(base_row + row, None, -1, cause) from cause
-    return encode_header_lists(offsets, validity, first, keys, bytes_column(pairs[1], f"{name}.value"))
+    name: str
+    lists: ListColumn
+    keys: BytesColumn
+    values: BytesColumn
+    column: Any
+
+    @classmethod
+    def of(cls, column: Any, name: str, base_row: int) -> _Headers | None:
+        """None where no row has headers. Raises SerializationError, RowDeliveryError for what a row has in it."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        kind = column.type
+        types = pa.types
+        if types.is_null(kind):
+            return None
+        if types.is_map(kind):
+            key, value = 0, 1
+        else:
+            inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
+            fields = [inner.field(index).name for index in range(inner.num_fields)] if types.is_struct(inner) else []
+            if inner is kind or "key" not in fields or "value" not in fields:
+                raise SerializationError(
+                    f"the column {name!r} is of type {kind}; headers are an array of structs of a key (string) and a "
+                    f"value (binary)"
+                )
+            key, value = fields.index("key"), fields.index("value")
+        items = column.values
+        validity = column.buffers()[0] if column.null_count else None
+        try:
+            lists = ListColumn(_longs(column.offsets), validity, column.offset, len(items))
+        except EncodeError as error:
+            raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
+        keys = bytes_column(items.field(key), f"{name}.key")
+        bitmap = items.buffers()[0] if items.null_count else None
+        for part, problem in (
+            (BytesColumn(b"", None, 0, 0, bitmap, items.offset, len(items)), "a null among the headers of a row"),
+            (keys, "a header without a key"),
+        ):
+            row = lists.first_row_with_null(part)
+            if row >= 0:
+                cause = SerializationError(f"the column {name!r} has {problem}")
+                raise row_error(base_row + row, None, -1, cause) from cause
+        return cls(name, lists, keys, bytes_column(items.field(value), f"{name}.value"), column)
+
+    def pairs(self, base_row: int) -> list[list[tuple[str, bytes | None]] | None]:
+        """The headers of each row as `send` takes them. Raises RowDeliveryError for a key that is no UTF-8."""
+        found: list[list[tuple[str, bytes | None]] | None] = []
+        for row, listed in enumerate(self.column.to_pylist()):
+            pairs = [pair if isinstance(pair, tuple) else (pair["key"], pair["value"]) for pair in listed or ()]
+            try:
+                found.append([(_text(key), _data(value)) for key, value in pairs] or None)
+            except UnicodeDecodeError as error:
+                cause = SerializationError(f"the column {self.name!r} has a header whose key is no UTF-8: {error}")
+                raise row_error(base_row + row, None, -1, cause) from error
+        return found
 
 
-def _wrong_headers(name: str, kind: Any) -> SerializationError:
-    return SerializationError(
-        f"the column {name!r} is of type {kind}; headers are an array of structs of a key (string) and a value (binary)"
-    )
+def _text(key: str | bytes) -> str:
+    return key.decode() if isinstance(key, bytes) else key
+
+
+def _data(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
 
 
 def _timestamps(column: Any, name: str, base_row: int) -> Any:
     import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute  # noqa: PLC0415
 
     if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+        pc: Any = pyarrow.compute
+        to_ms = pc.CastOptions(pa.timestamp("ms", column.type.tz), allow_time_truncate=True)
+        try:
+            column = pc.cast(column, options=to_ms)
+        except pa.ArrowInvalid as error:
+            raise SerializationError(f"the column {name!r} holds a timestamp that is out of range: {error}") from error
     elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(
             f"the column {name!r} is of type {column.type}; a timestamp is one, or a whole number of milliseconds"
@@ -216,7 +293,10 @@ def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
     if not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(f"the column {name!r} is of type {column.type}; it has to hold whole numbers")
     pc: Any = pyarrow.compute  # its functions are made when it is imported, so that no type checker knows them
-    numbers = column.cast(pa.int64())
+    try:
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise SerializationError(f"the column {name!r} holds a number that is out of range: {error}") from error
     if len(numbers) > numbers.null_count and pc.min(numbers).as_py() < 0:
         cause = IllegalArgumentError(f"the column {name!r} holds a number below 0")
         raise row_error(base_row + pc.less(numbers, 0).index(True).as_py(), None, -1, cause) from cause
@@ -231,44 +311,13 @@ def _longs(column: Any) -> memoryview:
     buffer = numbers.buffers()[1]
     if buffer is None:
         return memoryview(array("q"))
-    return memoryview(buffer).cast("B").cast("q")[numbers.offset : numbers.offset + len(numbers)]
+    # the buffer may have more bytes than the numbers take, also some that make no number
+    first, count = numbers.offset, len(numbers)
+    return memoryview(buffer).cast("B")[8 * first : 8 * (first + count)].cast("q")
 
 
-def _send_each(
-    producer: KafkaProducer,
-    topic: str | None,
-    columns: dict[str, Any],
-    names: ColumnNames,
-    future: RowsFuture,
-    base_row: int,
-) -> None:
-    """For parts that need Python objects: each row by itself."""
-    config = producer.config
-    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
-    headers: list[Any] | None = columns["headers"].to_pylist() if "headers" in columns else None
-    send_each(
-        producer,
-        itertools.repeat(topic) if topic is not None or "topic" not in columns else columns["topic"].to_pylist(),
-        _objects(columns["value"], config.value_serializer),
-        _objects(columns["key"], config.key_serializer) if "key" in columns else None,
-        None if headers is None else [_pairs(listed) for listed in headers],
-        columns["partition"].to_pylist() if "partition" in columns else None,
-        None if timestamps is None else [None if each < 0 else each for each in timestamps],
-        future,
-        base_row,
-    )
-
-
-def _pairs(listed: Any) -> list[tuple[str, bytes | None]] | None:
-    """Headers as `send` takes them."""
-    if not listed:
-        return None
-    return [pair if isinstance(pair, tuple) else (pair["key"], pair["value"]) for pair in listed]
-
-
-def _objects(column: Any, serializer: Any) -> list[Any]:
+def _objects(column: Any, name: str, serializer: Any) -> list[Any]:
     """Python's values: what a serializer takes, or bytes where there is none."""
-    values = column.to_pylist()
-    if serializer is None:
-        return [value.encode() if isinstance(value, str) else value for value in values]
-    return values
+    if serializer is not None:
+        return column.to_pylist()
+    return [_data(value) for value in _plain(column, name).to_pylist()]

@@ -38,7 +38,6 @@ cdef class ProducerBatch:
     cdef readonly object children
     cdef object event
     cdef object settled_event
-    cdef readonly Py_ssize_t max_record_bytes
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 
@@ -48,7 +47,7 @@ cdef class ProducerBatch:
     cdef object _split_runs(self, list children)
 
 cdef class RecordFuture:
-    cdef ProducerBatch batch
+    cdef readonly ProducerBatch batch
     cdef Py_ssize_t index
     cdef long long timestamp
     cdef Py_ssize_t key_size

@@ -136,7 +136,6 @@ class ProducerBatch:
         self.children = None
         self.event = None
         self.settled_event = None
-        self.max_record_bytes = 0
         self.raw_bytes = 0
         self.runs = None
 
@@ -151,10 +150,8 @@ class ProducerBatch:
     ) -> RecordFuture | None:
         """Append one record and return its future, or None where there is no room. Holds the queue's lock."""
         builder: RecordBatchBuilder = self.builder
-        before: cython.Py_ssize_t = builder.position
         if not builder.try_append(timestamp, key, value, headers):
             return None
-        self.max_record_bytes = max(self.max_record_bytes, builder.position - before)
         future: RecordFuture = RecordFuture.__new__(RecordFuture)
         future.batch = self
         future.index = builder.count - 1
@@ -188,6 +185,11 @@ class ProducerBatch:
     def size_bytes(self) -> int:
         """Bytes of the encoded batch as it stands."""
         return self.builder.position
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Bytes of the largest record."""
+        return self.builder.max_record_bytes
 
     @property
     def last_sequence(self) -> int:

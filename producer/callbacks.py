@@ -7,6 +7,7 @@ here by ``buffer.memory``: callbacks that are too slow in the long run slow the 
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 from collections.abc import Callable
@@ -27,13 +28,12 @@ class Callbacks(Protocol):
 class CallbackThread:
     """Runs the callbacks of completed batches on one daemon thread, which begins with the first batch that has any.
 
-    `settle` and `finish` belong to the sender thread, `join` to whoever closes.
+    `settle`, `call` and `finish` belong to the sender thread, `join` to whoever closes.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: queue.SimpleQueue[tuple[ProducerBatch, Callable[[ProducerBatch], None] | None] | None]
-        self._waiting = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
@@ -42,10 +42,14 @@ class CallbackThread:
             if release is not None:
                 release(batch)
             return
+        self.call(functools.partial(_run_and_release, batch, release))
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Have a function called that doesn't raise, after what waits here already."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
-        self._waiting.put((batch, release))
+        self._waiting.put(function)
 
     def finish(self) -> None:
         """Let the thread end after what waits for it."""
@@ -67,12 +71,15 @@ class CallbackThread:
     def _run(self) -> None:
         threads.enter(threads.Role.CALLBACKS)
         try:
-            while (item := self._waiting.get()) is not None:
-                batch, release = item
-                batch.run_callbacks()
-                if release is not None:
-                    release(batch)
+            while (function := self._waiting.get()) is not None:
+                function()
                 # a thread that waits for its next batch must not keep the last one alive
-                del item, batch, release
+                del function
         finally:
             threads.leave()
+
+
+def _run_and_release(batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
+    batch.run_callbacks()
+    if release is not None:
+        release(batch)

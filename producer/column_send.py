@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from ..network.protocol.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
-from .columns_cy import Columns, Rows
-from .record_metadata_cy import RecordMetadata
+from ..network.records.columns_cy import Columns
+from .rows_cy import Rows
 from .rows_future import RowsFuture, RowsOfTopic, row_error
 
 if TYPE_CHECKING:
+    from .accumulator_cy import RecordAccumulator
     from .kafka_producer import KafkaProducer
+    from .queues_cy import TopicQueues
 
 
 def send_columns(
@@ -28,25 +31,43 @@ def send_columns(
     `topics`: each topic with the numbers of the rows that go there, None for all.
     Raises RowDeliveryError, before anything is sent where it is the data's fault.
     """
-    largest = producer.config.max_request_size
-    row = columns.first_above(largest)
-    if row >= 0:
+    _check_sizes(producer, columns, base_row)
+    ready = [_rows_of_topic(producer, topic, columns, subset, base_row) for topic, subset in topics]
+    future.metadata.bytes += columns.total_bytes
+    for topic, accumulator, queues, rows in ready:
+        target = RowsOfTopic(future, rows.order_array, base_row)
+        try:
+            rows.append_to(accumulator, queues, target, float(producer.config.max_block_ms))
+        except KafkaError as error:
+            raise row_error(target.row_at(target.place), topic, -1, error) from error
+
+
+def _check_sizes(producer: KafkaProducer, columns: Columns, base_row: int) -> None:
+    largest, memory = producer.config.max_request_size, producer.config.buffer_memory
+    row = columns.first_above(min(largest, memory))
+    if row < 0:
+        return
+    size = columns.record_bytes(row)
+    if size > largest:
         cause = MessageSizeTooLargeError(
-            f"a record of about {columns.record_bytes(row)} bytes is larger than max.request.size ({largest} bytes): "
+            f"a record of about {size} bytes is larger than max.request.size ({largest} bytes): "
             f"raise it (and the broker's message.max.bytes), or send less in one record"
         )
-        raise row_error(base_row + row, None, -1, cause) from cause
-    future.metadata.bytes += columns.total_bytes
-    for topic, subset in topics:
-        _send_to_topic(producer, topic, columns, subset, future, base_row)
+    else:
+        cause = MessageSizeTooLargeError(
+            f"a record of about {size} bytes does not fit into buffer.memory ({memory} bytes): raise it, or send less "
+            f"in one record"
+        )
+    raise row_error(base_row + row, None, -1, cause) from cause
 
 
-def _send_to_topic(
-    producer: KafkaProducer, topic: str, columns: Columns, subset: Any, future: RowsFuture, base_row: int
-) -> None:
+def _rows_of_topic(
+    producer: KafkaProducer, topic: str, columns: Columns, subset: Any, base_row: int
+) -> tuple[str, RecordAccumulator, TopicQueues, Rows]:
+    """The rows of one topic, grouped by its partitions, and where they go. Raises RowDeliveryError."""
     first_row = base_row + (subset[0] if subset is not None else 0)
     try:
-        accumulator, queues, count = producer.partitions_of(topic, columns.last_partition())
+        accumulator, queues, count = producer.partitions_of(topic, columns.last_partition(subset))
     except KafkaError as error:
         raise row_error(first_row, topic, -1, error) from error
     row = columns.first_partition_from(count, subset)
@@ -56,12 +77,7 @@ def _send_to_topic(
             f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
         )
         raise row_error(base_row + row, topic, partition, cause) from cause
-    rows = Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
-    target = RowsOfTopic(future, rows.order_array, base_row)
-    try:
-        rows.append_to(accumulator, queues, target, float(producer.config.max_block_ms))
-    except KafkaError as error:
-        raise row_error(target.row_at(target.place), topic, -1, error) from error
+    return topic, accumulator, queues, Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
 
 
 def send_each(
@@ -83,11 +99,9 @@ def send_each(
         topics, values, keys or nothing, headers or nothing, partitions or nothing, timestamps or nothing, strict=False
     )
     for row, (topic, value, key, pairs, partition, timestamp) in enumerate(rows):
-
-        def settle(metadata: RecordMetadata, exception: BaseException | None, row: int = row) -> None:
-            target.settle_record(row, metadata, exception)
-
         try:
-            producer.send(topic, value, key, pairs, partition, timestamp, settle)
+            sent = producer.send(topic, value, key, pairs, partition, timestamp)
         except KafkaError as error:
             raise row_error(base_row + row, topic, -1, error) from error
+        # not as a callback: the sender thread does this one itself, so that nobody's callbacks hold it up
+        sent._listen(functools.partial(target.settle_record, row, sent), True)

@@ -10,7 +10,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..network.backoff import ExponentialBackoff
 from ..network.client import NetworkClient
@@ -156,6 +156,10 @@ class Engine:
 
     def _requests_in_flight(self) -> int:
         return self.client.in_flight_request_count()
+
+    def run_callback(self, function: Callable[[], object]) -> None:
+        """Have a function that doesn't raise called on the thread for callbacks. Sender thread."""
+        self._callbacks.call(function)
 
     @property
     def is_alive(self) -> bool:

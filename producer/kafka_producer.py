@@ -163,6 +163,10 @@ class KafkaProducer(SendPath):
             reason = self.why_row_by_row()
             log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
 
+    def rows_future(self, rows: int) -> RowsFuture:
+        """A future of so many rows, whose callbacks run on the thread for them. Raises what `send` raises at once."""
+        return RowsFuture(rows, self._usable_engine().run_callback)
+
     def wall_ms(self) -> int:
         """The time that records take as theirs where they have none, in milliseconds since 1970."""
         return self._clock.wall_ms()

@@ -5,17 +5,18 @@ Source: as `batch_cy.RecordFuture`, for runs of rows.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
-from .batch_cy import ProducerBatch
+from .batch_cy import ProducerBatch, RecordFuture
 from .record_metadata_cy import RecordMetadata
 from .threads import on_sender_thread
 
@@ -37,8 +38,8 @@ class OffsetRange(NamedTuple):
 
 @dataclass
 class RowsMetadata:
-    """What was delivered: `rows`, `bytes` of their keys, values and headers, in how many `batches`, of which `retries`
-    were sent again, and the range of `offsets` in each partition."""
+    """What was delivered: how many `rows`, in how many `batches`, of which `retries` were sent again, and the range of
+    `offsets` in each partition. `bytes` are those of the keys, values and headers that were sent."""
 
     rows: int = 0
     bytes: int = 0
@@ -47,20 +48,30 @@ class RowsMetadata:
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
 
 
+def _here(function: Callable[[], object]) -> None:
+    function()
+
+
 class RowsFuture:
     """The delivery of the rows of one `send_arrow`: done when the fate of each is known.
 
-    Completed by the sender thread; usable from any other. `first_error` is that of the lowest row that failed.
+    To be waited for, awaited on any asyncio-compatible event loop, or watched with callbacks. Completed by the sender
+    thread; usable from any other. `first_error` is that of the lowest row that failed.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, run_callback: Callable[[Callable[[], object]], object] = _here) -> None:
+        """`run_callback` is given what is to be called when done, on the sender thread, and returns at once."""
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._left = rows
         self._process_id = os.getpid()
         self._metadata = RowsMetadata()
         self._error: RowDeliveryError | None = None
-        self._listeners: list[Callable[[RowsFuture], object]] = []
+        self._run_callback = run_callback
+        self._callbacks: list[Callable[[RowsFuture], object]] = []
+        self._wakers: list[Callable[[], object]] = []
+        # the runs of a batch are settled one after another
+        self._last_batch: ProducerBatch | None = None
         if rows == 0:
             self._done.set()
 
@@ -76,7 +87,8 @@ class RowsFuture:
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            # each raise would add to the traceback that the last one left
+            raise error.with_traceback(None)
         return self._metadata
 
     def result(self, timeout: float | None = None) -> RowsMetadata:
@@ -110,28 +122,62 @@ class RowsFuture:
         return self._error
 
     def add_done_callback(self, callback: Callable[[RowsFuture], object]) -> None:
-        """Call ``callback(future)`` when done: on the sender thread, or here where it is done already."""
+        """Call ``callback(future)`` when done: on the thread for callbacks, or here where it is done already."""
         with self._lock:
             if not self._done.is_set():
-                self._listeners.append(callback)
+                self._callbacks.append(callback)
                 return
         self._call(callback)
 
     def _call(self, callback: Callable[[RowsFuture], object]) -> None:
         try:
             callback(self)
-        except Exception:
+        except BaseException:
+            # also a CancelledError or a SystemExit of the user's: this thread serves others too
             log.exception("a callback of a send of rows raised; the rows are not affected")
+
+    def __await__(self) -> Generator[Any, None, RowsMetadata]:
+        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
+
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def settle() -> None:
+            if waiter.done():
+                return
+            if self._error is None:
+                waiter.set_result(self._metadata)
+            else:
+                waiter.set_exception(self._error)
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(settle)
+            except RuntimeError:
+                # the loop was closed while the rows were on their way: nobody waits any more
+                log.debug("an event loop ended before the rows it awaited were acknowledged")
+
+        with self._lock:
+            pending = not self._done.is_set()
+            if pending:
+                self._wakers.append(wake)
+        if not pending:
+            settle()
+        return waiter.__await__()
 
     # Completion: the sender thread, or the thread that sends.
 
-    def delivered(self, place: TopicPartition, found: OffsetRange, retries: int) -> None:
-        """A run of rows has reached the log."""
+    def delivered(self, batch: ProducerBatch, found: OffsetRange, size_bytes: int = 0) -> None:
+        """Rows of a batch have reached the log, `found` says where; `size_bytes` are theirs if not counted before."""
         metadata = self._metadata
+        place = batch.topic_partition
         with self._lock:
             metadata.rows += found.records
-            metadata.batches += 1
-            metadata.retries += retries
+            metadata.bytes += size_bytes
+            if batch is not self._last_batch:
+                self._last_batch = batch
+                metadata.batches += 1
+                metadata.retries += 1 if batch.attempts else 0
             known = metadata.offsets.get(place)
             metadata.offsets[place] = found if known is None else known.widened(found)
         self._settled(found.records)
@@ -149,9 +195,13 @@ class RowsFuture:
             if self._left:
                 return
             self._done.set()
-            listeners, self._listeners = self._listeners, []
-        for listener in listeners:
-            self._call(listener)
+            self._last_batch = None
+            callbacks, self._callbacks = self._callbacks, []
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+        for callback in callbacks:
+            self._run_callback(functools.partial(self._call, callback))
 
     def __repr__(self) -> str:
         if not self._done.is_set():
@@ -181,7 +231,7 @@ class RowsOfTopic:
         if batch.exception is None:
             first = batch.base_offset + start if batch.base_offset >= 0 else -1
             last = first + count - 1 if first >= 0 else -1
-            self._future.delivered(batch.topic_partition, OffsetRange(first, last, count), 1 if batch.attempts else 0)
+            self._future.delivered(batch, OffsetRange(first, last, count))
             return
         cause: BaseException = batch.exception
         row = self.row_at(place)
@@ -193,13 +243,16 @@ class RowsOfTopic:
                 cause = batch.record_errors[refused[0]]
         self._future.failed(row, count, batch.topic_partition, cause)
 
-    def settle_record(self, row: int, metadata: RecordMetadata, exception: BaseException | None) -> None:
+    def settle_record(
+        self, row: int, sent: RecordFuture, metadata: RecordMetadata, exception: BaseException | None
+    ) -> None:
         """The fate of one row that was sent by itself."""
-        place = metadata.topic_partition
-        if exception is None:
-            self._future.delivered(place, OffsetRange(metadata.offset, metadata.offset, 1), 0)
-        else:
-            self._future.failed(self._base_row + row, 1, place, exception)
+        if exception is not None:
+            self._future.failed(self._base_row + row, 1, metadata.topic_partition, exception)
+            return
+        sizes = (metadata.serialized_key_size, metadata.serialized_value_size, metadata.serialized_header_size)
+        found = OffsetRange(metadata.offset, metadata.offset, 1)
+        self._future.delivered(sent.batch, found, sum(size for size in sizes if size > 0))
 
 
 def row_error(row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:

@@ -1,15 +1,19 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
+# pyright: reportIndexIssue=false, reportOptionalSubscript=false
 """The writer of record batches (format v2): each record is encoded once, straight into the batch's buffer.
 
-This is the per-record path of the producer. `RecordBatchBuilder` knows nothing of partitions, futures or locks; whoever
-owns it serialises the calls. What is done once a batch (header, CRC, compression) stands in `finish` and in `batch.py`.
+This is the per-record path of the producer: records come one by one from Python's bytes (`try_append`), or as rows of
+whole columns, without a Python object each (`append_rows`). `RecordBatchBuilder` knows nothing of partitions, futures
+or locks; whoever owns it serialises the calls. What is done once a batch (header, CRC, compression) stands in `finish`
+and in `batch.py`.
 
 Source: Kafka's DefaultRecord, MemoryRecordsBuilder (KIP-98).
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,18 +21,20 @@ from .. import _cython as cython
 from ..protocol.errors import EncodeError
 from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
 from .compression import Compression, compress
+from .record import MAX_RECORD_OVERHEAD
 
 if cython.compiled:  # read by Cython only: see network/_cython.py
     import cython  # pyright: ignore[reportMissingImports]
 
 if cython.compiled:
+    from cython.cimports.headrace.network.records.columns_cy import (  # type: ignore
+        BytesColumn,
+        Columns,
+        ListColumn,
+    )
     from cython.cimports.libc.string import memcpy  # type: ignore[import-not-found]
-
-#: No more than this many bytes are needed to hold one varint of a record.
-MAX_VARINT_BYTES = 10
-
-#: An upper bound of what one record adds to its key, value and headers: length, attributes, two deltas, two sizes.
-MAX_RECORD_OVERHEAD = 21
+else:
+    from .columns_cy import BytesColumn, Columns, ListColumn
 
 #: The encoded header list of a record without headers: a count of zero.
 NO_HEADERS = b"\x00"
@@ -81,6 +87,29 @@ def put_bytes(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_value(
+    view: cython.uchar[::1],  # pyright: ignore
+    position: cython.Py_ssize_t,
+    column: BytesColumn,
+    row: cython.longlong,
+) -> cython.Py_ssize_t:
+    """The bytes of a column's value, if it has any."""
+    size: cython.longlong = column.sizes[row]
+    start: cython.longlong = column.starts[row]
+    if size <= 0:
+        return position
+    if cython.compiled:
+        memcpy(  # pyright: ignore[reportPossiblyUnboundVariable]
+            cython.address(view[position]), cython.address(column.data[start]), size
+        )
+    else:
+        view[position : position + size] = column.data[start : start + size]
+    return position + size
+
+
+@cython.cfunc
 @cython.exceptval(check=False)
 def record_size(
     count: cython.Py_ssize_t, delta: cython.longlong, key: bytes | None, value: bytes | None, headers: bytes | None
@@ -127,6 +156,7 @@ class RecordBatchBuilder:
         self.position = RECORD_BATCH_OVERHEAD
         self.capacity = len(buffer)
         self.count = 0
+        self.max_record_bytes = 0
         self.base_timestamp = TIMESTAMP_UNKNOWN
         self.max_timestamp = TIMESTAMP_UNKNOWN
 
@@ -164,6 +194,7 @@ class RecordBatchBuilder:
             position += 1
         else:
             position = put_bytes(view, position, headers, len(headers))
+        self.max_record_bytes = max(self.max_record_bytes, position - self.position)
         self.position = position
         if self.count == 0:
             self.base_timestamp = timestamp
@@ -172,6 +203,88 @@ class RecordBatchBuilder:
             self.max_timestamp = timestamp
         self.count += 1
         return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def append_rows(
+        self,
+        columns: Columns,
+        order: cython.longlong[::1],  # pyright: ignore
+        place: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Encode the rows ``order[place:end]`` at the end, as far as they fit; returns how far."""
+        view = self.view
+        position: cython.Py_ssize_t = self.position
+        capacity: cython.Py_ssize_t = self.capacity
+        count: cython.Py_ssize_t = self.count
+        base: cython.longlong = self.base_timestamp
+        latest: cython.longlong = self.max_timestamp
+        largest: cython.Py_ssize_t = self.max_record_bytes
+        value: BytesColumn = columns.value
+        has_key: cython.bint = columns.key is not None
+        has_headers: cython.bint = columns.headers is not None
+        key: BytesColumn = columns.key if has_key else value  # pyright: ignore
+        headers: BytesColumn = columns.headers if has_headers else value  # pyright: ignore
+        has_timestamps: cython.bint = columns.has_timestamps
+        timestamp: cython.longlong = columns.now_ms
+        row: cython.longlong
+        delta: cython.longlong
+        key_size: cython.longlong
+        value_size: cython.longlong
+        headers_size: cython.longlong
+        body: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        while place < end:
+            row = order[place]
+            if has_timestamps:
+                timestamp = columns.timestamps[row]
+                if timestamp < 0:
+                    timestamp = columns.now_ms
+            if count == 0:
+                base = timestamp
+                latest = timestamp
+            delta = timestamp - base
+            key_size = key.sizes[row] if has_key else -1
+            value_size = value.sizes[row]
+            headers_size = headers.sizes[row] if has_headers else -1
+            body = (
+                1
+                + size_of_varint(delta)
+                + size_of_varint(count)
+                + size_of_varint(key_size)
+                + size_of_varint(value_size)
+                + (key_size if key_size > 0 else 0)
+                + (value_size if value_size > 0 else 0)
+                + (headers_size if headers_size > 0 else 1)
+            )
+            size = size_of_varint(body) + body
+            if position + size > capacity:
+                break
+            position = put_varint(view, position, body)
+            view[position] = 0  # record attributes: none are defined
+            position = put_varint(view, position + 1, delta)
+            position = put_varint(view, position, count)
+            position = put_varint(view, position, key_size)
+            if key_size > 0:
+                position = put_value(view, position, key, row)
+            position = put_varint(view, position, value_size)
+            position = put_value(view, position, value, row)
+            if headers_size > 0:
+                position = put_value(view, position, headers, row)
+            else:
+                view[position] = 0
+                position += 1
+            latest = max(latest, timestamp)
+            largest = max(largest, size)
+            count += 1
+            place += 1
+        self.position = position
+        self.count = count
+        self.base_timestamp = base
+        self.max_timestamp = latest
+        self.max_record_bytes = largest
+        return place
 
     def append(
         self,
@@ -237,7 +350,7 @@ class RecordBatchBuilder:
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> int:
     """Upper bound in bytes of a batch that holds just this record; `headers` as `encode_headers` made them."""
-    size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD + MAX_VARINT_BYTES
+    size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
     for part in (key, value, headers):
         if part is not None:
             size += len(part)
@@ -281,6 +394,48 @@ def _extend_varint(out: bytearray, value: int) -> None:
         out.append((rest & 0x7F) | 0x80)
         rest >>= 7
     out.append(rest)
+
+
+def encode_header_lists(lists: ListColumn, keys: BytesColumn, values: BytesColumn) -> BytesColumn:
+    """The header list of each row, encoded as a record holds it; a row without headers becomes a null.
+
+    `keys` and `values` are the items of the lists; no key that a row has is null.
+    """
+    rows: cython.Py_ssize_t = lists.length
+    ends_array = array("q", bytes(8 * (rows + 1)))
+    bitmap_array = bytearray((rows + 7) // 8)
+    ends: cython.longlong[::1] = ends_array  # pyright: ignore
+    bitmap: cython.uchar[::1] = bitmap_array  # pyright: ignore
+    bounds = lists.bounds
+    row: cython.Py_ssize_t
+    item: cython.Py_ssize_t
+    count: cython.longlong
+    total: cython.longlong = 0
+    for row in range(rows):
+        ends[row] = total
+        count = lists.size_at(row)
+        if count == 0:
+            continue
+        bitmap[row >> 3] |= 1 << (row & 7)
+        total += size_of_varint(count)
+        for item in range(bounds[row], bounds[row + 1]):
+            total += size_of_varint(keys.sizes[item]) + keys.sizes[item] + size_of_varint(values.sizes[item])
+            if values.sizes[item] > 0:
+                total += values.sizes[item]
+    ends[rows] = total
+    encoded = bytearray(total)
+    view: cython.uchar[::1] = encoded  # pyright: ignore
+    position: cython.Py_ssize_t = 0
+    for row in range(rows):
+        if ends[row] == ends[row + 1]:
+            continue
+        position = put_varint(view, position, bounds[row + 1] - bounds[row])
+        for item in range(bounds[row], bounds[row + 1]):
+            position = put_varint(view, position, keys.sizes[item])
+            position = put_value(view, position, keys, item)
+            position = put_varint(view, position, values.sizes[item])
+            position = put_value(view, position, values, item)
+    return BytesColumn(encoded, ends_array, 8, 0, bitmap_array, 0, rows)
 
 
 def build_batch(

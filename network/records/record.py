@@ -16,6 +16,10 @@ TIMESTAMP_TYPE_MASK = 0x08
 #: The timestamp of records that have none, and of a batch without records.
 TIMESTAMP_UNKNOWN = -1
 
+#: An upper bound of what the only record of a batch adds to its key, value and headers: length, attributes, deltas,
+#: sizes.
+MAX_RECORD_OVERHEAD = 31
+
 #: How far the records of one batch may swell when nothing else is asked for: eight times the default `buffer_memory`.
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, KafkaError, SerializationError
 from ...network.records.builder_cy import encode_headers
+from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..column_send import send_columns, send_each
-from ..columns_cy import BytesColumn, Columns, column_of, group
+from ..rows_cy import group
 from ..rows_future import RowsFuture
 from .formats import encoder
 from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic

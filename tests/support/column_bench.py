@@ -8,14 +8,15 @@ from typing import Any
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.records.batch import RecordBatch
+from headrace.network.records.columns_cy import Columns
 from headrace.network.records.compression import Compression
 from headrace.producer import ProducerConfig
 from headrace.producer.accumulator_cy import RecordAccumulator
 from headrace.producer.arrow import ColumnNames, send_arrow
 from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.buffer_pool import BufferPool
-from headrace.producer.columns_cy import Columns, Rows
 from headrace.producer.queues_cy import TopicQueues
+from headrace.producer.rows_cy import Rows
 from headrace.producer.rows_future import RowsFuture, RowsOfTopic
 
 PARTITIONS = 3
@@ -86,6 +87,9 @@ class FakeProducer:
 
     def say_row_by_row(self) -> None:
         raise AssertionError("nothing goes row by row here")
+
+    def rows_future(self, rows: int) -> RowsFuture:
+        return RowsFuture(rows)
 
     def wall_ms(self) -> int:
         return NOW_MS

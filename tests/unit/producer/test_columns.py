@@ -18,11 +18,12 @@ from headrace.network.protocol.errors import (
     ProducerClosedError,
     RowDeliveryError,
 )
-from headrace.network.records.builder_cy import RecordBatchBuilder
+from headrace.network.records.builder_cy import RecordBatchBuilder, encode_header_lists
+from headrace.network.records.columns_cy import BytesColumn, Columns, ListColumn, column_of
 from headrace.producer import OffsetRange
 from headrace.producer.batch_split import split_batch
-from headrace.producer.columns_cy import BytesColumn, Columns, Rows, column_of, encode_header_lists, group
 from headrace.producer.murmur2_cy import partition_for_key
+from headrace.producer.rows_cy import Rows, group
 from headrace.producer.rows_future import RowsFuture, RowsOfTopic
 
 
@@ -37,7 +38,7 @@ def columns_of(records: list[dict[str, Any]]) -> Columns:
     return Columns(
         column_of([record["value"] for record in records]),
         column_of([record["key"] for record in records]),
-        encode_header_lists(offsets, None, 0, column_of(keys), column_of(values)),
+        encode_header_lists(ListColumn(offsets, None, 0, len(keys)), column_of(keys), column_of(values)),
         array("q", [-1 if record["timestamp"] is None else record["timestamp"] for record in records]),
         array("q", [-1 if record["partition"] is None else record["partition"] for record in records]),
         NOW_MS,
@@ -263,7 +264,7 @@ def test_limits_name_the_row() -> None:
     )
     assert columns.first_above(columns.record_bytes(1)) == -1
     assert columns.first_above(columns.record_bytes(1) - 1) == 1
-    assert columns.last_partition() == 5
+    assert columns.last_partition(None) == 5
     assert columns.first_partition_from(5, None) == 1
     assert columns.first_partition_from(6, None) == -1
     assert columns.first_partition_from(5, array("q", [0])) == -1

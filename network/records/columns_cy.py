@@ -1,0 +1,292 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+# pyright: reportIndexIssue=false, reportOptionalSubscript=false, reportAssignmentType=false
+"""Whole columns of records, in the buffers in which Arrow holds them.
+
+No Python object is made per row: a value is a place and a size in its column's buffer. Both are held against the buffer
+here, once, so that whoever reads a value needs no check of its own: compiled code has none.
+
+Source: Arrow's columnar format.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any, Literal
+
+from .. import _cython as cython
+from ..protocol.errors import EncodeError
+from .batch import RECORD_BATCH_OVERHEAD
+from .record import MAX_RECORD_OVERHEAD
+
+if cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython  # pyright: ignore[reportMissingImports]
+
+#: What a record takes beside its key, value and headers in a batch of its own, at most.
+SINGLE_RECORD_OVERHEAD: cython.longlong = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
+
+
+@cython.final
+@cython.cclass
+class BytesColumn:
+    """A column of bytes, null or not, each value by its place in one buffer. Immutable; reads the buffers given.
+
+    Invariant: a size is -1 for a null, else 0 or more; a value of one byte or more lies within `data`.
+    """
+
+    if not cython.compiled:
+        # for type checkers; columns_cy.pxd has the C types
+        data: Any
+        starts: Any
+        sizes: Any
+        offsets32: Any
+        offsets64: Any
+        validity: Any
+
+    def __init__(
+        self,
+        data: Any,
+        offsets: Any,
+        offset_bytes: int,
+        width: int,
+        validity: Any,
+        first: int,
+        length: int,
+    ) -> None:
+        """From the buffers of an Arrow array that begins at value `first` of theirs.
+
+        `offset_bytes`: 4 or 8, the size of an offset in `offsets`; 0 where each value has `width` bytes, or where
+        (`width` is -1) all are null. `validity` is Arrow's bitmap, or None where no value is null. Raises EncodeError
+        where the buffers are too short for that, or an offset leads out of them.
+        """
+        self.length = length
+        self.total_bytes = 0
+        self.data = memoryview(data).cast("B")
+        self.starts = array("q", bytes(8 * length))
+        self.sizes = array("q", bytes(8 * length))
+        self.offsets32 = _numbers(offsets, "i", first, length) if offset_bytes == 4 else None
+        self.offsets64 = _numbers(offsets, "q", first, length) if offset_bytes == 8 else None
+        self.validity = memoryview(validity).cast("B") if validity is not None else None
+        if self.validity is not None and 8 * len(self.validity) < first + length:
+            raise EncodeError(f"the bitmap of a column of {length} values is too short for them")
+        damaged = self._locate(offset_bytes, width, validity is not None, first)
+        if damaged >= 0:
+            raise EncodeError(f"the offsets of value {damaged} of a column lead out of its {len(self.data)} bytes")
+
+    @cython.cfunc
+    def _locate(
+        self, offset_bytes: cython.Py_ssize_t, width: cython.Py_ssize_t, nulls: cython.bint, first: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Fill `starts` and `sizes`; returns the first value that isn't within the data, or -1."""
+        starts = self.starts
+        sizes = self.sizes
+        row: cython.Py_ssize_t
+        place: cython.Py_ssize_t
+        size: cython.longlong
+        total: cython.longlong = 0
+        limit: cython.longlong = len(self.data)
+        if offset_bytes == 4:
+            offsets32 = self.offsets32
+            for row in range(self.length):
+                place = first + row
+                starts[row] = offsets32[place]
+                sizes[row] = offsets32[place + 1] - offsets32[place]
+        elif offset_bytes == 8:
+            offsets64 = self.offsets64
+            for row in range(self.length):
+                place = first + row
+                starts[row] = offsets64[place]
+                sizes[row] = offsets64[place + 1] - offsets64[place]
+        else:
+            for row in range(self.length):
+                starts[row] = (first + row) * width
+                sizes[row] = width
+            if width < 0:
+                return -1
+        if nulls:
+            validity = self.validity
+        for row in range(self.length):
+            place = first + row
+            if nulls and not (validity[place >> 3] >> (place & 7)) & 1:  # pyright: ignore
+                sizes[row] = -1
+                continue
+            size = sizes[row]
+            if size < 0 or (size > 0 and (starts[row] < 0 or starts[row] > limit - size)):
+                return row
+            total += size
+        self.total_bytes = total
+        return -1
+
+
+def _numbers(offsets: Any, kind: Literal["i", "q"], first: int, length: int) -> memoryview:
+    """A buffer of offsets by their kind (as `memoryview.cast` names it), of which Arrow may have given more bytes."""
+    view = memoryview(offsets).cast("B")
+    width = 4 if kind == "i" else 8
+    count = len(view) // width
+    if length and count < first + length + 1:
+        raise EncodeError(f"{count} offsets are too few for a column of {length} values")
+    return view[: count * width].cast(kind)
+
+
+def column_of(values: Any) -> BytesColumn:
+    """A column of a sequence of Python's bytes and None. Raises TypeError for anything else."""
+    rows: cython.Py_ssize_t = len(values)
+    offsets = array("q", bytes(8 * (rows + 1)))
+    bounds: cython.longlong[::1] = offsets  # pyright: ignore
+    bitmap = bytearray((rows + 7) // 8)
+    bits: cython.uchar[::1] = bitmap  # pyright: ignore
+    row: cython.Py_ssize_t
+    total: cython.longlong = 0
+    nulls: cython.Py_ssize_t = 0
+    for row, value in enumerate(values):
+        if value is None:
+            nulls += 1
+        else:
+            total += len(value)
+            bits[row >> 3] |= 1 << (row & 7)
+        bounds[row + 1] = total
+    data = b"".join(values if not nulls else [value for value in values if value is not None])
+    return BytesColumn(data, offsets, 8, 0, bitmap if nulls else None, 0, rows)
+
+
+@cython.final
+@cython.cclass
+class ListColumn:
+    """A column of lists: which of the items are a row's. Immutable; reads the buffers given."""
+
+    if not cython.compiled:
+        bounds: Any
+        validity: Any
+
+    def __init__(self, bounds: Any, validity: Any, first: int, items: int) -> None:
+        """`bounds`: 64-bit numbers, one more than there are rows, of `items` items; `validity`: the bitmap of the
+        lists, beginning at bit `first`, or None. Raises EncodeError where a list leads out of the items."""
+        self.length = len(bounds) - 1
+        self.bounds = bounds
+        self.has_nulls = validity is not None
+        self.validity = memoryview(validity).cast("B") if validity is not None else b""
+        self.first = first
+        row: cython.Py_ssize_t
+        for row in range(self.length):
+            if not 0 <= self.bounds[row] <= self.bounds[row + 1] <= items:
+                raise EncodeError(f"the offsets of list {row} of a column lead out of its {items} items")
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def size_at(self, row: cython.Py_ssize_t) -> cython.longlong:
+        """How many items a row has; 0 for a null."""
+        place: cython.Py_ssize_t = self.first + row
+        if self.has_nulls and not (self.validity[place >> 3] >> (place & 7)) & 1:
+            return 0
+        return self.bounds[row + 1] - self.bounds[row]
+
+    def first_row_with_null(self, items: BytesColumn) -> int:
+        """The first row that has an item that is null; -1 where none has."""
+        row: cython.Py_ssize_t
+        item: cython.Py_ssize_t
+        start: cython.longlong
+        for row in range(self.length):
+            start = self.bounds[row]
+            for item in range(start, start + self.size_at(row)):
+                if items.sizes[item] < 0:
+                    return row
+        return -1
+
+
+@cython.final
+@cython.cclass
+class Columns:
+    """The columns of the records to send, of the same length. `timestamps` and `partitions` hold -1 for a null; without
+    a timestamp a record takes `now_ms`. `headers` are the header lists as records hold them, null for none."""
+
+    if not cython.compiled:
+        key: BytesColumn | None
+        value: BytesColumn
+        headers: BytesColumn | None
+        timestamps: Any
+        partitions: Any
+
+    def __init__(
+        self,
+        value: BytesColumn,
+        key: BytesColumn | None,
+        headers: BytesColumn | None,
+        timestamps: Any,
+        partitions: Any,
+        now_ms: int,
+    ) -> None:
+        """`timestamps` and `partitions` are 64-bit numbers. Raises EncodeError for columns of different lengths."""
+        self.length = value.length
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.has_timestamps = timestamps is not None
+        self.timestamps = timestamps
+        self.has_partitions = partitions is not None
+        self.partitions = partitions
+        self.now_ms = now_ms
+        self.total_bytes = value.total_bytes
+        if key is not None:
+            self.total_bytes += key.total_bytes
+        if headers is not None:
+            self.total_bytes += headers.total_bytes
+        lengths = [value.length]
+        lengths += [each.length for each in (key, headers) if each is not None]
+        lengths += [len(each) for each in (timestamps, partitions) if each is not None]
+        if min(lengths) != max(lengths):
+            raise EncodeError(f"columns of records have the same length, not {lengths}")
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def size_bound(self, row: cython.longlong) -> cython.longlong:
+        """Bytes of a batch that holds just this row, at most."""
+        size: cython.longlong = SINGLE_RECORD_OVERHEAD
+        if self.value.sizes[row] > 0:
+            size += self.value.sizes[row]
+        if self.key is not None and self.key.sizes[row] > 0:
+            size += self.key.sizes[row]
+        if self.headers is not None and self.headers.sizes[row] > 0:
+            size += self.headers.sizes[row]
+        return size
+
+    def record_bytes(self, row: int) -> int:
+        """`size_bound`, for messages."""
+        return self.size_bound(row)
+
+    def first_above(self, max_bytes: int) -> int:
+        """The first row whose record may be larger than `max_bytes`; -1 where none is."""
+        row: cython.longlong
+        limit: cython.longlong = max_bytes
+        for row in range(self.length):
+            if self.size_bound(row) > limit:
+                return row
+        return -1
+
+    def partition_at(self, row: int) -> int:
+        """The partition that a row names; -1 where it names none."""
+        return self.partitions[row] if self.has_partitions else -1
+
+    def last_partition(self, subset: Any) -> int:
+        """The highest partition that a row, of `subset` (64-bit numbers) or (None) of all, names; -1 for none."""
+        if not self.has_partitions:
+            return -1
+        partitions = self.partitions
+        place: cython.Py_ssize_t
+        last: cython.longlong = -1
+        if subset is None:
+            for place in range(self.length):
+                last = max(last, partitions[place])
+            return last
+        rows: cython.const[cython.longlong][::1] = subset  # pyright: ignore
+        for place in range(len(subset)):
+            last = max(last, partitions[rows[place]])
+        return last
+
+    def first_partition_from(self, count: int, subset: Any) -> int:
+        """The first row, of `subset` or (None) of all, that names a partition of `count` or above; -1 for none."""
+        if self.last_partition(subset) < count:
+            return -1
+        for row in range(self.length) if subset is None else subset:
+            if self.partitions[row] >= count:
+                return row
+        return -1
