@@ -5,7 +5,7 @@
 One Spark session (local[2]), one broker process, one DataFrame: a Parquet file of rows of 130 bytes, as making such
 rows costs Spark more than reading them. The contenders in turn, `--rounds` times over, each into a topic of its own;
 what is printed are medians of rows/s, counted from the start of the job to its end, when every record is acknowledged.
-The settings are the same for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
+The same settings for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
 The no-op writers show where Spark itself is the limit: rows or Arrow batches that reach Python and go no further.
 Without ``--bootstrap`` the broker is
 ``headrace broker``; ``--apache`` takes Apache Kafka (from Maven Central). Spark's own sink takes part where its jar can
