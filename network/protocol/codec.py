@@ -15,7 +15,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from .errors import EncodeError, MalformedMessageError, UnsupportedVersionError
+from .errors import EncodeError, MalformedMessageError, TooManyElementsError, UnsupportedVersionError
 from .message import FieldSpec, Message, fields_of
 from .types import Cursor, Read, References, WireType, Write, read_uvarint, write_uvarint
 
@@ -281,7 +281,7 @@ def _array_reader(where: str, element: Codec, fixed: str | None, flexible: bool,
             raise MalformedMessageError(f"{where}: {count} elements declared, but {left} bytes are left")
         cursor.elements_left -= count
         if cursor.elements_left < 0:
-            raise MalformedMessageError(f"{where}: the message has more array elements than are accepted")
+            raise TooManyElementsError(f"{where}: the message has more array elements than are accepted")
         if fixed is not None:
             values = structs.unpack_from(f">{count}{fixed}", cursor.buffer, cursor.position)
             cursor.position += count * element_size
@@ -349,8 +349,8 @@ def decode(
     """The message in `buffer`, which has to be used up by it where `exact`. Any thread.
 
     `Records` come as memoryviews into the buffer. `max_elements` bounds the array elements of the whole message,
-    because objects take more memory than the bytes they come from. Raises `MalformedMessageError`,
-    `UnsupportedVersionError`.
+    because objects take more memory than the bytes they come from. Raises `MalformedMessageError`
+    (`TooManyElementsError` for that), `UnsupportedVersionError`.
     """
     check_version(cls, version)
     view = memoryview(buffer)
@@ -362,7 +362,7 @@ def decode(
     except (structs.error, IndexError):
         raise MalformedMessageError(f"{cls.__name__} v{version}: the bytes end within a field") from None
     except MalformedMessageError as error:
-        raise MalformedMessageError(f"{cls.__name__} v{version}: {error}") from None
+        raise type(error)(f"{cls.__name__} v{version}: {error}") from None
     if exact and cursor.position != cursor.end:
         raise MalformedMessageError(f"{cls.__name__} v{version}: {cursor.end - cursor.position} bytes are left over")
     return message

@@ -131,6 +131,10 @@ class MalformedMessageError(ProtocolError):
     """The bytes that arrived are not a message of the expected kind and version."""
 
 
+class TooManyElementsError(MalformedMessageError):
+    """The message has more array elements than its reader takes."""
+
+
 class InvalidReceiveError(MalformedMessageError):
     """The frame that arrived declares a size that is negative or above the limit."""
 
