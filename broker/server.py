@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -278,7 +279,8 @@ class _NetworkThread:
         """End the broker's half of a connection: the client may still send, and is no longer answered."""
         channel = self.selector.channel(connection.id)
         if channel is not None:
-            with socket.socket(fileno=os.dup(channel.fd)) as sock:
+            # the client may have reset the connection meanwhile
+            with socket.socket(fileno=os.dup(channel.fd)) as sock, contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_WR)
 
     def _drop(self, connection: Connection) -> None:
