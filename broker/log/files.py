@@ -94,7 +94,8 @@ def read_properties(path: Path) -> dict[str, str]:
     """Read a Java properties file as Kafka writes them (no escapes beyond a backslash before `:` and `=`)."""
     if not path.exists():
         return {}
-    pairs = (line.partition("=") for line in path.read_text().splitlines() if line and line[0] not in "#!")
+    lines = path.read_text(errors="replace").splitlines()
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     return {key.strip(): value.strip().replace("\\", "") for key, _, value in pairs}
 
 
@@ -120,16 +121,19 @@ def write_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
 
 
 def read_topic_id(directory: Path) -> uuid.UUID | None:
-    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8)."""
+    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8). Raises
+    KafkaStorageError."""
     try:
-        lines = (directory / PARTITION_METADATA_FILE).read_text().splitlines()
+        lines = (directory / PARTITION_METADATA_FILE).read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return None
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     try:
         return decode_uuid(fields["topic_id"])
     except (KeyError, ValueError) as wrong:
-        raise CorruptCheckpointError(f"{directory / PARTITION_METADATA_FILE} has no valid topic_id") from wrong
+        raise KafkaStorageError(
+            f"{directory / PARTITION_METADATA_FILE} has no valid topic_id; restore it, or remove it"
+        ) from wrong
 
 
 class SegmentFile:

@@ -160,15 +160,19 @@ class Log:
             headers, size_bytes = check_replicated_batches(records)
             if not headers:
                 return None
-            if headers[0].base_offset < self.end.offset:
+            first = headers[0]
+            if first.base_offset < self.end.offset == self.log_start_offset <= first.last_offset:
+                # This log is to begin amid a batch (DeleteRecords), but only whole ones can be copied.
+                self.truncate_fully_and_start_at(first.base_offset)
+            if first.base_offset < self.end.offset:
                 raise OffsetOutOfRangeError(
                     f"{self.topic}-{self.partition} ends at {self.end.offset}; a batch at "
-                    f"{headers[0].base_offset} doesn't continue it"
+                    f"{first.base_offset} doesn't continue it"
                 )
             for header in headers:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             self._append(headers, records[:size_bytes])
-            return AppendInfo(headers[0].base_offset, headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
+            return AppendInfo(first.base_offset, headers[-1].last_offset, NO_TIMESTAMP, self.log_start_offset)
 
     def _append(self, headers: list[BatchHeader], records: memoryview) -> None:
         if self.is_closed:
@@ -395,8 +399,9 @@ class Log:
             if len(doomed) == len(self.segments):
                 self.roll()
             kept = self.segments[len(doomed) :]
-            self.segments = kept
+            # First what may be read, or a reader would find the first segment left in the place of one that is gone.
             self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
+            self.segments = kept
             self.leader_epochs.truncate_from_start(self.log_start_offset)
             self.producers.delete_snapshots(before=self.log_start_offset)
             try:

@@ -232,7 +232,6 @@ class LogManager:
                 log.is_closed = True
                 doomed = self.directory / f"{topic[:150]}-{partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 try:
-                    # open what is still to be read, then move the directory away from under it
                     log.directory.rename(doomed)
                 except OSError as failed:
                     raise KafkaStorageError(f"can't delete {log.directory}: {failed.strerror}") from failed

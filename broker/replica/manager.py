@@ -10,12 +10,9 @@ from typing import Protocol
 from ...network.clock import Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
-    FencedLeaderEpochError,
     InvalidRequiredAcksError,
-    InvalidUpdateVersionError,
     KafkaError,
     KafkaStorageError,
-    UnknownTopicOrPartitionError,
 )
 from ..config import BrokerConfig
 from ..log.manager import LogManager
@@ -25,7 +22,7 @@ from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
-from .partition import Partition
+from .partition import IsrProposal, Partition
 from .replicas import Replicas
 
 _log = logging.getLogger(__name__)
@@ -118,7 +115,7 @@ class ReplicaManager:
                 self.fetchers.stop_following([*gone, *(partition.key for partition in touched)])
             for key in gone:
                 touched.append(self._partitions.pop(key))
-                self.logs.delete(*key)
+                self._delete_log(key)
             if gone:
                 self.scheduler.schedule(
                     "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
@@ -135,6 +132,13 @@ class ReplicaManager:
         with self._lock:
             if self.fetchers is not None:
                 self.fetchers.follow(followed, image)
+
+    def _delete_log(self, key: PartitionKey) -> None:
+        try:
+            self.logs.delete(*key)
+        except KafkaStorageError:
+            # The other brokers must hear of the image, too, whatever this one's disk is like.
+            _log.exception("broker %d can't delete %s-%d", self.broker_id, *key)
 
     def _is_gone(self, partition: Partition, image: ClusterImage) -> bool:
         topic = image.topics.get(partition.topic)
@@ -156,7 +160,7 @@ class ReplicaManager:
             if partition is not None and partition.topic_id != topic.topic_id:
                 # Deleted and made again between two images.
                 del self._partitions[key]
-                self.logs.delete(*key)
+                self._delete_log(key)
                 partition = None
             if config is None:
                 config = self.config.topic_config(dict(topic.configs))
@@ -264,28 +268,29 @@ class ReplicaManager:
     def shrink_isrs(self) -> None:
         """Take followers that lag out of the in-sync replicas."""
         for partition in list(self._partitions.values()):
-            dropped = partition.followers_to_drop(self.config.replica_lag_time_max_ms)
-            if dropped:
-                _log.info("%r: followers %s lag", partition, dropped)
-                self._alter_isr(partition, tuple(node for node in partition.isr if node not in dropped))
+            proposal = partition.propose_shrinking(self.config.replica_lag_time_max_ms)
+            if proposal is not None:
+                _log.info("%r: only %s are in sync, others lag", partition, proposal.isr)
+                self._alter_isr(partition, proposal)
 
     def _expand_isr(self, partition: Partition) -> None:
-        partition.isr_change_pending = False
-        added = partition.followers_to_add()
-        if added:
-            self._alter_isr(partition, (*partition.isr, *added))
+        proposal = partition.propose_expansion()
+        if proposal is not None:
+            self._alter_isr(partition, proposal)
 
-    def _alter_isr(self, partition: Partition, isr: tuple[int, ...]) -> None:
+    def _alter_isr(self, partition: Partition, proposal: IsrProposal) -> None:
         """Propose new in-sync replicas; the controller's image brings them back. No lock is held."""
-        partition.isr_change_pending = True
+        isr, leader_epoch, partition_epoch = proposal
+        is_refused = False
         try:
             self.controller.alter_isr(
-                partition.topic, partition.index, self.broker_id, partition.leader_epoch, partition.partition_epoch, isr
+                partition.topic, partition.index, self.broker_id, leader_epoch, partition_epoch, isr
             )
-        except (FencedLeaderEpochError, InvalidUpdateVersionError, UnknownTopicOrPartitionError) as stale:
-            _log.debug("%r: the controller refused in-sync replicas %s: %s", partition, isr, stale)
+        except BrokerResponseError as refused:
+            is_refused = True
+            _log.debug("%r: the controller refused in-sync replicas %s: %s", partition, isr, refused)
         finally:
-            partition.isr_change_pending = False
+            partition.end_proposal(proposal, is_refused=is_refused)
 
     # Stop
 

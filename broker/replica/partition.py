@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...network.clock import Clock
 from ...network.protocol.errors import (
@@ -32,6 +33,14 @@ class FollowerState:
     leader_end_at_last_fetch: int = UNKNOWN_OFFSET
 
 
+class IsrProposal(NamedTuple):
+    """The in-sync replicas that a leader asks the controller for, and the epochs that it asks in."""
+
+    isr: tuple[int, ...]
+    leader_epoch: int
+    partition_epoch: int
+
+
 class Partition:
     """One replica and, where this broker leads, its view of the others.
 
@@ -40,8 +49,8 @@ class Partition:
     follow (waking delayed operations, telling the controller of new in-sync replicas) is for the ReplicaManager,
     after the lock.
 
-    Invariants: `isr` holds the leader; the high watermark is the least log end of the in-sync replicas, and never falls
-    while this broker leads.
+    Invariants: `isr` holds the leader; the high watermark is the least log end of the in-sync replicas, those included
+    that the controller may have added already, and never falls while this broker leads.
     """
 
     def __init__(self, topic: str, index: int, topic_id: uuid.UUID, broker_id: int, log: Log, clock: Clock) -> None:
@@ -60,6 +69,7 @@ class Partition:
         self.isr: tuple[int, ...] = ()
         self.followers: dict[int, FollowerState] = {}
         self.isr_change_pending = False
+        self._proposed_isr: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -87,6 +97,7 @@ class Partition:
             self.isr = state.isr
             self.partition_epoch = state.partition_epoch
             self.isr_change_pending = False
+            self._proposed_isr = ()
             if is_new_epoch:
                 self.leader_id = state.leader
                 self.leader_epoch = state.leader_epoch
@@ -102,10 +113,9 @@ class Partition:
 
     def _become_leader(self) -> None:
         self.leader_epoch_start = self.log.end.offset
-        # The epoch is noted before its first record, so that a follower of an older epoch finds where it ended.
-        # In an empty log nobody has to find anything, and a thousand new partitions needn't write a file each.
-        is_empty = self.log.end.offset == self.log.log_start_offset
-        self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset, write=not is_empty)
+        # The epoch is noted before its first record, so that a follower of an older epoch finds where it ended. The
+        # file can wait: its first batch would tell it again, and without one nobody asks after a crash.
+        self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset, write=False)
         self.followers = {}
         self._know_followers()
 
@@ -220,10 +230,11 @@ class Partition:
         if followers:
             if len(self.isr) < self.min_isr:
                 return False
-            for node in self.isr:
-                follower = followers.get(node)
-                if follower is not None and follower.log_end_offset < offset:
-                    offset = follower.log_end_offset
+            for in_sync in (self.isr, self._proposed_isr):
+                for node in in_sync:
+                    follower = followers.get(node)
+                    if follower is not None and follower.log_end_offset < offset:
+                        offset = follower.log_end_offset
         return log.advance_high_watermark(offset)
 
     def followers_to_add(self) -> tuple[int, ...]:
@@ -253,6 +264,37 @@ class Partition:
             and follower.log_end_offset != end
             and follower.last_caught_up_ms < oldest_ms
         )
+
+    def propose_expansion(self) -> IsrProposal | None:
+        """Ask for the followers that have caught up to be in sync; None where there are none.
+
+        From now on the high watermark waits for them, too: the controller may make one of them the leader before this
+        broker hears that it may be (Kafka's `PendingExpandIsr`).
+        """
+        with self.log.lock:
+            self.isr_change_pending = False
+            added = self.followers_to_add()
+            return self._propose((*self.isr, *added)) if added else None
+
+    def propose_shrinking(self, max_lag_ms: float) -> IsrProposal | None:
+        """Ask for followers that lag to be in sync no more; None where there are none. They count until it is so."""
+        with self.log.lock:
+            dropped = self.followers_to_drop(max_lag_ms)
+            return self._propose(tuple(node for node in self.isr if node not in dropped)) if dropped else None
+
+    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+        self.isr_change_pending = True
+        self._proposed_isr = isr
+        return IsrProposal(isr, self.leader_epoch, self.partition_epoch)
+
+    def end_proposal(self, proposal: IsrProposal, *, is_refused: bool) -> None:
+        """The controller has answered, or can't. What it has taken comes with its image; what it has refused is
+        forgotten; otherwise nobody knows, and the proposed replicas go on to count."""
+        with self.log.lock:
+            if proposal.partition_epoch == self.partition_epoch:
+                self.isr_change_pending = False
+                if is_refused:
+                    self._proposed_isr = ()
 
     # Following
 
