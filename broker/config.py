@@ -38,7 +38,7 @@ class BrokerConfig(
         "transaction.state.log.replication.factor": "there are no transactions",
         "transaction.state.log.min.isr": "there are no transactions",
         "transaction.state.log.num.partitions": "there are no transactions",
-        "num.io.threads": "the network threads handle requests themselves",
+        "num.io.threads": "the network threads handle short requests themselves, one thread all others",
         "num.replica.fetchers": "a broker has one fetcher for each leader",
         "num.recovery.threads.per.data.dir": "logs are loaded one after the other",
         "group.coordinator.rebalance.protocols": "groups follow the classic protocol",

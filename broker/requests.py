@@ -17,6 +17,10 @@ from .metadata import ClusterImage
 
 _log = logging.getLogger(__name__)
 
+#: Array elements of a request, or partitions of a fetch, up to which it is handled on the network thread. One with more
+#: goes to the request thread: it would keep the other clients waiting for longer than that takes.
+FEW_ELEMENTS = 1_000
+
 
 class ReachedBroker(Protocol):
     """The broker that a request reached, as far as its answer needs it."""
@@ -43,16 +47,19 @@ class NetworkLoop(Protocol):
 class Connection:
     """One client's connection: its unanswered requests in order.
 
-    `slots` belongs to the network thread; other threads only fill a slot and then call `answer_ready`.
+    All of it belongs to the network thread; other threads only fill a slot and then call `answer_ready`. `aside` is the
+    request that the request thread was given, until its answer goes out: what else has arrived waits in `backlog`.
     """
 
-    __slots__ = ("half_closes", "id", "is_open", "loop", "peer", "slots", "unsent")
+    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "loop", "peer", "slots", "unsent")
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str) -> None:
         self.id = connection_id
         self.loop = loop
         self.peer = peer
         self.slots: deque[RequestContext] = deque()
+        self.aside: RequestContext | None = None
+        self.backlog: deque[memoryview] = deque()
         self.unsent = 0
         self.is_open = True
         self.half_closes = False

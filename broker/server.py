@@ -13,14 +13,20 @@ from typing import Any
 
 from ..network.protocol.api import ApiKey, requests
 from ..network.protocol.codec import decode
-from ..network.protocol.errors import KafkaConnectionError, MalformedMessageError, UnsupportedVersionError
+from ..network.protocol.errors import (
+    KafkaConnectionError,
+    MalformedMessageError,
+    TooManyElementsError,
+    UnsupportedVersionError,
+)
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
 from ..network.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
+from .api.registry import Api
 from .control import RequestSeen
 from .replica.connection import CLIENT_ID_PREFIX
-from .requests import Connection, RequestContext
+from .requests import FEW_ELEMENTS, Connection, RequestContext
 from .services import BrokerServices
 
 _log = logging.getLogger(__name__)
@@ -96,8 +102,8 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _NetworkThread:
-    """One selector and the connections on it. Everything but `answer_ready`, `take_over`, `drop_all` and `stop` runs on
-    its own thread."""
+    """One selector and the connections on it. Everything but `answer_ready`, `take_over`, `drop_all`, `stop` and
+    `_handle_aside` runs on its own thread."""
 
     def __init__(self, broker: BrokerServices, server: BrokerServer, number: int) -> None:
         self._broker = broker
@@ -112,6 +118,8 @@ class _NetworkThread:
         self._connections: dict[str, Connection] = {}
         self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
         self._ready: deque[Connection] = deque()
+        self._back: deque[tuple[Connection, int, bool]] = deque()
+        self._bytes_aside = 0
         self._closing = False
         self._drop_all = False
 
@@ -160,6 +168,7 @@ class _NetworkThread:
                 self._drop_all = False
                 for connection in list(self._connections.values()):
                     self._drop(connection)
+            self._take_back()
             self._send_ready()
         for connection in list(self._connections.values()):
             self._drop(connection)
@@ -170,18 +179,30 @@ class _NetworkThread:
             self._connections[connection_id] = Connection(connection_id, self, peer)
             self.selector.register(connection_id, sock)
 
+    def _read_or_not(self, connection: Connection) -> None:
+        """Read on from a connection, or not while it has too much unanswered."""
+        if (
+            connection.aside is None
+            and connection.unsent < _MAX_UNSENT
+            and len(connection.slots) < self._broker.config.queued_max_requests
+        ):
+            self.selector.unmute(connection.id)
+        else:
+            self.selector.mute(connection.id)
+
     def _count_sent(self) -> None:
-        limit = self._broker.config.queued_max_requests
         for send in self.selector.completed_sends:
             connection = self._connections.get(send.channel_id)
             if connection is not None:
                 connection.unsent -= 1
                 if connection.half_closes and not connection.unsent:
                     self._half_close(connection)
-                if connection.unsent < _MAX_UNSENT and len(connection.slots) < limit:
-                    self.selector.unmute(connection.id)
+                self._read_or_not(connection)
 
     def _receive(self, connection: Connection, payload: memoryview) -> None:
+        if connection.aside is not None:
+            connection.backlog.append(payload)
+            return
         broker = self._broker
         try:
             header, position = decode_request_header(payload)
@@ -199,40 +220,49 @@ class _NetworkThread:
                 context.respond(unsupported_version(broker))
                 self._send(connection)
                 return
-            # Not exact: librdkafka 2.16 ends its request for all topics with bytes of another version, and Kafka, too,
-            # reads no further than it knows.
-            message = decode(
-                requests[header.api_key],
-                header.api_version,
-                payload[position:],
-                max_elements=MAX_REQUEST_ELEMENTS,
-                exact=False,
-            )
-            fault = context.fault = broker.control.intercept(context, message)
-            if fault is not None:
-                if fault.close:
-                    self._drop(connection)
-                    return
-                if fault.response is not None:
-                    context.respond(fault.response)
-                    self._send(connection)
-                    return
-            response = api.handle(broker, context, message)
-            if response is not None:
-                context.respond(response)
         except (MalformedMessageError, UnsupportedVersionError) as wrong:
             _log.info("broker %d: closing %s: %s", broker.node_id, connection.id, wrong)
             self._drop(connection)
             return
-        except Exception:
-            # A defect of one handler ends the connection that met it, with a trace; the others go on.
-            _log.exception("broker %d: a request on %s failed", broker.node_id, connection.id)
+        body = payload[position:]
+        if api.waits:
+            self._put_aside(connection, context, api, body)
+            return
+        try:
+            goes_on = _handle(broker, api, context, body, max_elements=FEW_ELEMENTS)
+        except TooManyElementsError:
+            self._put_aside(connection, context, api, body)
+            return
+        if goes_on:
+            self._send(connection)
+        else:
+            self._drop(connection)
+
+    def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
+        """Have a request handled on the request thread, and no other of this connection before it is answered: they
+        keep their order, and a connection has one of those in memory, not many."""
+        limit = self._broker.config.queued_max_request_bytes // self._broker.config.num_network_threads
+        if self._bytes_aside and self._bytes_aside + body.nbytes > limit:
+            _log.info("closing %s: %d bytes of requests wait (queued.max.request.bytes)", connection.id, limit)
             self._drop(connection)
             return
-        if connection.is_open:
-            self._send(connection)
-            if len(connection.slots) >= broker.config.queued_max_requests:
-                self.selector.mute(connection.id)
+        self._bytes_aside += body.nbytes
+        connection.aside = context
+        self._read_or_not(connection)
+        self._broker.request_thread.submit(lambda: self._handle_aside(connection, context, api, body))
+
+    def _handle_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
+        """On the request thread."""
+        goes_on = connection.is_open and _handle(self._broker, api, context, body, max_elements=MAX_REQUEST_ELEMENTS)
+        self._back.append((connection, body.nbytes, goes_on))
+        self.selector.wakeup()
+
+    def _take_back(self) -> None:
+        while self._back:
+            connection, size_bytes, goes_on = self._back.popleft()
+            self._bytes_aside -= size_bytes
+            if connection.is_open and not goes_on:
+                self._drop(connection)
 
     def _send_ready(self) -> None:
         ready = self._ready
@@ -240,13 +270,16 @@ class _NetworkThread:
             connection = ready.popleft()
             if connection.is_open and connection.slots and connection.slots[0].is_done:
                 self._send(connection)
+                while connection.backlog and connection.aside is None and connection.is_open:
+                    self._receive(connection, connection.backlog.popleft())
 
     def _send(self, connection: Connection) -> None:
         """Send the answers that are done, up to the first that isn't."""
         slots = connection.slots
-        was_full = len(slots) >= self._broker.config.queued_max_requests
         while slots and slots[0].is_done:
             context = slots.popleft()
+            if context is connection.aside:
+                connection.aside = None
             if context.buffers is None:
                 self._drop(connection)
                 return
@@ -264,10 +297,7 @@ class _NetworkThread:
             if context.buffers:
                 connection.unsent += 1
                 self.selector.send(connection.id, context.buffers)
-        if connection.unsent >= _MAX_UNSENT:
-            self.selector.mute(connection.id)
-        elif was_full and len(slots) < self._broker.config.queued_max_requests:
-            self.selector.unmute(connection.id)
+        self._read_or_not(connection)
 
     def _send_cut(self, connection: Connection, buffers: list[Any], size_bytes: int) -> None:
         """Send the first bytes of an answer, then end the connection."""
@@ -292,7 +322,39 @@ class _NetworkThread:
         if connection is not None:
             connection.is_open = False
             connection.slots.clear()
+            connection.backlog.clear()
             self._server.connection_count -= 1
+
+
+def _handle(broker: BrokerServices, api: Api, context: RequestContext, body: memoryview, *, max_elements: int) -> bool:
+    """Decode a request and have it answered, now or later; False where its connection is to end. Any thread.
+
+    Raises TooManyElementsError where it has more than `max_elements`, unless it has too many for any thread.
+    """
+    try:
+        # Not exact: librdkafka 2.16 ends its request for all topics with bytes of another version, and Kafka, too,
+        # reads no further than it knows.
+        message = decode(requests[api.key], context.api_version, body, max_elements=max_elements, exact=False)
+        fault = context.fault = broker.control.intercept(context, message)
+        if fault is not None:
+            if fault.close:
+                return False
+            if fault.response is not None:
+                context.respond(fault.response)
+                return True
+        response = api.handle(broker, context, message)
+        if response is not None:
+            context.respond(response)
+    except MalformedMessageError as wrong:
+        if isinstance(wrong, TooManyElementsError) and max_elements < MAX_REQUEST_ELEMENTS:
+            raise
+        _log.info("broker %d: closing %s: %s", broker.node_id, context.connection.id, wrong)
+        return False
+    except Exception:
+        # A defect of one handler ends the connection that met it, with a trace; the others go on.
+        _log.exception("broker %d: a request on %s failed", broker.node_id, context.connection.id)
+        return False
+    return True
 
 
 def _seen(

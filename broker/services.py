@@ -20,8 +20,10 @@ from .replica.connection import Links
 from .replica.fetcher import FetcherManager
 from .replica.manager import ReplicaManager
 from .scheduler import Scheduler
-from .timer import SystemTimer
+from .timer import SerialExecutor, SystemTimer
 from .topic_config import TopicConfig
+
+_CLOSE_TIMEOUT_MS = 30_000.0
 
 
 class BrokerServices:
@@ -63,6 +65,7 @@ class BrokerServices:
         self.cleaner = Scheduler(f"broker-{node_id}-cleaner", clock)
         self.timer = SystemTimer(f"broker-{node_id}", clock=clock)
         self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
+        self.request_thread = SerialExecutor(f"broker-{node_id}-requests")
         self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
             "Produce", self.timer, self.reaper
         )
@@ -152,6 +155,7 @@ class BrokerServices:
     def stop_threads(self) -> None:
         """Stop copying, jobs and timers. Blocks until their threads have ended."""
         self.fetchers.close()
+        self.request_thread.close(_CLOSE_TIMEOUT_MS)
         self.scheduler.close()
         self.cleaner.close()
         self.reaper.shutdown()

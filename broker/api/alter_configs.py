@@ -15,7 +15,7 @@ from .config_resources import set_configs
 from .registry import serves
 
 
-@serves(AlterConfigsRequest)
+@serves(AlterConfigsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Each resource by itself."""
     responses = []

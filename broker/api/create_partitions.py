@@ -15,7 +15,7 @@ from ..services import BrokerServices
 from .registry import serves
 
 
-@serves(CreatePartitionsRequest)
+@serves(CreatePartitionsRequest, waits=True)
 def handle(
     broker: BrokerServices, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

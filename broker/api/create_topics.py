@@ -22,7 +22,7 @@ _SOURCE_TOPIC = 1
 _SOURCE_DEFAULT = 5
 
 
-@serves(CreateTopicsRequest)
+@serves(CreateTopicsRequest, waits=True)
 def handle(
     broker: BrokerServices, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | None:

@@ -9,7 +9,7 @@ from ..services import BrokerServices
 from .registry import serves
 
 
-@serves(DeleteGroupsRequest)
+@serves(DeleteGroupsRequest, waits=True)
 def handle(
     broker: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | None:

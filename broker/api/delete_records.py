@@ -17,7 +17,7 @@ from .registry import serves
 _HIGH_WATERMARK = -1
 
 
-@serves(DeleteRecordsRequest)
+@serves(DeleteRecordsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     """Answers at once with the leader's new start; followers move theirs with their next fetch."""
     return DeleteRecordsResponse(

@@ -15,7 +15,7 @@ from ..services import BrokerServices
 from .registry import serves
 
 
-@serves(DeleteTopicsRequest)
+@serves(DeleteTopicsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes by name or id, each topic by itself."""
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]

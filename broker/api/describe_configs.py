@@ -26,7 +26,7 @@ _FROM_BROKER = 4
 _DEFAULT = 5
 
 
-@serves(DescribeConfigsRequest)
+@serves(DescribeConfigsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Each resource by itself."""
     results = []

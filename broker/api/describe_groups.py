@@ -17,7 +17,7 @@ from .registry import serves
 _FIRST_VERSION_WITH_NOT_FOUND = 6
 
 
-@serves(DescribeGroupsRequest)
+@serves(DescribeGroupsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Answers at once, about each group once: a name is short and a group may be large."""
     names = dict.fromkeys(request.groups)

@@ -17,7 +17,7 @@ from ..services import BrokerServices
 from .registry import serves
 
 
-@serves(DescribeLogDirsRequest, max_version=4)
+@serves(DescribeLogDirsRequest, max_version=4, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Answers at once. There is one directory."""
     error = context.injected_error("")

@@ -18,7 +18,7 @@ GROUP = 0
 _FIRST_VERSION_WITH_SEVERAL = 4
 
 
-@serves(FindCoordinatorRequest)
+@serves(FindCoordinatorRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     """Answers for one key or several; only groups have a coordinator here."""
     if context.api_version < _FIRST_VERSION_WITH_SEVERAL:

@@ -20,7 +20,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 _LISTS = ("cleanup.policy",)
 
 
-@serves(IncrementalAlterConfigsRequest)
+@serves(IncrementalAlterConfigsRequest, waits=True)
 def handle(
     broker: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:

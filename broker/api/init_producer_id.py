@@ -10,7 +10,7 @@ from .registry import serves
 
 
 # Version 6 is for transactions in two phases, which need a transaction coordinator.
-@serves(InitProducerIdRequest, max_version=5)
+@serves(InitProducerIdRequest, max_version=5, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no
     transactions."""

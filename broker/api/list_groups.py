@@ -11,7 +11,7 @@ from .registry import serves
 _TYPE = "classic"
 
 
-@serves(ListGroupsRequest)
+@serves(ListGroupsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     """Answers at once; filters by state and type regardless of case."""
     error = context.injected_error("")

@@ -35,7 +35,7 @@ _MOST_CREATED = 100
 _IDS_FROM = 12
 
 
-@serves(MetadataRequest)
+@serves(MetadataRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """Answers from the broker's own image; a topic that is missing is made first if everybody allows it."""
     asked = request.topics

@@ -14,7 +14,7 @@ from ..services import BrokerServices
 from .registry import serves
 
 
-@serves(OffsetDeleteRequest)
+@serves(OffsetDeleteRequest, waits=True)
 def handle(
     broker: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | None:

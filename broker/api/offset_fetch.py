@@ -27,7 +27,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 
-@serves(OffsetFetchRequest)
+@serves(OffsetFetchRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answers at once; -1 for a partition that the group has no offset for."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:

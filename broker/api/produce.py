@@ -11,6 +11,7 @@ from ...network.protocol.errors import (
     UnsupportedCompressionTypeError,
 )
 from ...network.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceResponse,
@@ -19,6 +20,7 @@ from ...network.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ..log.validation import RecordsWithoutKeyError
 from ..metadata import PartitionKey
 from ..replica.delayed_produce import ProduceResult
 from ..requests import RequestContext
@@ -124,6 +126,10 @@ def _partition_response(
     response = PartitionProduceResponse(
         index=key[1], error_code=error.code, base_offset=-1, error_message=str(error) or None
     )
+    if isinstance(error, RecordsWithoutKeyError):
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=str(error)) for at in error.indexes
+        ]
     tells_leader = context.api_version >= _FIRST_VERSION_WITH_LEADERS
     if tells_leader and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
         # Told at once, so that the producer needn't ask for metadata first (KIP-951).

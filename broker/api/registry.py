@@ -16,12 +16,14 @@ Handle = Callable[[BrokerServices, RequestContext, Any], "Response | None"]
 
 
 class Api(NamedTuple):
-    """One API: its handler and the versions it takes."""
+    """One API: its handler and the versions it takes. One that `waits`, for the controller or the disk, or whose
+    answer grows with the cluster, is handled on the request thread, all others on the network thread."""
 
     key: ApiKey
     handle: Handle
     versions: Versions
     advertised_min: int
+    waits: bool
 
     def versions_of(self, control: Control) -> Versions:
         """The versions in use: fewer where a test makes the cluster act as an older one."""
@@ -39,6 +41,7 @@ def serves(
     min_version: int | None = None,
     max_version: int | None = None,
     advertised_min: int | None = None,
+    waits: bool = False,
 ) -> Callable[[Handle], Handle]:
     """Declare the handler of an API, for all versions that its messages have or those within these bounds."""
 
@@ -48,7 +51,7 @@ def serves(
         least = oldest if advertised_min is None else advertised_min
         if request.api_key in apis:
             raise TypeError(f"{request.api_key.name} has two handlers")
-        apis[request.api_key] = Api(request.api_key, handle, Versions(oldest, newest), least)
+        apis[request.api_key] = Api(request.api_key, handle, Versions(oldest, newest), least, waits)
         return handle
 
     return declare

@@ -24,7 +24,7 @@ class SerialExecutor:
     one runs: a task's failure must not keep other people's requests from their timeouts. (An executor of
     `concurrent.futures` would keep the exception in a future that nobody reads.)
 
-    What waits is bounded by the timers there are, each of which is submitted once.
+    What waits is bounded by who submits: there are so many timers, each submitted once, or so many connections.
     """
 
     def __init__(self, name: str) -> None:

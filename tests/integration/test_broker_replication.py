@@ -74,7 +74,9 @@ def numbered(prefix, count):
 
 
 def test_acks_all_means_on_every_replica(cluster):
-    Acknowledged(cluster.bootstrap_servers).send("t", [b"first"])
+    first = Acknowledged(cluster.bootstrap_servers)
+    first.send("t", [b"first"])
+    first.flush()
     sent = Acknowledged(cluster.bootstrap_servers)
     sent.send("t", numbered(b"v", 100))
     sent.flush()
