@@ -24,6 +24,14 @@ from .batch_header import HEADER_BYTES, BatchHeader, read_header
 _CODECS = frozenset(Compression)
 
 
+class RecordsWithoutKeyError(InvalidRecordError):
+    """A batch was refused for some of its records; `indexes` has their places in it (KIP-467)."""
+
+    def __init__(self, indexes: list[int]) -> None:
+        super().__init__("a compacted topic takes no record without a key")
+        self.indexes = indexes
+
+
 def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -> BatchHeader:
     """The header of the one batch that a producer sent for a partition, once it has been found sound.
 
@@ -58,8 +66,10 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         )
     if config.message_timestamp_type == "CreateTime":
         _check_timestamp(header.max_timestamp, config, wall_ms)
-    if config.is_compacted and any(record.key is None for record in RecordBatch(records).records()):
-        raise InvalidRecordError("a compacted topic takes no record without a key")
+    if config.is_compacted:
+        without_key = [at for at, record in enumerate(RecordBatch(records).records()) if record.key is None]
+        if without_key:
+            raise RecordsWithoutKeyError(without_key)
     return header
 
 
