@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from ..network.clock import Clock
@@ -17,6 +17,8 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EVICTION_MS = 120_000.0
 _MAX_EPOCH = 2**31 - 1
+#: Partitions that all sessions together remember; a client without a session names its partitions each time.
+MAX_SESSION_PARTITIONS = 200_000
 
 EntryKey = tuple[object, int]
 
@@ -72,10 +74,12 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The sessions of a broker, at most `slots`. Any thread."""
+    """The sessions of a broker, at most `slots`, with `max_partitions` partitions at most. Any thread."""
 
-    def __init__(self, slots: int, clock: Clock) -> None:
+    def __init__(self, slots: int, clock: Clock, max_partitions: int = MAX_SESSION_PARTITIONS) -> None:
         self._slots = slots
+        self._max_partitions = max_partitions
+        self._partition_count = 0
         self._clock = clock
         self._lock = threading.Lock()
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
@@ -83,25 +87,39 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, entries: Iterable[FetchEntry]) -> FetchSession | None:
-        """A new session; None where all slots are taken by others that are in use: the client goes on without."""
+    def open(self, entries: Collection[FetchEntry]) -> FetchSession | None:
+        """A new session; None where others that are in use leave no room for it: the client goes on without."""
         now_ms = self._clock.now_ms()
+        if len(entries) > self._max_partitions:
+            return None
         with self._lock:
-            if len(self._sessions) >= self._slots:
+            while len(self._sessions) >= self._slots or self._partition_count + len(entries) > self._max_partitions:
                 oldest = next(iter(self._sessions.values()), None)
                 if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
                     return None
-                del self._sessions[oldest.session_id]
+                self._end(oldest.session_id)
             session_id = random.randint(1, _MAX_EPOCH)
             while session_id in self._sessions:
                 session_id = random.randint(1, _MAX_EPOCH)
             session = self._sessions[session_id] = FetchSession(session_id, 1, now_ms)
-        session.update(entries, ())
+            self._update(session, entries, ())
         return session
 
-    def resume(self, session_id: int, epoch: int) -> FetchSession:
-        """The session that a request goes on with. Raises FetchSessionIdNotFoundError,
-        InvalidFetchSessionEpochError."""
+    def _update(self, session: FetchSession, entries: Iterable[FetchEntry], forgotten: Iterable[EntryKey]) -> None:
+        before = len(session.entries)
+        session.update(entries, forgotten)
+        self._partition_count += len(session.entries) - before
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.entries)
+
+    def resume(
+        self, session_id: int, epoch: int, entries: Iterable[FetchEntry], forgotten: Iterable[EntryKey]
+    ) -> FetchSession:
+        """The session that a request goes on with, once it has the request's changes. Raises
+        FetchSessionIdNotFoundError, InvalidFetchSessionEpochError."""
         with self._lock:
             session = self._sessions.get(session_id)
             if session is None:
@@ -113,9 +131,13 @@ class FetchSessions:
             session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
             session.last_used_ms = self._clock.now_ms()
             self._sessions.move_to_end(session_id)
+            self._update(session, entries, forgotten)
+            if self._partition_count > self._max_partitions:
+                self._end(session_id)
+                raise FetchSessionIdNotFoundError(f"the fetch session {session_id} has grown too large; begin another")
             return session
 
     def close(self, session_id: int) -> None:
         """End a session; any id."""
         with self._lock:
-            self._sessions.pop(session_id, None)
+            self._end(session_id)

@@ -79,6 +79,7 @@ class BrokerServices:
             controller=controller,
             produce_purgatory=self.produce_purgatory,
             fetch_purgatory=self.fetch_purgatory,
+            run_aside=self.request_thread.submit,
         )
         self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links)
         self.replicas.fetchers = self.fetchers

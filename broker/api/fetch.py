@@ -14,7 +14,7 @@ from ...network.protocol.messages.fetch import (
 )
 from ..fetch_sessions import INITIAL_EPOCH, NO_SESSION, EntryKey, FetchSession
 from ..replica.fetch import FetchEntry, FetchParams, FetchResult
-from ..requests import RequestContext
+from ..requests import FEW_ELEMENTS, RequestContext
 from ..services import BrokerServices
 from .registry import serves
 
@@ -29,11 +29,10 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
     """Answers when there are `min_bytes`, or after `max_wait_ms`."""
     asked = _entries(broker, context, request)
     session: FetchSession | None = None
-    is_incremental = request.session_epoch > INITIAL_EPOCH
     try:
-        if is_incremental:
-            session = broker.fetch_sessions.resume(request.session_id, request.session_epoch)
-            session.update(asked, _forgotten(broker, context, request))
+        if request.session_epoch > INITIAL_EPOCH:
+            forgotten = _forgotten(broker, context, request)
+            session = broker.fetch_sessions.resume(request.session_id, request.session_epoch, asked, forgotten)
             asked = list(session.entries.values())
         else:
             broker.fetch_sessions.close(request.session_id)
@@ -41,6 +40,35 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
                 session = broker.fetch_sessions.open(asked)
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code, responses=[])
+    if len(asked) > FEW_ELEMENTS:
+        # A short request may stand for a long session.
+        broker.request_thread.submit(lambda: _read_aside(broker, context, request, asked, session))
+    else:
+        _read(broker, context, request, asked, session)
+    return None
+
+
+def _read_aside(
+    broker: BrokerServices,
+    context: RequestContext,
+    request: FetchRequest,
+    asked: list[FetchEntry],
+    session: FetchSession | None,
+) -> None:
+    try:
+        _read(broker, context, request, asked, session)
+    except Exception:
+        context.close_connection()
+        raise
+
+
+def _read(
+    broker: BrokerServices,
+    context: RequestContext,
+    request: FetchRequest,
+    asked: list[FetchEntry],
+    session: FetchSession | None,
+) -> None:
     refused: list[FetchResult] = []
     entries: list[FetchEntry] = []
     for entry in asked:
@@ -64,11 +92,10 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
         results = [*refused, *results]
         if session is not None:
             changed = session.changed(results)
-            results = changed if is_incremental else results
+            results = changed if request.session_epoch > INITIAL_EPOCH else results
         context.respond(build_response(context, results, NO_SESSION if session is None else session.session_id))
 
     broker.replicas.fetch_records(params, entries, respond)
-    return None
 
 
 def _entries(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:

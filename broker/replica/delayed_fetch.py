@@ -13,7 +13,7 @@ from .replicas import Replicas
 class DelayedFetch(DelayedOperation):
     """Completes when one of these is so: this broker doesn't lead a partition any more; a partition is unknown; a fetch
     is below the active segment, so what it asks for won't grow; there are `min_bytes`. On expiry it answers with what
-    there is. `respond` is called exactly once, on the thread that completes it."""
+    there is. `respond` is called exactly once, on the thread that completes it, or by `aside` where that is given."""
 
     def __init__(
         self,
@@ -21,12 +21,15 @@ class DelayedFetch(DelayedOperation):
         results: list[FetchResult],
         replicas: Replicas,
         respond: Callable[[list[FetchResult]], None],
+        *,
+        aside: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         super().__init__(params.max_wait_ms)
         self._params = params
         self._results = results
         self._replicas = replicas
         self._respond = respond
+        self._aside = aside
 
     def try_complete(self) -> bool:
         available = 0
@@ -46,6 +49,12 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def on_complete(self) -> None:
+        if self._aside is None:
+            self._answer()
+        else:
+            self._aside(self._answer)
+
+    def _answer(self) -> None:
         self._respond(self._replicas.read(self._params, [result.entry for result in self._results]))
 
     def on_expiration(self) -> None:

@@ -28,7 +28,8 @@ class ProduceResult:
 
 class DelayedProduce(DelayedOperation):
     """Completes when each partition's batch is on all in-sync replicas or has failed; on expiry the rest gets
-    REQUEST_TIMED_OUT. `respond` is called exactly once, on the thread that completes it."""
+    REQUEST_TIMED_OUT. `respond` is called exactly once, on the thread that completes it, or by `aside` where that is
+    given."""
 
     def __init__(
         self,
@@ -36,11 +37,14 @@ class DelayedProduce(DelayedOperation):
         results: dict[PartitionKey, ProduceResult],
         replicas: Replicas,
         respond: Callable[[dict[PartitionKey, ProduceResult]], None],
+        *,
+        aside: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         super().__init__(timeout_ms)
         self._results = results
         self._replicas = replicas
         self._respond = respond
+        self._aside = aside
         for result in results.values():
             result.is_pending = result.error is None
 
@@ -64,7 +68,10 @@ class DelayedProduce(DelayedOperation):
                 result.error = RequestTimedOutError(
                     f"{topic}-{index} wrote the records, but not all in-sync replicas had them in time"
                 )
-        self._respond(self._results)
+        if self._aside is None:
+            self._respond(self._results)
+        else:
+            self._aside(lambda: self._respond(self._results))
 
     def on_expiration(self) -> None:
         """Nothing is left to do: `on_complete` has answered."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Protocol
 
 from ...network.clock import Clock
@@ -18,6 +18,7 @@ from ..config import BrokerConfig
 from ..log.manager import LogManager
 from ..metadata import ClusterImage, PartitionKey, PartitionState, TopicState
 from ..purgatory import DelayedOperationPurgatory
+from ..requests import FEW_ELEMENTS
 from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult
@@ -28,6 +29,7 @@ from .replicas import Replicas
 _log = logging.getLogger(__name__)
 
 Respond = Callable[[dict[PartitionKey, ProduceResult]], None]
+Aside = Callable[[Callable[[], None]], object]
 
 
 class IsrAuthority(Protocol):
@@ -64,6 +66,7 @@ class ReplicaManager:
         controller: IsrAuthority,
         produce_purgatory: DelayedOperationPurgatory,
         fetch_purgatory: DelayedOperationPurgatory,
+        run_aside: Aside,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
@@ -73,6 +76,7 @@ class ReplicaManager:
         self.controller = controller
         self.produce_purgatory = produce_purgatory
         self.fetch_purgatory = fetch_purgatory
+        self._run_aside = run_aside
         self.fetchers: Fetchers | None = None
         self.leadership_listeners: list[Callable[[Partition], None]] = []
         self.replicas = Replicas(broker_id, ClusterImage(logs.cluster_id))
@@ -199,6 +203,8 @@ class ReplicaManager:
     ) -> None:
         """Append each partition's batch; `respond` is called once, now or when the in-sync replicas have them."""
         results: dict[PartitionKey, ProduceResult] = {}
+        appended: list[PartitionKey] = []
+        moved_keys: list[PartitionKey] = []
         waits = False
         if required_acks not in (-1, 0, 1):
             error = InvalidRequiredAcksError(f"acks is -1, 0 or 1, not {required_acks}")
@@ -213,12 +219,17 @@ class ReplicaManager:
                 continue
             results[key] = ProduceResult(info)
             waits = waits or partition.log.high_watermark <= info.last_offset
-            # The followers' fetches wait for the log's end, the clients' for the high watermark.
+            appended.append(key)
             if moved:
-                self.produce_purgatory.check_and_complete(key)
+                moved_keys.append(key)
+        # Once all is appended, or a fetch of many partitions would be answered with the first of them.
+        for key in moved_keys:
+            self.produce_purgatory.check_and_complete(key)
+        for key in appended:
+            # The followers' fetches wait for the log's end, the clients' for the high watermark.
             self.fetch_purgatory.check_and_complete(key)
         if required_acks == -1 and waits:
-            delayed = DelayedProduce(timeout_ms, results, self.replicas, respond)
+            delayed = DelayedProduce(timeout_ms, results, self.replicas, respond, aside=self._aside_if_many(results))
             self.produce_purgatory.try_complete_else_watch(delayed, list(results))
             return
         respond(results)
@@ -240,10 +251,15 @@ class ReplicaManager:
         ):
             respond(results)
             return
-        delayed = DelayedFetch(params, results, self.replicas, respond)
+        delayed = DelayedFetch(params, results, self.replicas, respond, aside=self._aside_if_many(entries))
         self.fetch_purgatory.try_complete_else_watch(delayed, [result.entry.key for result in results])
 
+    def _aside_if_many(self, parts: Sized) -> Aside | None:
+        """Where a request is answered that has waited: whoever completes it isn't held up by another's large answer."""
+        return self._run_aside if len(parts) > FEW_ELEMENTS else None
+
     def _note_fetches(self, node: int, results: list[FetchResult]) -> None:
+        moved: list[PartitionKey] = []
         for result in results:
             if result.error is not None or result.diverging_epoch is not None:
                 continue
@@ -252,11 +268,14 @@ class ReplicaManager:
             if partition is None:
                 continue
             if partition.note_fetch(node, entry.offset, entry.log_start_offset):
-                self._wake(entry.key)
+                moved.append(entry.key)
                 result.high_watermark = partition.log.high_watermark
             if partition.followers_to_add():
                 partition.isr_change_pending = True
                 self.scheduler.schedule("expand-isr", lambda each=partition: self._expand_isr(each), delay_ms=0)
+        # Once all is noted: a produce that waits for many of these partitions then finds them all.
+        for key in moved:
+            self._wake(key)
 
     # In-sync replicas: the two jobs that Kafka schedules, and the expansion a fetch asks for
 
