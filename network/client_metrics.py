@@ -144,15 +144,14 @@ class ClientMetrics:
         if gone:
             for node_id in gone:
                 del self._nodes[node_id]
-            self._registry.remove_tagged("node-id", {_node_tag(node_id) for node_id in gone})
+            self._registry.remove(self._tags_of(node_id) for node_id in gone)
 
     def _node(self, node_id: int) -> dict[str, Sensor]:
         known = self._nodes.get(node_id)
         if known is None:
-            tags = (*self._tags, ("node-id", _node_tag(node_id)))
+            tags = self._tags_of(node_id)
             known = self._nodes[node_id] = self._registry.add_sensors(self._node_group, tags, _PER_NODE)
         return known
 
-
-def _node_tag(node_id: int) -> str:
-    return f"node-{node_id}"
+    def _tags_of(self, node_id: int) -> Tags:
+        return (*self._tags, ("node-id", f"node-{node_id}"))

@@ -16,8 +16,9 @@ import math
 import random
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
 from .clock import Clock
@@ -29,6 +30,7 @@ from .cluster import (
     TopicPartition,
     relocate_leader,
     relocate_leaders,
+    same_or,
     validate_topic_name,
 )
 from .protocol.errors import (
@@ -58,6 +60,11 @@ FIRST_VERSION_WITHOUT_AUTO_CREATION = 4
 _RELIABLE_EPOCHS_FROM_VERSION = 9
 
 
+#: Called with a new snapshot and the topics whose partitions are others now than at the call before: new ones and those
+#: that are no more included, those where nothing changed left out.
+Listener = Callable[[Cluster, Collection[str]], None]
+
+
 @dataclass(frozen=True, slots=True)
 class MetadataFetch:
     """A request for metadata, and what is needed to understand its answer: how many topics had been asked for when it
@@ -76,6 +83,9 @@ class Metadata:
     always before `version` grows. Listeners run on the sender thread, without the lock.
 
     Bounded by use: a topic that nobody has added again for `max_idle_ms` is forgotten with the next update.
+
+    With very many topics an update costs what it changes, but for one copy of the snapshot's tables: a topic whose
+    answer is as before keeps its very tuple of partitions, and listeners are told of the others only.
     """
 
     def __init__(
@@ -108,10 +118,12 @@ class Metadata:
         self._request_version = 0
         self._topics: dict[str, float] = {}  # when each expires
         self._new_topics: set[str] = set()
-        self._earliest_expiry_ms = math.inf
+        # a heap of (when to look whether it has expired, topic): a topic that is added again is left where it is
+        self._expiries: list[tuple[float, str]] = []
         self._epochs: dict[str, dict[int, int]] = {}  # highest leader epoch seen, by topic and partition
         self._topic_errors: dict[str, type[BrokerResponseError]] = {}
-        self._listeners: list[Callable[[Cluster], None]] = []
+        self._listeners: list[Listener] = []
+        self._told = self._cluster.partitions  # what the listeners have heard of last
 
         self._needs_full_update = True
         self._needs_partial_update = False
@@ -195,8 +207,8 @@ class Metadata:
             known = topic in self._topics
             expires_ms = now_ms + self._max_idle_ms
             self._topics[topic] = expires_ms
-            self._earliest_expiry_ms = min(self._earliest_expiry_ms, expires_ms)
             if not known:
+                heappush(self._expiries, (expires_ms, topic))
                 self._new_topics.add(topic)
                 self._request_update_for_new_topics()
 
@@ -245,7 +257,7 @@ class Metadata:
                     raise KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}") from cause
                 self._clock.wait_until(self._changed, deadline_ms)
 
-    def add_listener(self, listener: Callable[[Cluster], None]) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Have `listener` called with each new snapshot, on the sender thread."""
         with self._changed:
             self._listeners.append(listener)
@@ -311,20 +323,22 @@ class Metadata:
                 self._last_success_ms = now_ms
             self._equivalent_responses += 1
             expired = self._expire_topics(now_ms)
-            previous_id = self._cluster.cluster_id
-            self._cluster = cluster = self._merge(response, version, is_partial=is_partial, expired=expired)
-            self._new_topics.difference_update([topic.name for topic in response.topics if topic.name is not None])
+            before = self._cluster
+            answered = [topic.name for topic in response.topics if topic.name is not None]
+            touched = [*expired, *answered] if is_partial else None
+            self._cluster = cluster = self._merge(response, version, touched)
+            self._new_topics.difference_update(answered)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
             )
             self._version += 1
-            listeners = tuple(self._listeners)
+            listeners, changed = self._listeners_and_changes(before, touched)
             self._changed.notify_all()
-        if cluster.cluster_id != previous_id:
+        if cluster.cluster_id != before.cluster_id:
             _log.info("Cluster ID: %s", cluster.cluster_id)
         _log.debug("Updated metadata to version %d: %s", self._version, cluster)
         for listener in listeners:
-            listener(cluster)
+            listener(cluster, changed)
 
     def update_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
@@ -351,10 +365,11 @@ class Metadata:
                 )
             if not updated:
                 return set()
-            self._cluster = cluster = cluster.with_nodes(by_id.values()).with_partitions(updated)
-            listeners = tuple(self._listeners)
+            before, cluster = cluster, cluster.with_nodes(by_id.values()).with_partitions(updated)
+            self._cluster = cluster
+            listeners, changed = self._listeners_and_changes(before, {topic for topic, _ in updated})
         for listener in listeners:
-            listener(cluster)
+            listener(cluster, changed)
         return set(updated)
 
     def failed_update(self, now_ms: float, error: KafkaError | None = None) -> None:
@@ -428,40 +443,63 @@ class Metadata:
         return self._version
 
     def _expire_topics(self, now_ms: float) -> list[str]:
-        # Expiries only ever grow (or are new and later), so nothing can have expired before the earliest of the last
-        # look: with ten thousand topics it matters not to look at all of them for each one that is added.
-        if now_ms < self._earliest_expiry_ms:
-            return []
-        expired = [
-            topic
-            for topic, expires_ms in list(self._topics.items())
-            if expires_ms <= now_ms and topic not in self._new_topics
-        ]
-        for topic in expired:
-            _log.debug("Forgetting topic %s, which was not used for %g ms", topic, self._max_idle_ms)
-            del self._topics[topic]
-            self._epochs.pop(topic, None)
-        self._earliest_expiry_ms = min(list(self._topics.values()), default=math.inf)
+        heap = self._expiries
+        if len(heap) < len(self._topics):
+            # one expired while `add_topic` prolonged it without the lock
+            heap[:] = [(expires_ms, topic) for topic, expires_ms in list(self._topics.items())]
+            heapify(heap)
+        expired: list[str] = []
+        unanswered: list[tuple[float, str]] = []
+        while heap and heap[0][0] <= now_ms:
+            expires_ms, topic = heappop(heap)
+            expires_ms = self._topics.get(topic, expires_ms)
+            if expires_ms > now_ms:
+                heappush(heap, (expires_ms, topic))
+            elif topic in self._new_topics:
+                unanswered.append((expires_ms, topic))
+            elif self._topics.pop(topic, None) is not None:
+                expired.append(topic)
+                self._epochs.pop(topic, None)
+                _log.debug("Forgetting topic %s, which was not used for %g ms", topic, self._max_idle_ms)
+        for entry in unanswered:
+            heappush(heap, entry)
         return expired
 
-    def _merge(self, response: MetadataResponse, version: int, *, is_partial: bool, expired: list[str]) -> Cluster:
+    def _listeners_and_changes(
+        self, before: Cluster, touched: Collection[str] | None
+    ) -> tuple[tuple[Listener, ...], Collection[str]]:
+        # `touched`: the topics that may be others than `before`; on other nodes, or after something that listeners
+        # weren't told of, all may be
+        cluster = self._cluster
+        heard, self._told = self._told, cluster.partitions
+        if touched is None or heard is not before.partitions or cluster.nodes != before.nodes:
+            topics: Iterable[str] = heard.keys() | self._told.keys()
+        else:
+            topics = touched
+        changed = {topic for topic in topics if heard.get(topic) is not self._told.get(topic)}
+        return tuple(self._listeners), changed
+
+    def _merge(self, response: MetadataResponse, version: int, touched: list[str] | None) -> Cluster:
+        # `touched`: the topics that a partial answer is about, None where the answer is about all
         old = self._cluster
         nodes = {
             node.node_id: Node(node.node_id, node.host, node.port, node.rack)
             for node in response.brokers
             if node.node_id >= 0
         }
+        if nodes == old.nodes:
+            nodes = dict(old.nodes)
         partitions: dict[str, tuple[PartitionInfo, ...]] = {}
         topic_ids: dict[str, uuid.UUID] = {}
         errors: dict[str, type[BrokerResponseError]] = {}
         internal: set[str] = set()
-        if is_partial:
+        if touched is not None:
             # what the answer doesn't mention stays as it was, but on the nodes of the answer
-            partitions = dict(old.partitions)
-            topic_ids = dict(old.topic_ids)
+            partitions = old.partitions.copy()
+            topic_ids = old.topic_ids.copy()
             errors = dict(self._topic_errors)
             internal = set(old.internal_topics)
-            for name in [*expired, *(topic.name for topic in response.topics if topic.name is not None)]:
+            for name in touched:
                 partitions.pop(name, None)
                 topic_ids.pop(name, None)
                 errors.pop(name, None)
@@ -513,6 +551,7 @@ class Metadata:
             number = partition.partition_index
             epoch = partition.leader_epoch if version >= _RELIABLE_EPOCHS_FROM_VERSION else NO_LEADER_EPOCH
             seen = epochs.get(number)
+            known = old.partition(TopicPartition(name, number))
             if epoch < 0:
                 epochs.pop(number, None)
                 self._equivalent_responses = 0
@@ -521,26 +560,24 @@ class Metadata:
                 self._equivalent_responses = 0
             elif epoch < seen:
                 _log.debug("Ignoring epoch %d of %s-%d, epoch %d is known", epoch, name, number, seen)
-                known = old.partition(TopicPartition(name, number))
                 if known is not None:
                     infos.append(relocate_leader(known, nodes))
                 continue
-            infos.append(
-                PartitionInfo(
-                    topic=name,
-                    partition=number,
-                    leader=nodes.get(partition.leader_id),
-                    leader_id=partition.leader_id,
-                    leader_epoch=epoch,
-                    replicas=tuple(partition.replica_nodes),
-                    isr=tuple(partition.isr_nodes),
-                    offline=tuple(partition.offline_replicas),
-                )
+            info = PartitionInfo(
+                topic=name,
+                partition=number,
+                leader=nodes.get(partition.leader_id),
+                leader_id=partition.leader_id,
+                leader_epoch=epoch,
+                replicas=tuple(partition.replica_nodes),
+                isr=tuple(partition.isr_nodes),
+                offline=tuple(partition.offline_replicas),
             )
+            infos.append(known if known == info else info)
             if partition.error_code != 0:
                 error = make_error(partition.error_code)
                 _log.debug("Metadata of %s-%d: %r", name, number, error)
                 if isinstance(error, InvalidMetadataError):
                     self.request_update()
         infos.sort(key=lambda info: info.partition)
-        return tuple(infos)
+        return same_or(old.partitions_for(name), tuple(infos))

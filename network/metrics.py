@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -248,12 +248,12 @@ class Metrics:
             for metric in metrics:
                 self._tell(reporter, "metric_change", metric)
 
-    def remove_tagged(self, tag: str, values: Collection[str]) -> None:
-        """Forget every metric with one of these values of a tag: topics or nodes that are no more."""
+    def remove(self, tags: Iterable[Tags]) -> None:
+        """Forget every metric with just one of these tags: topics or nodes that are no more."""
         gone: list[Metric] = []
         with self._lock:
-            for tags in [tags for tags in self._tagged if any(name == tag and text in values for name, text in tags)]:
-                gone.extend(self._tagged.pop(tags).values())
+            for each in tags:
+                gone.extend(self._tagged.pop(each, {}).values())
             reporters = tuple(self._reporters)
         for reporter in reporters:
             for metric in gone:

@@ -10,7 +10,7 @@ Source: Kafka's RecordAccumulator.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from ..network import _cython as cython
@@ -117,8 +117,11 @@ class RecordAccumulator:
 
     # Callers' threads.
 
-    def topic_queues(self, topic: str, cluster: Cluster, partition: int = 0) -> TopicQueues:
-        """The queues of a topic, made when it is first sent to; from `cluster` if they lack `partition`. Any thread."""
+    def topic_queues(self, topic: str, newest: Callable[[], Cluster], partition: int = 0) -> TopicQueues:
+        """The queues of a topic, made when it is first sent to; from what `newest` gives if they lack `partition`.
+
+        Any thread. `newest` gives the snapshot that `update_metadata` will be called with, or was last.
+        """
         known = self.topics.get(topic)
         if known is None:
             known = self.topics.setdefault(topic, TopicQueues(topic))
@@ -126,7 +129,8 @@ class RecordAccumulator:
             # the sender thread, which updates it too, tells waiting threads of new metadata before it gets to this
             with self.updating:
                 if known.partition_count <= partition:
-                    known.update(cluster)
+                    # asked for under the lock: were it an older one, the sender might have passed by this topic already
+                    known.update(newest())
         return known
 
     def append(
@@ -241,11 +245,13 @@ class RecordAccumulator:
 
     # The sender thread.
 
-    def update_metadata(self, cluster: Cluster) -> None:
-        """Take over new partitions and leaders. Called after each metadata update."""
-        for topic_queues in list(self.topics.values()):
-            with self.updating:
-                topic_queues.update(cluster)
+    def update_metadata(self, cluster: Cluster, changed: Collection[str]) -> None:
+        """Take over the new partitions and leaders of the topics that have `changed`. Called after each update."""
+        for topic in changed:
+            topic_queues = self.topics.get(topic)
+            if topic_queues is not None:
+                with self.updating:
+                    topic_queues.update(cluster)
 
     def ready(self, now_ms: float) -> ReadyCheck:
         """Brokers with something to be sent now, when to look again, and topics whose leader isn't known.

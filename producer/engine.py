@@ -10,7 +10,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from ..network.backoff import ExponentialBackoff
 from ..network.client import NetworkClient
@@ -132,9 +132,9 @@ class Engine:
         self.accumulator.wakeup = self.sender.wakeup
         accumulator, metrics = self.accumulator, self.metrics
 
-        def on_metadata(cluster: Cluster) -> None:
-            accumulator.update_metadata(cluster)
-            metrics.keep_topics(cluster.topics)
+        def on_metadata(cluster: Cluster, changed: Collection[str]) -> None:
+            accumulator.update_metadata(cluster, changed)
+            metrics.keep_topics(cluster.partitions, changed)
 
         self.metadata.add_listener(on_metadata)
         try:

@@ -307,7 +307,7 @@ class KafkaProducer(SendPath):
         seen_fresh = False
         while True:
             metadata.add_topic(topic, clock.now_ms())
-            queues = engine.accumulator.topic_queues(topic, metadata.cluster, max(partition, 0))
+            queues = engine.accumulator.topic_queues(topic, lambda: metadata.cluster, max(partition, 0))
             count = queues.partition_count
             if count > 0 and partition < count:
                 return queues

@@ -5,11 +5,11 @@ Source: Kafka's SenderMetricsRegistry, BufferPool and KafkaProducerMetrics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from importlib import metadata as distribution
 
 from ..network.clock import Clock
-from ..network.metrics import MetricName, Metrics, Reading, Sensor
+from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from ..network.records.batch import RECORD_BATCH_OVERHEAD
 from .batch_cy import ProducerBatch
 from .buffer_pool import BufferPool
@@ -118,6 +118,7 @@ class ProducerMetrics:
         self._clock = clock
         self._all = self.registry.add_sensors(PRODUCER, self.tags, _OVERALL)
         self._topics: dict[str, dict[str, Sensor]] = {}
+        self._unconfirmed: set[str] = set()
         pool.wait_sensor = self._all["pool_wait"]
         pool.exhausted_sensor = self._all["pool_exhausted"]
         for name, measure, description in (
@@ -140,17 +141,22 @@ class ProducerMetrics:
     def _topic(self, topic: str) -> dict[str, Sensor]:
         known = self._topics.get(topic)
         if known is None:
-            tags = (*self.tags, ("topic", topic))
-            known = self._topics[topic] = self.registry.add_sensors(TOPIC, tags, _PER_TOPIC)
+            known = self._topics[topic] = self.registry.add_sensors(TOPIC, self._tags_of(topic), _PER_TOPIC)
+            self._unconfirmed.add(topic)
         return known
 
-    def keep_topics(self, topics: Iterable[str]) -> None:
-        """Forget the topics that the metadata no longer hold."""
-        gone = self._topics.keys() - set(topics)
-        if gone:
-            for topic in gone:
-                del self._topics[topic]
-            self.registry.remove_tagged("topic", gone)
+    def _tags_of(self, topic: str) -> Tags:
+        return (*self.tags, ("topic", topic))
+
+    def keep_topics(self, topics: Container[str], changed: Iterable[str]) -> None:
+        """Forget what the metadata no longer hold: `changed` are the topics that may have come or gone."""
+        # and those measured since, which may have been gone already
+        self._unconfirmed.update(changed)
+        gone = [topic for topic in self._unconfirmed if topic not in topics and topic in self._topics]
+        self._unconfirmed.clear()
+        for topic in gone:
+            del self._topics[topic]
+        self.registry.remove(map(self._tags_of, gone))
 
     # What happens to batches and requests.
 

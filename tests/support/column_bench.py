@@ -48,7 +48,7 @@ class Bench:
             delivery_timeout_ms=1000,
             clock=self.clock,
         )
-        self.queues = self.accumulator.topic_queues("t", cluster_of("t"))
+        self.queues = self.accumulator.topic_queues("t", lambda: cluster_of("t"))
 
     def append(
         self, columns: Columns, future: RowsFuture | None = None, subset: Any = None, keys_choose: bool = True
@@ -95,7 +95,7 @@ class FakeProducer:
         return NOW_MS
 
     def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
-        queues = self.bench.accumulator.topic_queues(topic, cluster_of(topic))
+        queues = self.bench.accumulator.topic_queues(topic, lambda: cluster_of(topic))
         return self.bench.accumulator, queues, queues.partition_count
 
     def send_arrow(self, topic: str | None, data: Any) -> RowsFuture:

@@ -157,7 +157,7 @@ class SenderHarness:
         max_block_ms: float = 0,
     ) -> RecordFuture:
         """A record into the partition's open batch."""
-        queues = self.accumulator.topic_queues(self.topic, self.metadata.cluster)
+        queues = self.accumulator.topic_queues(self.topic, lambda: self.metadata.cluster)
         return self.accumulator.append(
             queues, partition, self.clock.wall_ms(), key, value, None, callback, max_block_ms
         )

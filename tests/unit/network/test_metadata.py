@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -424,7 +425,7 @@ class TestLeaderEpochs:
         stage.add("topic")
         self.fetch(stage, 1, 5)
         heard: list[Cluster] = []
-        stage.metadata.add_listener(heard.append)
+        stage.metadata.add_listener(lambda cluster, _: heard.append(cluster))
         version = stage.metadata.version
         new = Node(7, "new", 9099)
         assert stage.metadata.update_leaders({self.TP: (7, 6)}, [new]) == {self.TP}
@@ -566,7 +567,7 @@ class TestListeners:
     def test_hear_every_snapshot_after_it_can_be_seen_and_without_the_lock(self, stage: Stage) -> None:
         heard: list[tuple[Cluster, int]] = []
 
-        def listener(cluster: Cluster) -> None:
+        def listener(cluster: Cluster, changed: Collection[str]) -> None:
             # another thread gets in, so the lock is free
             thread = threading.Thread(target=stage.metadata.request_update)
             thread.start()

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from headrace.network.clock import MockClock
-from headrace.network.metrics import Metric, MetricName, Metrics, MetricsReporter, Reading, Sensor
+from headrace.network.metrics import Metric, MetricName, Metrics, MetricsReporter, Reading, Sensor, Tags
 
 WINDOW_MS = 1000.0
 
@@ -146,7 +146,11 @@ class TestSensor:
 
 
 def named(name: str, group: str = "g", **tags: str) -> MetricName:
-    return MetricName(name, group, f"what {name} tells", (("client-id", "c"), *tags.items()))
+    return MetricName(name, group, f"what {name} tells", tagged(**tags))
+
+
+def tagged(**tags: str) -> Tags:
+    return (("client-id", "c"), *tags.items())
 
 
 class TestRegistry:
@@ -192,13 +196,13 @@ class TestRegistry:
         assert metric.value() == 1.0
         assert metric.value() == 2.0
 
-    def test_what_has_one_of_the_tags_goes(self, registry: Metrics) -> None:
+    def test_what_has_those_tags_goes(self, registry: Metrics) -> None:
         for topic in ("a", "b", "c"):
             registry.add(named("rate", topic=topic), lambda: 1.0)
         registry.add(named("only-a", topic="a"), lambda: 1.0)
         registry.add(named("rate", node="a"), lambda: 1.0)
         registry.add(named("rate"), lambda: 1.0)
-        registry.remove_tagged("topic", {"a", "c", "never was"})
+        registry.remove(tagged(topic=topic) for topic in ("a", "c", "never was"))
         assert [(metric.metric_name.name, metric.metric_name.tags[1:]) for metric in registry] == [
             ("rate", (("topic", "b"),)),
             ("rate", (("node", "a"),)),
@@ -209,7 +213,7 @@ class TestRegistry:
 
     def test_metrics_may_come_and_go_while_they_are_read(self, registry: Metrics) -> None:
         for topic in ("a", "b", "c"):
-            registry.add(named("rate", topic=topic), lambda: registry.remove_tagged("topic", {"c"}) or 1.0)
+            registry.add(named("rate", topic=topic), lambda: registry.remove([tagged(topic="c")]) or 1.0)
             registry.add(named(topic, topic=topic), lambda: 2.0)
         assert len(registry.by_group()) == 3
         assert len(registry.by_group()) == 2
@@ -258,8 +262,8 @@ class TestReporters:
         registry.add(named("before"), lambda: 1.0)
         registry.add_reporter(reporter)
         registry.add(named("topics", topic="a"), lambda: 1.0)
-        registry.remove_tagged("topic", {"b"})
-        registry.remove_tagged("topic", {"a"})
+        registry.remove([tagged(topic="b")])
+        registry.remove([tagged(topic="a")])
         assert not registry.is_closed
         registry.close()
         assert registry.is_closed

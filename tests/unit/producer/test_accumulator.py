@@ -70,7 +70,7 @@ class Bench:
         )
         self.wakeups = 0
         self.accumulator.wakeup = self._wake
-        self.queues = self.accumulator.topic_queues("t", cluster(partitions, nodes))
+        self.queues = self.accumulator.topic_queues("t", lambda: cluster(partitions, nodes))
 
     def _wake(self) -> None:
         self.wakeups += 1
@@ -208,11 +208,11 @@ def test_topics_without_leader_are_told_and_do_not_hold_up_others() -> None:
     b = Bench()
     b.append(partition=0)
     b.append(partition=1)
-    b.accumulator.update_metadata(cluster(without_leader=(0,)))
+    b.accumulator.update_metadata(cluster(without_leader=(0,)), {"t"})
     b.clock.advance(LINGER_MS)
     check = b.accumulator.ready(b.clock.now_ms())
     assert (list(check.nodes), check.leaderless_topics) == ([1], {"t"})
-    b.accumulator.update_metadata(cluster())
+    b.accumulator.update_metadata(cluster(), {"t"})
     assert b.ready() == [0, 1]
 
 
@@ -220,7 +220,7 @@ def test_a_new_leader_is_the_one_to_send_to() -> None:
     b = Bench()
     b.append()
     b.clock.advance(LINGER_MS)
-    b.accumulator.update_metadata(cluster(nodes=[NODES[1]]))
+    b.accumulator.update_metadata(cluster(nodes=[NODES[1]]), {"t"})
     assert b.ready() == [1]
     assert b.drain(0) == []
     assert len(b.drain(1)) == 1
@@ -489,9 +489,9 @@ def test_a_long_queue_is_chosen_less_often() -> None:
 
 def test_partitions_without_leader_are_not_chosen() -> None:
     b = Bench()
-    b.accumulator.update_metadata(cluster(without_leader=(0, 1, 3)))
+    b.accumulator.update_metadata(cluster(without_leader=(0, 1, 3)), {"t"})
     assert {_switched(b.queues) for _ in range(50)} == {2}
-    b.accumulator.update_metadata(cluster(without_leader=(0, 1, 2, 3)))
+    b.accumulator.update_metadata(cluster(without_leader=(0, 1, 2, 3)), {"t"})
     assert len({_switched(b.queues) for _ in range(200)}) == 4
 
 
@@ -524,7 +524,7 @@ def test_a_broker_that_takes_nothing_for_too_long_is_left_out() -> None:
 def test_new_partitions_are_added_and_old_ones_keep_their_queues() -> None:
     b = Bench(partitions=2)
     old = list(b.queues.queues)
-    b.accumulator.update_metadata(cluster(5))
+    b.accumulator.update_metadata(cluster(5), {"t"})
     assert b.queues.partition_count == 5
     assert b.queues.queues[:2] == old
 
@@ -532,13 +532,13 @@ def test_new_partitions_are_added_and_old_ones_keep_their_queues() -> None:
 def test_a_topic_that_vanishes_and_returns_keeps_its_records() -> None:
     b = Bench(partitions=2)
     b.append()
-    b.accumulator.update_metadata(cluster(0))
+    b.accumulator.update_metadata(cluster(0), {"t"})
     b.clock.advance(LINGER_MS)
     check = b.accumulator.ready(b.clock.now_ms())
     assert (check.nodes, check.leaderless_topics, b.queues.partition_count) == ({}, {"t"}, 0)
     assert b.queues.sticky is not None, "a thread that is sending just now finds a partition"
     b.append(partition=-1)
-    b.accumulator.update_metadata(cluster(2))
+    b.accumulator.update_metadata(cluster(2), {"t"})
     assert b.ready() != []
 
 
@@ -546,7 +546,7 @@ def test_a_sticky_partition_that_is_gone_is_left() -> None:
     b = Bench(partitions=4)
     while _switched(b.queues) < 2:
         pass
-    b.accumulator.update_metadata(cluster(2))
+    b.accumulator.update_metadata(cluster(2), {"t"})
     assert b.queues.sticky.partition < 2
 
 
@@ -559,13 +559,13 @@ def test_threads_that_learn_of_a_topic_at_once_make_one_queue_a_partition() -> N
 
         def learn(b: Bench = b, wide: Cluster = wide, seen: list[list] = seen, gate: threading.Barrier = gate) -> None:
             gate.wait()
-            seen.append(list(b.accumulator.topic_queues("t", wide, 199).queues))
+            seen.append(list(b.accumulator.topic_queues("t", lambda: wide, 199).queues))
 
         threads = [threading.Thread(target=learn) for _ in range(4)]
         for thread in threads:
             thread.start()
         gate.wait()
-        b.accumulator.update_metadata(wide)
+        b.accumulator.update_metadata(wide, {"t"})
         for thread in threads:
             thread.join(10)
         assert all(queues == seen[0] for queues in seen)

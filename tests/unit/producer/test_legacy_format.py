@@ -40,7 +40,7 @@ def append(
     h: SenderHarness, value: bytes, *headers: tuple[str, bytes], callback: Callable | None = None
 ) -> RecordFuture:
     """A record into the open batch, with headers if there are any."""
-    queues = h.accumulator.topic_queues(h.topic, h.metadata.cluster)
+    queues = h.accumulator.topic_queues(h.topic, lambda: h.metadata.cluster)
     encoded = encode_headers(headers) if headers else None
     return h.accumulator.append(queues, 0, h.clock.wall_ms(), None, value, encoded, callback, 0)
 

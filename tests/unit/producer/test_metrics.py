@@ -130,12 +130,14 @@ class TestNames:
         measured = Measured()
         for topic in ("a", "b"):
             measured.metrics.failed(batch(topic, count=3, size=1, raw=1, largest=1), 0)
-        measured.metrics.keep_topics({"b", "c"})
+        measured.metrics.keep_topics({"b", "c"}, {"a", "c"})
         groups = measured.metrics.registry.by_group()
         assert [group for group in groups if "topic" in group] == ["producer-topic-metrics.b"]
         assert measured.value("record-error-total") == 6
         measured.metrics.failed(batch("a", count=2, size=1, raw=1, largest=1), 0)
         assert measured.value("record-error-total", "producer-topic-metrics.a") == 2
+        measured.metrics.keep_topics({"b", "c"}, ())
+        assert "producer-topic-metrics.a" not in measured.metrics.registry.by_group()
 
 
 class TestEvents:

@@ -158,7 +158,7 @@ class TestPrometheusClient:
         measured.add("version", "1.2", "app-info")
         shown, told = parsed(self.text(client, registry)), parsed(text_of(measured))
         assert repr(shown) == repr(told)  # equal, with NaN in it
-        measured.registry.remove_tagged("topic", {"t"})
+        measured.registry.remove([(("client-id", measured.client_id), ("topic", "t"))])
         assert "topic" not in self.text(client, registry)
 
     def test_producers_and_reporters_share_a_registry(self, client: Any, registry: Any) -> None:
