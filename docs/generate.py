@@ -131,11 +131,13 @@ def errors() -> str:
             "# Errors of a delivery\n",
             """\
 What becomes of a batch that a broker refused, or whose answer didn't come, and what its futures and callbacks are given
-in the end. An error that is retried is seen only when `delivery.timeout.ms` or `retries` ends the retrying, and then
-mostly as the `DeliveryTimeoutError` that names it.
+in the end. An error that is retried is seen only when the retrying ends: after `retries` attempts as it is, after
+`delivery.timeout.ms` as a `DeliveryTimeoutError`, whose `__cause__` is what the last attempt failed with. One that
+fails at once is seen as it is.
 
-*In the log*: whether the record may be there when the error is seen. With idempotence, which is the default, a retry
-never writes it twice.
+*In the log*: whether the record may be there when the error is seen. An error with a "no" speaks of the last attempt;
+where an earlier one may have left the record in the log, `__cause__` is the error of that one. With idempotence, which
+is the default, a retry never writes it twice.
 
 Every class is in `headrace.producer.errors`, derives from `KafkaError`, and can be pickled. An error derived from
 `RetriableError` may be gone when the record is sent again by the program itself.

@@ -17,7 +17,6 @@ from ..network.records.columns_cy import BytesColumn, Columns, ListColumn
 from .column_send import send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture, row_error
-from .threads import on_own_thread
 
 if TYPE_CHECKING:
     from .kafka_producer import KafkaProducer
@@ -36,7 +35,7 @@ class ColumnNames(NamedTuple):
 
 def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
-    if on_own_thread():
+    if producer.in_own_callback():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
     for batch in batches:

@@ -22,6 +22,8 @@ cdef class ProducerBatch:
     cdef public double retry_at_ms
     cdef public double drained_ms
     cdef public Py_ssize_t attempts
+    cdef public object last_error
+    cdef public object doubt
     cdef public bint closed
     cdef public object records
     cdef public object compression

@@ -18,9 +18,10 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from ..network import _cython as cython
+from ..network.clock import SYSTEM_CLOCK
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
-from .threads import on_own_thread, on_sender_thread
+from .threads import on_any_producers_thread, on_sender_thread
 
 if cython.compiled:  # read by Cython only: see network/_cython.py
     import cython  # pyright: ignore[reportMissingImports]
@@ -94,6 +95,8 @@ class ProducerBatch:
 
     Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
     the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
+    `last_error` is that of the last attempt to send it, `doubt` the one that left it open whether a broker has it: None
+    where it is known that none has.
     """
 
     if not cython.compiled:
@@ -102,6 +105,8 @@ class ProducerBatch:
         wakers: Any
         records: Any
         compression: Any
+        last_error: BaseException | None
+        doubt: BaseException | None
         exception: BaseException | None
         record_errors: dict[int, BaseException] | None
         children: list[tuple[int, ProducerBatch]] | None
@@ -120,6 +125,8 @@ class ProducerBatch:
         self.retry_at_ms = 0.0
         self.drained_ms = now_ms
         self.attempts = 0
+        self.last_error = None
+        self.doubt = None
         self.closed = False
         self.records = None
         self.compression = None
@@ -479,6 +486,8 @@ class RecordFuture:
 
     def _wait(self, timeout: float | None) -> None:
         batch: ProducerBatch
+        deadline_ms = None
+        left = timeout
         while True:
             with _completion:
                 batch = self._live_batch()
@@ -486,12 +495,18 @@ class RecordFuture:
                 break
             if on_sender_thread():
                 raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
-            if not batch.wait(timeout):
+            if timeout is not None:
+                # a batch that is split while it is waited for doesn't make the wait begin anew
+                now_ms = SYSTEM_CLOCK.now_ms()
+                if deadline_ms is None:
+                    deadline_ms = now_ms + timeout * 1000.0
+                left = max(deadline_ms - now_ms, 0.0) / 1000.0
+            if not batch.wait(left):
                 raise KafkaTimeoutError(
-                    f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout} s; it is "
+                    f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout:g} s; it is "
                     f"still being delivered, within delivery.timeout.ms"
                 )
-        if batch.settled or on_own_thread() or _progress.stuck_at == _progress.returned:
+        if batch.settled or on_any_producers_thread() or _progress.stuck_at == _progress.returned:
             return
         if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
             _progress.stuck_at = _progress.returned

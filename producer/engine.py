@@ -162,6 +162,14 @@ class Engine:
         self._callbacks.call(function)
 
     @property
+    def is_own_thread(self) -> bool:
+        """Whether it is the sender's or the callbacks' thread that asks: what waits for one of them never ends there.
+
+        Another producer's callback may wait for this producer.
+        """
+        return threading.current_thread() is self._thread or self._callbacks.is_current
+
+    @property
     def is_alive(self) -> bool:
         """Whether the sender thread runs."""
         return self._thread.is_alive()
@@ -178,7 +186,7 @@ class Engine:
         """
         at_once = timeout_seconds is not None and timeout_seconds <= 0
         self.sender.close(force=at_once)
-        if threading.current_thread() is self._thread or self._callbacks.is_current:
+        if self.is_own_thread:
             # from within a callback: the thread can't wait for itself
             return
         bound = self.config.delivery_timeout_ms / 1000.0 if timeout_seconds is None else timeout_seconds

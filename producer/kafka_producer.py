@@ -45,7 +45,6 @@ from .reporters import resolve_reporters
 from .rows_future import RowsFuture
 from .send_path_cy import SendPath, size_of_largest_direct_record
 from .serializers import compile_serializer, resolve_serializer
-from .threads import on_own_thread
 
 log = logging.getLogger("headrace.producer")
 
@@ -167,6 +166,10 @@ class KafkaProducer(SendPath):
         """A future of so many rows, whose callbacks run on the thread for them. Raises what `send` raises at once."""
         return RowsFuture(rows, self._usable_engine().run_callback)
 
+    def in_own_callback(self) -> bool:
+        """Whether this is one of the producer's threads, on which its callbacks run: they can't wait for it."""
+        return self._usable_engine().is_own_thread
+
     def wall_ms(self) -> int:
         """The time that records take as theirs where they have none, in milliseconds since 1970."""
         return self._clock.wall_ms()
@@ -250,7 +253,7 @@ class KafkaProducer(SendPath):
                 f"a callback is called with metadata and exception; {callback!r} can't be called"
             )
         # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
-        budget_ms = 0.0 if on_own_thread() else float(self.config.max_block_ms)
+        budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
@@ -333,7 +336,7 @@ class KafkaProducer(SendPath):
     def _no_metadata(
         self, engine: Engine, topic: str, budget_ms: float, timeout: KafkaTimeoutError
     ) -> KafkaTimeoutError:
-        if on_own_thread():
+        if engine.is_own_thread:
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
                 f"thread, or send to the topic once before"
@@ -356,10 +359,10 @@ class KafkaProducer(SendPath):
 
         `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. A record
         that fails does not make the flush fail: its future tells. Raises KafkaTimeoutError, with the number of records
-        left, where the time passed; IllegalStateError within a callback. Any thread.
+        left, where the time passed; IllegalStateError within a callback of this producer. Any other thread.
         """
         engine = self._usable_engine()
-        if on_own_thread():
+        if engine.is_own_thread:
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         started_ms = self._clock.now_ms()
         try:
@@ -375,7 +378,7 @@ class KafkaProducer(SendPath):
         """
         engine = self._usable_engine()
         done = engine.sender.request_abort()
-        if on_own_thread():
+        if engine.is_own_thread:
             return
         while not done.wait(0.1) and engine.is_alive:
             pass
@@ -415,7 +418,9 @@ class KafkaProducer(SendPath):
         engine = self._usable_engine()
         if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
             raise _illegal_topic(topic)
-        queues = self._await_partitions(engine, topic, 0, 0.0 if on_own_thread() else float(self.config.max_block_ms))
+        queues = self._await_partitions(
+            engine, topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
+        )
         return set(range(queues.partition_count))
 
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:

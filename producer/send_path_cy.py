@@ -75,10 +75,10 @@ class SendPath:
         `key` are bytes, or what the configured serializers take; None is a null (a value of None is a tombstone).
         `headers` are pairs of a name and bytes. `partition` is chosen by the partitioner where it is None.
         `timestamp_ms` is in milliseconds since 1970, now where it is None. ``callback(metadata, exception)`` is called
-        on the sender thread when the record's fate is known; it must not block.
+        on the producer's thread for callbacks when the record's fate is known; those behind it wait for it.
 
         Waits at most ``max.block.ms`` for the topic's metadata and for memory; never for the record's delivery.
-        Any thread; not from within a callback when it would have to wait.
+        Any thread; within a callback of this producer it raises where it would have to wait.
 
         Raises KafkaTimeoutError (no metadata in time), BufferExhaustedError (no memory in time), InvalidTopicError,
         UnknownTopicOrPartitionError, IllegalArgument-like ValueError and TypeError, SerializationError,

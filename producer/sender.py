@@ -11,6 +11,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
+from copy import copy
 from uuid import UUID
 
 from ..network.api_versions import NodeApiVersions
@@ -34,10 +35,10 @@ from .accumulator_cy import RecordAccumulator
 from .batch_cy import ProducerBatch
 from .batch_split import split_batch
 from .callbacks import Callbacks
-from .delivery import Verdict, action_for
+from .delivery import InLog, Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
 from .metrics import ProducerMetrics
-from .transaction_manager import NO_OFFSET, State, TransactionManager
+from .transaction_manager import NO_OFFSET, State, TransactionManager, is_in_doubt_no_more
 
 log = logging.getLogger("headrace.producer")
 
@@ -368,15 +369,26 @@ class Sender:
                 soonest_ms = min(soonest_ms, expiry_ms)
         self._next_in_flight_expiry_ms = soonest_ms
 
-    def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
-        attempts = batch.attempts + (1 if batch.in_flight else 0)
-        reason = self._metadata.last_error
+    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
+        return now_ms - batch.created_ms >= self._delivery_timeout_ms
+
+    def _delivery_timeout(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
+        """What a batch fails with whose time is over, whether it waited, was on the way or was refused just now: its
+        cause is what the last attempt failed with."""
+        cause, what = batch.last_error, "Last error"
+        if cause is None:
+            cause, what = self._metadata.last_error, "Last connection error"
         error = errors.DeliveryTimeoutError(
             f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
             f"({self._delivery_timeout_ms:.0f} ms; {now_ms - batch.created_ms:.0f} ms have passed)"
             + (f" after {attempts} attempts" if attempts else "; they were never sent")
-            + (f". Last connection error: {reason}" if reason is not None else "")
+            + (f". {what}: {cause}" if cause is not None else "")
         )
+        error.__cause__ = cause
+        return error
+
+    def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
+        error = self._delivery_timeout(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)
         if self._transactions is not None and batch.has_sequence:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
@@ -451,8 +463,11 @@ class Sender:
         action = action_for(error)
         if action.refresh_metadata:
             self._metadata.request_update()
-        if self._transactions is not None and batch.has_sequence:
-            self._transactions.attempt_failed(batch, error)
+        batch.last_error = error
+        if action.in_log is not InLog.NO:
+            batch.doubt = error
+        elif self._transactions is not None and batch.has_sequence and is_in_doubt_no_more(error):
+            batch.doubt = None
         if action.verdict is Verdict.SPLIT and batch.count > 1:
             self._metrics.split(now_ms)
             self._split(batch)
@@ -470,6 +485,12 @@ class Sender:
             given_up = action.verdict is Verdict.RETRY
             if given_up and self._transactions is not None and batch.has_sequence:
                 self._transactions.mark_unresolved(batch)
+            if given_up and self._is_late(batch, now_ms):
+                error = self._delivery_timeout(batch, batch.attempts + 1, now_ms)
+            elif action.in_log is InLog.NO and batch.doubt is not None:
+                # this attempt didn't put it into the log, but an earlier one may have; others may share the error
+                error = copy(error)
+                error.__cause__ = batch.doubt
             self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
 
     def _may_retry(
@@ -482,7 +503,7 @@ class Sender:
     ) -> bool:
         if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close.is_set():
             return False
-        if now_ms - batch.created_ms >= self._delivery_timeout_ms:
+        if self._is_late(batch, now_ms):
             return False
         if self._transactions is not None:
             log_start_offset = NO_OFFSET if answer is None else answer.log_start_offset

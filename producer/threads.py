@@ -1,4 +1,4 @@
-"""Which threads are a producer's own: what would wait for one of them must not be called there."""
+"""Which threads are producers' own: what would wait for one of them must not be called there."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def on_sender_thread() -> bool:
     return _roles.get(threading.get_ident()) is Role.SENDER
 
 
-def on_own_thread() -> bool:
-    """Whether this is a thread of ours: waiting for callbacks, or for the memory they hold, would never end there."""
+def on_any_producers_thread() -> bool:
+    """Whether this thread is any producer's: nobody there is kept waiting for callbacks. `Engine.is_own_thread` tells
+    whether it is a certain producer's."""
     return threading.get_ident() in _roles
 
 

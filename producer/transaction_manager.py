@@ -23,7 +23,7 @@ from ..network.protocol.errors import (
     UnknownProducerIdError,
 )
 from .batch_cy import ProducerBatch
-from .delivery import InLog, Verdict, action_for
+from .delivery import Verdict, action_for
 
 log = logging.getLogger("headrace.producer")
 
@@ -34,6 +34,11 @@ NO_OFFSET = -1
 
 #: Of so many batches a broker remembers, per producer and partition, that it has them (Kafka's ProducerStateEntry).
 BATCHES_REMEMBERED = 5
+
+
+def is_in_doubt_no_more(error: KafkaError) -> bool:
+    """Whether this answer says that the broker looked for the batch among those it remembers, and has not got it."""
+    return isinstance(error, (OutOfOrderSequenceNumberError, UnknownProducerIdError))
 
 
 class State(Enum):
@@ -78,7 +83,7 @@ class TransactionManager:
 
     Invariants: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch, and are no
     more than a broker remembers, and only one before the first is acknowledged (but for the parts of split ones, which
-    no broker has seen). `_doubtful` are those of them which a broker may have appended although no answer said so.
+    no broker has seen). Those with a `doubt` a broker may have appended although no answer said so.
     """
 
     def __init__(self) -> None:
@@ -89,7 +94,6 @@ class TransactionManager:
         self._partitions: dict[TopicPartition, _Sequences] = {}
         self._unresolved: set[TopicPartition] = set()
         self._to_rewrite: set[TopicPartition] = set()
-        self._doubtful: set[ProducerBatch] = set()
 
     # The producer id.
 
@@ -149,7 +153,7 @@ class TransactionManager:
         if batch.has_sequence:
             # a retry: one at a time, the oldest first, so that the broker sees the sequence without gaps; before its
             # numbers change it goes out only in order to learn whether the broker has it
-            return known.in_flight[0] is batch and (partition not in self._to_rewrite or batch in self._doubtful)
+            return known.in_flight[0] is batch and (partition not in self._to_rewrite or batch.doubt is not None)
         # what became of earlier sequence numbers must be known before new ones are given
         if partition in self._to_rewrite or partition in self._unresolved:
             return False
@@ -198,14 +202,6 @@ class TransactionManager:
             known.last_acked_sequence = last
         self._forget(known, batch)
 
-    def attempt_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
-        """Keep in mind what an answer, or its absence, says of whether the broker has the batch."""
-        if isinstance(error, (OutOfOrderSequenceNumberError, UnknownProducerIdError)):
-            # it looked for the batch among those it remembers, and has not got it
-            self._doubtful.discard(batch)
-        elif action_for(error).in_log is not InLog.NO and batch in self._sequences(batch.topic_partition).in_flight:
-            self._doubtful.add(batch)
-
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
         """Whether a batch answered with `error` is to be sent again; asks for a new epoch where that is due."""
         partition = batch.topic_partition
@@ -245,12 +241,10 @@ class TransactionManager:
         if batch in known.in_flight:
             place = known.in_flight.index(batch)
             known.in_flight[place : place + 1] = parts
-        self._doubtful.discard(batch)
 
     def _forget(self, known: _Sequences, batch: ProducerBatch) -> None:
         if batch in known.in_flight:
             known.in_flight.remove(batch)
-        self._doubtful.discard(batch)
 
     @staticmethod
     def _is_next(known: _Sequences, sequence: int) -> bool:
@@ -287,9 +281,9 @@ class TransactionManager:
         ready = []
         for partition in self._to_rewrite:
             open_batches = self._partitions[partition].in_flight
-            if not any(batch.in_flight for batch in open_batches) and not (
-                open_batches and open_batches[0] in self._doubtful
-            ):
+            if any(batch.in_flight for batch in open_batches):
+                continue
+            if not open_batches or open_batches[0].doubt is None:
                 ready.append(partition)
         return ready
 
@@ -318,7 +312,7 @@ class TransactionManager:
             known.last_acked_sequence = -1
             for batch in known.in_flight:
                 self._number(known, batch)
-                self._doubtful.discard(batch)
+                batch.doubt = None
             self._unresolved.discard(partition)
             self._to_rewrite.discard(partition)
 

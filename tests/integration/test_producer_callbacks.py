@@ -98,3 +98,33 @@ def test_a_callback_that_raises_is_logged_once_with_its_records_coordinates(
     told = [record for record in caplog.records if "callback" in record.getMessage()]
     assert len(told) == 1
     assert f"other-1, offset {offset}" in told[0].getMessage()
+
+
+def test_a_callback_may_wait_for_another_producer_but_not_for_its_own(bootstrap: str) -> None:
+    with (
+        KafkaProducer(bootstrap_servers=bootstrap, linger_ms=10_000, delivery_timeout_ms=120_000) as other,
+        KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0) as own,
+    ):
+        seen: list[object] = []
+
+        def forward(metadata: object, error: BaseException | None) -> None:
+            # neither the metadata of that topic nor memory for it is there yet
+            forwarded = other.send("forwarded", b"v", partition=0)
+            other.flush(30)
+            seen.append(forwarded.done())
+            second = other.send("forwarded", b"w", partition=0)
+            other.flush(30)
+            seen.append(second.get(30).offset)
+            seen.append(other.partitions_for("forwarded"))
+            own_record = own.send("t", b"of its own", partition=0)
+            for wait in (own.flush, lambda: own.partitions_for("never-heard-of")):
+                try:
+                    wait()
+                except errors.KafkaError as refused:
+                    seen.append(type(refused))
+            # the sender thread completes it, and no callback is needed for that
+            seen.append(own_record.get(30).offset)
+
+        own_offset = own.send("t", b"v", partition=0, callback=forward).get(30).offset + 1
+        own.flush(30)
+        assert seen == [True, 1, {0, 1}, errors.IllegalStateError, errors.KafkaTimeoutError, own_offset]

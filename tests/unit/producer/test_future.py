@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     NotLeaderOrFollowerError,
 )
-from headrace.producer import threads
+from headrace.producer import batch_cy, threads
 from headrace.producer.batch_cy import (
     ProducerBatch,
     RecordFuture,
@@ -68,6 +69,32 @@ class OnSenderThread:
 
     def __exit__(self, *_: object) -> None:
         threads.leave()
+
+
+def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MockClock(1_000)
+    monkeypatch.setattr(batch_cy, "SYSTEM_CLOCK", clock)
+    batch = open_batch()
+    futures = [append(batch) for _ in range(4)]
+    raised: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            futures[0].get(60)
+        except KafkaTimeoutError as error:
+            raised.append(error)
+
+    waits = threading.Event()
+    monkeypatch.setattr(clock, "now_ms", lambda read=clock.now_ms: (read(), waits.set())[0])
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waits.wait(30)
+    clock.advance(60_000)
+    split(batch)
+    # what is left of its minute is over: it doesn't wait another one for the part
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "not acknowledged within 60 s" in str(raised[0])
 
 
 # -- metadata -----------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ from headrace.producer.record_metadata_cy import RecordMetadata
 from headrace.producer.transaction_manager import MAX_PRODUCER_EPOCH
 
 NOT_LEADER = 6
+TOPIC_AUTHORIZATION_FAILED = 29
 MESSAGE_TOO_LARGE = 10
 
 
@@ -569,7 +570,10 @@ def test_a_batch_that_backs_off_expires_and_tells_how_often_it_was_tried() -> No
     (future,), request = h.request(b"a")
     h.answer(request, NOT_LEADER)
     h.step(1000)
-    assert "after 1 attempts" in str(future.exception(0))
+    error = future.exception(0)
+    assert isinstance(error, errors.DeliveryTimeoutError)
+    assert "after 1 attempts" in str(error)
+    assert isinstance(error.__cause__, errors.NotLeaderOrFollowerError)
     assert h.free_bytes == MEMORY
 
 
@@ -578,11 +582,37 @@ def test_an_error_after_the_delivery_timeout_is_not_retried() -> None:
     (future,), request = h.request(b"a")
     h.clock.advance(1000)
     h.client.respond(h.response(request, NOT_LEADER), request=request)
-    # expiry comes first in a turn; an answer that arrives in the same poll finds the batch done
-    h.sender.run_once()
-    assert isinstance(future.exception(0), errors.KafkaError)
+    # the poll finds the answer before the next turn can look for what has expired
+    h.client.poll(0, h.clock.now_ms())
+    error = future.exception(0)
+    assert isinstance(error, errors.DeliveryTimeoutError)
+    assert "after 1 attempts" in str(error)
+    assert isinstance(error.__cause__, errors.NotLeaderOrFollowerError)
     assert h.retry() == []
     assert h.free_bytes == MEMORY
+
+
+@pytest.mark.parametrize("last_code", [NOT_LEADER, TOPIC_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_an_error_that_speaks_of_the_last_attempt_names_the_one_that_may_have_left_the_record_in_the_log(
+    last_code: int, idempotent: bool
+) -> None:
+    h = SenderHarness(retries=2, idempotent=idempotent)
+    (future,), request = h.request(b"a")
+    h.lose(request)
+    (request,) = h.retry()
+    h.answer(request, NOT_LEADER)
+    (request,) = h.retry()
+    h.answer(request, last_code)
+    error = future.exception(0)
+    assert error is not None
+    assert type(error) is errors.error_for(last_code)
+    assert isinstance(error.__cause__, errors.NetworkExceptionError)
+    (future,), request = h.request(b"b")
+    h.answer(request, TOPIC_AUTHORIZATION_FAILED)
+    error = future.exception(0)
+    assert error is not None
+    assert error.__cause__ is None
 
 
 def test_a_timed_out_request_is_retried() -> None:
