@@ -54,18 +54,23 @@ def serve(pipe: Connection, silent: bool) -> None:
     with EmbeddedCluster(log_retention_bytes=-1) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         pipe.send(cluster.bootstrap_servers)
-        listener: socket.socket | None = None
+        # in the meantime nobody else may be given the port: a bound socket that doesn't listen refuses connections, too
+        placeholder = socket.socket()
         for command in iter(pipe.recv, "end"):
             if command == "stop":
                 port = cluster.broker(1).server.port
                 cluster.stop_broker(1)
+                placeholder = socket.socket()
+                placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                placeholder.bind(("127.0.0.1", port))
                 if silent:
-                    listener = socket.create_server(("127.0.0.1", port), backlog=100)
-                    threading.Thread(target=swallow, args=(listener,), daemon=True).start()
+                    placeholder.listen(100)
+                    threading.Thread(target=swallow, args=(placeholder,), daemon=True).start()
             elif command == "start":
-                if listener is not None:
-                    listener.shutdown(socket.SHUT_RDWR)
-                    listener.close()
+                if silent:
+                    # wakes the thread that accepts
+                    placeholder.shutdown(socket.SHUT_RDWR)
+                placeholder.close()
                 cluster.start_broker(1)
             elif command == "numbers":
                 values = (record.value for part in range(PARTITIONS) for record in cluster.records(TOPIC, part))
@@ -242,6 +247,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rate", type=float, default=1000, help="records a second, of all threads")
     options = parser.parse_args()
+    if options.minutes < 2:
+        parser.error("less than two minutes are over before the buffer is full and the first batches have expired")
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
     broker = context.Process(target=serve, args=(theirs, options.gone == "silent"))
