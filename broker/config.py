@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
-from .topic_config import TopicConfig, check_cleanup_policy
+from .topic_config import CODECS, TopicConfig, check_cleanup_policy
 
 # Topic-level key -> the broker's default for it, where the names differ by more than a leading `log.`.
 DEFAULTS_OF_TOPICS = {
@@ -147,7 +147,9 @@ class BrokerConfig(
         importance="high",
     )
     compression_type: str = key(
-        default="producer", choices=("producer",), doc="The codec batches are kept in: always their producer's."
+        default="producer",
+        choices=("producer", *CODECS),
+        doc="The codec batches are kept in: the one their producer chose, or always the same.",
     )
     log_segment_bytes: int = key(
         default=2**30,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
+from ..network.records.compression import LEVELS, Compression
 
 CLEANUP_POLICIES = ("delete", "compact")
+#: What `compression.type` may name beside `producer`.
+CODECS: dict[str, Compression] = {
+    "uncompressed" if codec is Compression.NONE else codec.name.lower(): codec for codec in Compression
+}
 
 
 class SegmentLimits(NamedTuple):
@@ -14,6 +19,16 @@ class SegmentLimits(NamedTuple):
 
     segment_bytes: int
     segment_ms: int
+
+
+def _level(codec: Compression) -> Any:
+    levels = LEVELS[codec]
+    return key(
+        default=levels.default,
+        at_least=min(levels.minimum, levels.default),
+        at_most=levels.maximum,
+        doc=f"The level where the broker compresses with {codec.name.lower()} (`compression.type`).",
+    )
 
 
 def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
@@ -33,9 +48,6 @@ class TopicConfig(
         "remote.storage.enable": "there is no remote storage",
         "local.retention.ms": "there is no remote storage",
         "local.retention.bytes": "there is no remote storage",
-        "compression.gzip.level": "batches stay as their producer compressed them",
-        "compression.lz4.level": "batches stay as their producer compressed them",
-        "compression.zstd.level": "batches stay as their producer compressed them",
     },
 ):
     """What a topic may override. Frozen: a change makes a new instance, which the topic's logs then take."""
@@ -115,9 +127,12 @@ class TopicConfig(
     )
     compression_type: str = key(
         default="producer",
-        choices=("producer",),
-        doc="The codec batches are kept in: always the one their producer chose.",
+        choices=("producer", *CODECS),
+        doc="The codec batches are kept in: the one their producer chose, or always the same.",
     )
+    compression_gzip_level: int = _level(Compression.GZIP)
+    compression_lz4_level: int = _level(Compression.LZ4)
+    compression_zstd_level: int = _level(Compression.ZSTD)
     flush_messages: int = key(
         default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
     )
@@ -150,6 +165,21 @@ class TopicConfig(
     @property
     def segment_limits(self) -> SegmentLimits:
         return SegmentLimits(self.segment_bytes, self.segment_ms)
+
+    @property
+    def codec(self) -> Compression | None:
+        """The codec of all batches; None: that of their producer."""
+        return CODECS.get(self.compression_type)
+
+    @property
+    def codec_level(self) -> int | None:
+        """The level for `codec`; None where it has none."""
+        levels = {
+            Compression.GZIP: self.compression_gzip_level,
+            Compression.LZ4: self.compression_lz4_level,
+            Compression.ZSTD: self.compression_zstd_level,
+        }
+        return None if self.codec is None else levels.get(self.codec)
 
     @property
     def is_compacted(self) -> bool:

@@ -14,10 +14,10 @@ from ...network.protocol.errors import (
     InvalidTxnStateError,
     MessageSizeTooLargeError,
 )
-from ...network.records.batch import ATTRIBUTES_OFFSET, RecordBatch
-from ...network.records.compression import Compression
+from ...network.records.batch import ATTRIBUTES_OFFSET, RecordBatch, write_header
+from ...network.records.compression import COMPRESSION_MASK, Compression, compress, decompress
 from ...network.records.crc import crc32c
-from ...network.records.record import TIMESTAMP_UNKNOWN, TimestampType
+from ...network.records.record import MAX_RECORDS_BYTES, TIMESTAMP_UNKNOWN, TimestampType
 from ..topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 
@@ -71,6 +71,38 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         if without_key:
             raise RecordsWithoutKeyError(without_key)
     return header
+
+
+def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) -> tuple[memoryview, BatchHeader]:
+    """A sound batch in the codec of its topic (`compression.type`), and its header: most often the same as before.
+
+    Raises CorruptRecordError, MessageSizeTooLargeError.
+    """
+    codec = config.codec
+    if codec is None or codec == header.compression:
+        return batch, header
+    plain = decompress(Compression(header.compression), batch[HEADER_BYTES:], MAX_RECORDS_BYTES)
+    buffer = bytearray(HEADER_BYTES) + compress(codec, plain, config.codec_level)
+    if len(buffer) > config.max_message_bytes:
+        raise MessageSizeTooLargeError(
+            f"with {codec.name.lower()} the batch has {len(buffer)} bytes, the topic takes {config.max_message_bytes} "
+            "(max.message.bytes)"
+        )
+    write_header(
+        buffer,
+        size=len(buffer),
+        base_offset=header.base_offset,
+        partition_leader_epoch=header.partition_leader_epoch,
+        attributes=header.attributes & ~COMPRESSION_MASK | codec,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        count=header.count,
+    )
+    return memoryview(buffer), read_header(buffer)
 
 
 def _check_timestamp(timestamp: int, config: TopicConfig, wall_ms: int) -> None:

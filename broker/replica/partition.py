@@ -16,7 +16,7 @@ from ...network.protocol.errors import (
     UnknownLeaderEpochError,
 )
 from ..log.log import AppendInfo, Log, LogRead
-from ..log.validation import check_client_batch
+from ..log.validation import check_client_batch, recompressed
 from ..metadata import NO_LEADER, PartitionState
 
 UNKNOWN_OFFSET = -1
@@ -161,6 +161,7 @@ class Partition:
         `Log.append_as_leader` raise, NotLeaderForPartitionError, NotEnoughReplicasError."""
         log = self.log
         header = check_client_batch(records, log.config, log.clock.wall_ms())
+        records, header = recompressed(records, header, log.config)
         with log.lock:
             if self.leader_id != self.broker_id:
                 self.check_leader()

@@ -13,8 +13,8 @@ import pytest
 from headrace.broker.log import index
 from headrace.broker.log.files import replace_file
 from headrace.broker.log.loader import load_log
-from headrace.broker.log.validation import check_client_batch
-from headrace.broker.topic_config import TopicConfig
+from headrace.broker.log.validation import RecordsWithoutKeyError, check_client_batch, recompressed
+from headrace.broker.topic_config import CODECS, TopicConfig
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
     CorruptRecordError,
@@ -557,3 +557,33 @@ def test_a_file_is_replaced_by_all_of_the_content_or_stays(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_bytes() == b"before"
+
+
+@pytest.mark.parametrize("codec", [name for name in CODECS if name != "uncompressed"])
+@pytest.mark.parametrize("kept", CODECS)
+def test_a_topic_may_keep_all_batches_in_one_codec(codec, kept):
+    config = TopicConfig.resolve_from({"compression.type": kept}, {}, {})
+    sent = batch(20, compression=CODECS[codec], producer_id=4, producer_epoch=1, base_sequence=7)
+    stored, header = recompressed(sent, check_client_batch(sent, config, NOW_MS), config)
+    assert header.compression == CODECS[kept]
+    assert check_client_batch(stored, config, NOW_MS) == header
+    before, after = (next(iter(read_batches(each))) for each in (sent, stored))
+    assert list(map(repr, after.records())) == list(map(repr, before.records()))
+    assert (after.producer_id, after.producer_epoch, after.base_sequence) == (4, 1, 7)
+    assert (stored is sent) == (codec == kept)
+
+
+def test_a_batch_that_grows_past_the_limit_is_refused():
+    config = TopicConfig.resolve_from({"compression.type": "uncompressed", "max.message.bytes": 1000}, {}, {})
+    sent = batch(100, compression=CODECS["zstd"])
+    header = check_client_batch(sent, config, NOW_MS)
+    with pytest.raises(MessageSizeTooLargeError, match="with none the batch has"):
+        recompressed(sent, header, config)
+
+
+def test_the_records_without_a_key_are_told():
+    config = TopicConfig.resolve_from({"cleanup.policy": "compact"}, {}, {})
+    records = build_batch([(NOW_MS, None if at % 3 else b"k", b"v") for at in range(7)])
+    with pytest.raises(RecordsWithoutKeyError) as refused:
+        check_client_batch(memoryview(bytearray(records)), config, NOW_MS)
+    assert refused.value.indexes == [1, 2, 4, 5]
