@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.fault_proxy import Direction, FaultProxy
+from support.producer_storm import KINDS, Storm, parse_seeds, run_storm
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -485,60 +486,13 @@ def test_all_together_under_many_threads(cluster: EmbeddedCluster, proxy: FaultP
         assert_exactly_once(cluster, "storm", futures[partition], partition)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_storms_of_faults_and_moving_leaders(seed: int) -> None:
-    dice = random.Random(seed)
-    lock = threading.Lock()
-    brokers, partitions = dice.choice([1, 3]), dice.choice([1, 2, 5])
-    rate = dice.choice([0.05, 0.2, 0.5])
-    faults = [
-        Fault(lose_answer=True),
-        Fault(close=True),
-        Fault(cut_after_bytes=dice.randrange(40)),
-        Fault(delay_ms=20),
-        Fault(throttle_ms=10),
-        Fault(error=errors.NotLeaderOrFollowerError),
-        Fault(error=errors.RequestTimedOutError),
-        Fault(error=errors.NotEnoughReplicasError),
-        Fault(error=errors.NotEnoughReplicasAfterAppendError),
-    ]
+#: More of them: HEADRACE_STORM_SEEDS=0:500, or `python tests/support/producer_storm.py 0:500`.
+STORM_SEEDS = parse_seeds(os.environ.get("HEADRACE_STORM_SEEDS", "0:2"))
 
-    def produce(context: Any, message: Any) -> Fault | None:
-        with lock:
-            return dice.choice(faults) if dice.random() < rate else None
 
-    def other(context: Any, message: Any) -> Fault | None:
-        with lock:
-            return Fault(close=True) if dice.random() < 0.1 else None
-
-    with EmbeddedCluster(brokers=brokers) as cluster:
-        cluster.create_topic("storm", partitions, replication_factor=brokers)
-        cluster.on_request(ApiKey.PRODUCE, produce)
-        cluster.on_request(ApiKey.METADATA, other)
-        cluster.on_request(ApiKey.INIT_PRODUCER_ID, other)
-        options = {
-            "batch_size": dice.choice([200, 500, 5000]),
-            "linger_ms": dice.choice([0, 1, 5]),
-            "buffer_memory": dice.choice([20_000, 1_000_000]),
-            "compression_type": dice.choice(["none", "lz4", "gzip"]),
-            "request_timeout_ms": 2000,
-        }
-        with producer_of(cluster, **options) as producer:
-            futures: list[list[RecordFuture]] = [[] for _ in range(partitions)]
-
-            def send(partition: int) -> None:
-                for number in range(1000):
-                    futures[partition].append(producer.send("storm", b"%06d" % number, partition=partition))
-
-            threads = [threading.Thread(target=send, args=(partition,)) for partition in range(partitions)]
-            for thread in threads:
-                thread.start()
-            gate = threading.Event()
-            while any(thread.is_alive() for thread in threads):
-                # one that is behind can't lead
-                with contextlib.suppress(errors.InvalidRequestError):
-                    cluster.move_leader("storm", random.randrange(partitions), 1 + random.randrange(brokers))
-                gate.wait(0.02)
-            producer.flush(PATIENCE_S)
-        for partition in range(partitions):
-            assert_exactly_once(cluster, "storm", futures[partition], partition)
+@pytest.mark.parametrize("seed", STORM_SEEDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_storms_of_faults(kind: str, seed: int) -> None:
+    result = run_storm(Storm.of(seed, kind))
+    assert result.findings == [], "\n".join(result.trace[-200:])
+    assert result.told["delivered"]
