@@ -28,9 +28,9 @@ __all__ = [
     "frame_size",
 ]
 
-MAX_REQUEST_ELEMENTS: Final = 100_000
+MAX_REQUEST_ELEMENTS: Final = 30_000
 """Array elements that a broker accepts in one request. Decoded, each may take a hundred times its bytes of memory, and
-a thread of the broker's is busy with so many for a second."""
+the garbage collector, which stops all threads, walks through them."""
 
 _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 _MAX_FRAME_BYTES: Final = 0x7FFFFFFF
