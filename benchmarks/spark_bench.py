@@ -28,7 +28,7 @@ from typing import Any
 
 import confluent_kafka
 import pyarrow as pa
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.producer import KafkaProducer
@@ -44,6 +44,7 @@ ROW_BYTES = 130
 PARTITIONS = 4
 SETTINGS = {"linger.ms": 5, "batch.size": 131_072, "enable.idempotence": True}
 OURS_BY_BATCHES, OURS_BY_FORMAT, OURS_BY_ROWS = "headrace, Arrow (write)", "headrace, format", "headrace, rows"
+ALONE = "send_arrow without Spark"
 SPARKS, CONFLUENT = "Spark's own sink", "confluent-kafka, rows"
 PAIRS = ((OURS_BY_BATCHES, SPARKS), (OURS_BY_FORMAT, SPARKS), (OURS_BY_ROWS, CONFLUENT))
 
@@ -135,34 +136,40 @@ def broker(arguments: argparse.Namespace) -> Iterator[str]:
             process.terminate()
 
 
-def make_topic(servers: str) -> str:
-    topic = f"bench-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
-        future.result(30)
-    return topic
+class Topics:
+    """A topic for each run, and how much is in it afterwards."""
+
+    def __init__(self, servers: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+
+    def make(self) -> str:
+        """A new topic, whose partitions have leaders."""
+        topic = f"bench-{uuid.uuid4().hex[:8]}"
+        for future in self._admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
+            future.result(30)
+        while not self._has_leaders(topic):
+            time.sleep(0.1)
+        return topic
+
+    def _has_leaders(self, topic: str) -> bool:
+        found = self._admin.list_topics(topic, timeout=30).topics[topic].partitions.values()
+        return len(found) == PARTITIONS and all(partition.leader >= 0 for partition in found)
+
+    def records(self, topic: str) -> int:
+        latest: dict[Any, Any] = {
+            confluent_kafka.TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)
+        }
+        found = self._admin.list_offsets(latest)
+        return sum(future.result(30).offset for future in found.values())
+
+    def remove(self, topic: str) -> None:
+        for future in self._admin.delete_topics([topic]).values():
+            future.result(30)
 
 
-def written(servers: str, topic: str) -> int:
-    """How many records a topic has."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": "bench"})
-    try:
-        places = [confluent_kafka.TopicPartition(topic, partition) for partition in range(PARTITIONS)]
-        return sum(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
-    finally:
-        consumer.close()
-
-
-def remove_topic(servers: str, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": servers})
-    for future in admin.delete_topics([topic]).values():
-        future.result(30)
-
-
-def send_arrow_alone(servers: str, rows: int) -> float:
+def send_arrow_alone(servers: str, topic: str, rows: int) -> float:
     """Rows/s of `send_arrow` in this process, acknowledgements included."""
     batch = pa.RecordBatch.from_pydict({"value": [b"x" * ROW_BYTES] * 10_000})
-    topic = make_topic(servers)
     with KafkaProducer({"bootstrap.servers": servers, **SETTINGS}) as producer:
         producer.send_arrow(topic, batch).get(30)
         started = time.perf_counter()
@@ -170,6 +177,16 @@ def send_arrow_alone(servers: str, rows: int) -> float:
         for future in futures:
             future.get(60)
         return len(futures) * 10_000 / (time.perf_counter() - started)
+
+
+@contextlib.contextmanager
+def session(settings: dict[str, str]) -> Iterator[SparkSession]:
+    spark = start_spark("headrace benchmark", settings=settings)
+    try:
+        register(spark)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def frame(spark: SparkSession, folder: str, rows: int) -> DataFrame:
@@ -202,37 +219,36 @@ def main() -> int:
     except NoConnector as missing:
         print(f"without {SPARKS}: {missing}")
         del contenders[SPARKS]
-    spark = start_spark("headrace benchmark", settings=settings)
-    register(spark)
-    rates: dict[str, list[float]] = {name: [] for name in contenders}
-    alone = []
+    rates: dict[str, list[float]] = {name: [] for name in (*contenders, ALONE)}
     with broker(arguments) as servers, tempfile.TemporaryDirectory() as folder:
-        # the first round, on fewer rows, is for warming up
-        few, many = arguments.rows // 20, arguments.rows
-        frames = {rows: frame(spark, folder, rows) for rows in (few, many)}
-        for number in range(arguments.rounds + 1):
-            rows = many if number else few
-            df = frames[rows]
-            for name, contender in contenders.items():
-                topic = make_topic(servers)
-                started = time.perf_counter()
-                contender(df, servers, topic)
-                seconds = time.perf_counter() - started
-                found = written(servers, topic)
-                if not name.startswith("no-op") and found != rows:
-                    raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
-                remove_topic(servers, topic)
+        topics = Topics(servers)
+        # it ends before the broker does, which its idle producers would miss
+        with session(settings) as spark:
+            # the first round, on fewer rows, is for warming up
+            few, many = arguments.rows // 20, arguments.rows
+            frames = {rows: frame(spark, folder, rows) for rows in (few, many)}
+            for number in range(arguments.rounds + 1):
+                rows = many if number else few
+                for name, contender in contenders.items():
+                    topic = topics.make()
+                    started = time.perf_counter()
+                    contender(frames[rows], servers, topic)
+                    seconds = time.perf_counter() - started
+                    found = topics.records(topic)
+                    if not name.startswith("no-op") and found != rows:
+                        raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
+                    topics.remove(topic)
+                    if number:
+                        rates[name].append(rows / seconds)
+                        print(f"  round {number}: {name:26} {rows / seconds:12,.0f} rows/s", flush=True)
                 if number:
-                    rates[name].append(rows / seconds)
-                    print(f"  round {number}: {name:26} {rows / seconds:12,.0f} rows/s", flush=True)
-            if number:
-                alone.append(send_arrow_alone(servers, rows))
-    spark.stop()
+                    topic = topics.make()
+                    rates[ALONE].append(send_arrow_alone(servers, topic, rows))
+                    topics.remove(topic)
     print(f"\nmedians of {arguments.rounds} rounds, {arguments.rows:,} rows of {ROW_BYTES} bytes, local[2]:")
     medians = {name: statistics.median(found) for name, found in rates.items()}
     for name, rate in medians.items():
         print(f"  {name:26} {rate:12,.0f} rows/s")
-    print(f"  {'send_arrow without Spark':26} {statistics.median(alone):12,.0f} rows/s")
     for ours, theirs in PAIRS:
         if theirs in medians:
             print(f"  {ours} / {theirs}: {medians[ours] / medians[theirs]:.2f}")
