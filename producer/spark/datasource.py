@@ -23,7 +23,7 @@ from .batches import BatchWriter
 from .options import SinkOptions
 from .report import WriteReport
 from .rows import RowWriter
-from .schema import check_schema
+from .schema import check_schema, check_transport
 from .sink import write_partition
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class HeadraceDataSource(DataSource):
             raise KafkaConfigurationError('a topic can\'t be overwritten: write with .mode("append")')
         options = SinkOptions.resolve(dict(self.options), {})
         check_schema(schema, options)
+        check_transport(schema)
         return options
 
 

@@ -86,10 +86,15 @@ def _each(index: int, value: Any, encode: Callable[[Any], bytes], name: str) -> 
     try:
         return encode(value)
     except _UnfitError as unfit:
-        hint = "; format json or msgpack takes structs, maps and arrays" if name in ("raw", "string") else ""
-        raise UnfitValueError(f"format {name} can't express a {unfit}{hint}", index) from None
+        raise UnfitValueError(f"format {name} can't express a {unfit}{_HINTS.get(name, '')}", index) from None
     except (ValueError, OverflowError, RecursionError, TypeError) as error:
         raise UnfitValueError(f"format {name} failed on a {type(value).__name__}: {error}", index) from error
+
+
+_HINTS = {
+    "raw": ": cast it, or choose the format json or msgpack (string for a number, a date or a time)",
+    "string": "; format json or msgpack takes structs, maps and arrays",
+}
 
 
 class _UnfitError(Exception):

@@ -16,6 +16,8 @@ from typing import Any
 from ...network.config import dotted, parse_bool
 from ...network.protocol.errors import KafkaConfigurationError
 from ..config import ProducerConfig
+from ..partitioners import resolve_partitioner
+from ..serializers import resolve_serializer
 
 FORMATS = ("raw", "string", "json", "msgpack")
 
@@ -64,24 +66,28 @@ class SinkOptions:
                 f"the configuration is of type {type(config).__name__}; give a dict of keys, or keyword arguments"
             )
         options: dict[str, Any] = {}
-        names: dict[str, str] = {}
         producer: dict[str, Any] = {}
         for source in (config or {}, {name: value for name, value in own.items() if value is not None}):
+            names: dict[str, str] = {}
             for name, value in source.items():
                 if not isinstance(name, str):
                     raise KafkaConfigurationError(f"the option {name!r} is not text")
+                if name.lower() in _SPARKS_OWN:
+                    continue
                 option = _own_option(name)
+                key = option or dotted(_without_prefix(name))
+                if key in names:
+                    raise KafkaConfigurationError(f"{name} is given twice, also as {names[key]}: keep one")
+                names[key] = name
                 if option is not None:
-                    if source is config and option in options:
-                        raise KafkaConfigurationError(f"the option {name} is given twice, also as {names[option]}")
                     options[option] = value
-                    names[option] = name
-                elif name.lower() not in _SPARKS_OWN:
-                    producer[_without_prefix(name)] = value
+                else:
+                    producer[key] = value
         _check_names(producer)
         if not any(dotted(name) == "client.id" for name in producer):
             producer["client.id"] = DEFAULT_CLIENT_ID
         resolved = ProducerConfig.resolve(producer)
+        _check_imports(resolved)
         topic = options.get("topic")
         if topic is not None and (not isinstance(topic, str) or not _is_topic(topic)):
             raise KafkaConfigurationError(
@@ -125,6 +131,15 @@ def _check_names(producer: Mapping[str, Any]) -> None:
             raise KafkaConfigurationError(
                 f"{name} is neither an option of the sink ({', '.join(_NAMES)}) nor a key of the producer; {hint}"
             )
+
+
+def _check_imports(config: ProducerConfig) -> None:
+    """Find import paths that lead nowhere here, and not when tasks fail: the driver sees what its workers see."""
+    for name in ("key_serializer", "value_serializer"):
+        if isinstance(getattr(config, name), str):
+            resolve_serializer(getattr(config, name), dotted(name))
+    if isinstance(config.partitioner_class, str):
+        resolve_partitioner(config.partitioner_class)
 
 
 def _format(options: Mapping[str, Any], name: str, serializer: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
@@ -55,7 +55,7 @@ class RowWriter(PartitionWriter):
                 repeat(options.topic) if options.topic is not None else columns["topic"],
                 values,
                 keys,
-                [_header_pairs(pairs) for pairs in headers] if headers is not None else None,
+                _of_each(headers, _header_pairs) if headers is not None else None,
                 [None if number < 0 else number for number in partitions] if partitions is not None else None,
                 [None if number < 0 else number for number in timestamps] if timestamps is not None else None,
                 future,
@@ -155,7 +155,8 @@ def _not_a_row(row: Any) -> KafkaError:
 
 def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
     if form == "serializer":
-        return column
+        # as they come from Arrow: a Row is a tuple, and would be an array in JSON
+        return [value.asDict(recursive=True) if hasattr(value, "__fields__") else value for value in column]
     with naming(name):
         return encoder(form)(column)
 
@@ -181,20 +182,37 @@ def _numbers(name: str, columns: dict[str, Sequence[Any]]) -> Any:
 
 
 def _header_column(headers: Sequence[Any]) -> BytesColumn:
-    encoded = []
+    return column_of(_of_each(headers, _encoded_headers))
+
+
+def _of_each(headers: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    converted = []
     for row, pairs in enumerate(headers):
         try:
-            encoded.append(encode_headers(_header_pairs(pairs) or ()) if pairs else None)
+            converted.append(convert(pairs) if pairs else None)
         except EncodeError as wrong:
             cause = SerializationError(f"the column 'headers': {wrong}")
             raise at_row(row, cause) from cause
-    return column_of(encoded)
+    return converted
 
 
-def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]] | None:
-    """Headers as the producer takes them, from an array of structs of a key and a value, or a map."""
-    if not headers:
-        return None
-    if isinstance(headers, dict):
-        return list(headers.items())
-    return [(pair["key"], pair["value"]) if hasattr(pair, "__fields__") else pair for pair in headers]
+def _encoded_headers(headers: Any) -> bytes:
+    return encode_headers(_header_pairs(headers))
+
+
+def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
+    """Headers as the producer takes them, from an array of structs of key and value, or a map. Raises EncodeError."""
+    pairs = []
+    for pair in headers.items() if isinstance(headers, dict) else headers:
+        fields = getattr(pair, "__fields__", _HEADER_FIELDS)
+        if len(fields) != 2 or "key" not in fields or "value" not in fields:
+            raise EncodeError(f"a header is a struct of key and value, not of {', '.join(fields)}")
+        try:
+            name, value = pair if fields[0] == "key" else reversed(pair)
+        except (TypeError, ValueError):
+            raise EncodeError("a header is a pair of a string and bytes") from None
+        pairs.append((name, value.encode() if isinstance(value, str) else value))
+    return pairs
+
+
+_HEADER_FIELDS = ("key", "value")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import KafkaConfigurationError
@@ -9,7 +10,7 @@ from .options import SinkOptions
 from .writer import COLUMNS, missing_value, no_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 _BYTES = ("string", "binary", "void")
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "void")
@@ -18,14 +19,21 @@ _HEADERS = (
     "array<struct<key:string,value:string>>",
     "map<string,binary>",
     "map<string,string>",
+    # array() and map() without anything in them
+    "array<void>",
+    "map<void,void>",
     "void",
 )
+# Types whose values Python doesn't get, or only in a form that means nothing to whoever reads it.
+_INEXPRESSIBLE = ("interval", "variant", "geometry", "geography")
+# Those that end a task as soon as it looks at a batch that has them, also in a column that nobody asks for.
+_NOT_FOR_PYTHON = ("interval month", "interval year")
 
 _ALLOWED = {
     "headers": (_HEADERS, "an array of structs of key (string) and value (binary)"),
     "topic": (("string",), "a string"),
     "partition": (_NUMBERS, "a whole number"),
-    "timestamp": ((*_NUMBERS, "timestamp", "timestamp_ntz"), "a timestamp, or milliseconds as a whole number"),
+    "timestamp": ((*_NUMBERS, "timestamp"), "a timestamp with a time zone, or milliseconds as a whole number: cast it"),
 }
 
 
@@ -39,20 +47,50 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
     for name in COLUMNS:
         if names.count(name) > 1:
             raise KafkaConfigurationError(f"there are {names.count(name)} columns {name!r}; keep one")
+    unused = {"headers": not options.include_headers, "topic": options.topic is not None}
     for field in schema.fields:
         kind = _kind(field.dataType.simpleString())
+        if unused.get(field.name):
+            continue
         if field.name in _ALLOWED:
             allowed, words = _ALLOWED[field.name]
             if kind not in allowed:
                 raise KafkaConfigurationError(f"the column {field.name!r} is of type {kind}; it has to be {words}")
         elif field.name in ("value", "key"):
             form = getattr(options, f"{field.name}_format")
+            for leaf in _leaves(field.dataType):
+                if leaf.startswith(_INEXPRESSIBLE):
+                    raise KafkaConfigurationError(
+                        f"the column {field.name!r} has values of type {leaf}, which no format can express: cast them "
+                        f"to strings or numbers"
+                    )
             nested = kind.startswith(("struct", "map", "array"))
             if (form == "raw" and kind not in _BYTES) or (form == "string" and nested):
                 raise KafkaConfigurationError(
                     f"the column {field.name!r} is of type {kind}, which format {form} can't express: cast it, or "
                     f"choose {field.name}_format {'json or msgpack' if nested else 'string, json or msgpack'}"
                 )
+
+
+def check_transport(schema: StructType) -> None:
+    """Raises KafkaConfigurationError for any column, used or not, that Spark can't hand to Python."""
+    for field in schema.fields:
+        for leaf in _leaves(field.dataType):
+            if leaf.startswith(_NOT_FOR_PYTHON):
+                raise KafkaConfigurationError(
+                    f"the column {field.name!r} has values of type {leaf}, which Spark can't hand to Python: drop or "
+                    f"cast it"
+                )
+
+
+def _leaves(kind: DataType) -> Iterator[str]:
+    """The types in a type that hold no others, by their names."""
+    inner = [field.dataType for field in getattr(kind, "fields", ())]
+    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    if not inner:
+        yield kind.simpleString()
+    for each in inner:
+        yield from _leaves(each)
 
 
 def _kind(text: str) -> str:

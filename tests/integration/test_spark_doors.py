@@ -137,6 +137,34 @@ def test_structs_in_json_are_the_same_through_every_door(
     assert found == Counter({(b"%d" % number, (shape % number).encode()): 3 for number in range(5)})
 
 
+def test_serializers_get_the_same_through_every_door(
+    spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str
+) -> None:
+    register(spark)
+    options = {**servers, "topic": topic, "kafka.value.serializer": "json"}
+    rows = spark.sql(
+        "SELECT struct(id AS a, array(struct('x' AS c)) AS b) AS value, map('h', 'i') AS headers FROM range(3)"
+    )
+    rows.foreachPartition(KafkaSink(options))
+    KafkaSink(options).write(rows)
+    rows.write.format("headrace").options(**options).mode("append").save()
+    found = Counter((message.value(), *message.headers()) for message in read_topic(cluster.bootstrap_servers, topic))
+    expected = {(b'{"a":%d,"b":[{"c":"x"}]}' % number, ("h", b"i")): 3 for number in range(3)}
+    assert found == Counter(expected)
+
+
+def test_columns_that_an_option_overrides_may_be_of_any_type(
+    spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str
+) -> None:
+    register(spark)
+    options = {**servers, "topic": topic, "includeHeaders": "false"}
+    rows = spark.sql("SELECT 'v' AS value, 1 AS topic, 'none' AS headers, interval 1 day AS other")
+    rows.foreachPartition(KafkaSink(options))
+    KafkaSink(options).write(rows)
+    rows.write.format("headrace").options(**options).mode("append").save()
+    assert values(cluster, topic) == Counter({b"v": 3})
+
+
 def test_a_topic_per_row(spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str) -> None:
     rows = spark.range(100).selectExpr(f"concat('{topic}-', id % 2) AS topic", "cast(id AS string) AS value")
     report = KafkaSink(servers).write(rows)
@@ -155,12 +183,18 @@ def test_wrong_schemas_and_options_are_told_before_any_task_runs(
         ("SELECT 'v' AS value, 'x' AS partition", "the column 'partition' is of type string"),
         ("SELECT 'v' AS value, 'x' AS headers", "the column 'headers' is of type string; it has to be an array"),
         ("SELECT 'v' AS value, 'w' AS value", "there are 2 columns 'value'"),
+        ("SELECT 'v' AS value, timestamp_ntz'2020-01-01' AS timestamp", "a timestamp with a time zone"),
+        ("SELECT struct(interval 1 day) AS value", "the column 'value' has values of type interval day, which no"),
+        ("SELECT map('k', parse_json('1')) AS value", "the column 'value' has values of type variant, which no"),
     ):
         with pytest.raises(KafkaConfigurationError) as told:
             KafkaSink(servers, topic=topic).write(spark.sql(query))
         assert message in str(told.value)
     with pytest.raises(KafkaConfigurationError, match="no topic: give the sink"):
         KafkaSink(servers).write(spark.sql("SELECT 'v' AS value"))
+    months = spark.sql("SELECT 'v' AS value, interval 3 month AS m")
+    with pytest.raises(PySparkException, match="the column 'm' has values of type interval month, which Spark can't"):
+        months.write.format("headrace").options(**servers).option("topic", topic).mode("append").save()
     with pytest.raises(PySparkException, match="did you mean topic"):
         spark.sql("SELECT 'v' AS value").write.format("headrace").option("topik", "t").mode("append").save()
     with pytest.raises(PySparkException, match="can't be overwritten"):

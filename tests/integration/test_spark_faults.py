@@ -15,10 +15,9 @@ from typing import Any
 import pyspark
 import pyspark.cloudpickle
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from support.confluent import read_topic
-from support.spark_session import needs_spark, spark
+from support.spark_session import JOB_ERRORS, needs_spark, spark
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -120,7 +119,7 @@ def test_a_poison_row(spark: SparkSession, cluster: EmbeddedCluster, topic: str,
     sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
     poison = "CASE WHEN id = 2500 THEN repeat('x', 2000000) ELSE cast(id AS string) END AS value"
     rows = spark.range(0, 3000, numPartitions=1).selectExpr(poison)
-    with pytest.raises(PySparkException) as told:
+    with pytest.raises(JOB_ERRORS) as told:
         rows.foreachPartition(sink) if door == "rows" else sink.write(rows)
     message = str(told.value)
     expected = f"row 2500 of Spark partition 0 (attempt 2) for {topic} was not delivered: MessageSizeTooLargeError"
@@ -147,7 +146,7 @@ def test_time_passes(spark: SparkSession, cluster: EmbeddedCluster, topic: str, 
     )
     rows = spark.range(0, 50, numPartitions=1).selectExpr("cast(id AS string) AS value", "1 AS partition")
     unavailable = Fault(error=NotEnoughReplicasError, topic=topic)
-    with cluster.inject(ApiKey.PRODUCE, unavailable, times=None), pytest.raises(PySparkException) as told:
+    with cluster.inject(ApiKey.PRODUCE, unavailable, times=None), pytest.raises(JOB_ERRORS) as told:
         rows.foreachPartition(sink) if door == "rows" else sink.write(rows)
     expected = (
         f"row 0 of Spark partition 0 (attempt 2) for {topic}-1 was not delivered: DeliveryTimeoutError: 50 records"

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 #: Spark's workers are processes of their own. `make test` runs these with the compiled modules only: one run is enough.
@@ -18,7 +20,12 @@ needs_spark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning:pyspark"),
     pytest.mark.filterwarnings("ignore::ResourceWarning:py4j"),
+    # PySpark 4.0 and 4.1 leave the sockets over which they collect to Python's own collector
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
+
+#: What a job that failed raises; of an RDD, before PySpark 4.2, what the JVM raised.
+JOB_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def java_is_missing() -> str | None:

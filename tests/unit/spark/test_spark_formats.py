@@ -44,7 +44,7 @@ def test_raw_takes_strings_and_binary() -> None:
     ("value_format", "value", "message"),
     [
         ("raw", 1, "format raw can't express a int"),
-        ("raw", row(a=1), "can't express a struct; format json or msgpack"),
+        ("raw", row(a=1), "can't express a struct: cast it, or choose the format json or msgpack"),
         ("string", [1], "can't express a list"),
         ("json", object(), "format json can't express a object"),
         ("json", [{"a": object()}], "can't express a object"),

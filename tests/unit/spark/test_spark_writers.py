@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 from support.column_bench import NOW_MS, Bench, FakeProducer
 
 from headrace.network.protocol.errors import CorruptRecordError, RowDeliveryError
@@ -78,6 +79,20 @@ def test_headers_as_an_array_of_structs() -> None:
         schema=pa.schema({"value": pa.binary(), "headers": HEADERS}),
     )
     assert write(BatchWriter, [batch], topic="t").records()[0][5] == (("h", b"1"),)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [Row(key="h", value=b"1"), Row(key="g", value=None)],
+        [Row(value=b"1", key="h"), Row(value=None, key="g")],
+        [("h", "1"), ("g", None)],
+        {"h": "1", "g": None},
+    ],
+)
+def test_headers_of_a_row(headers: Any) -> None:
+    (record,) = write(RowWriter, [{"value": b"v", "headers": headers}], topic="t").records()
+    assert record[5] == (("h", b"1"), ("g", None))
 
 
 def test_a_null_partition_is_chosen_and_a_null_timestamp_is_now() -> None:
@@ -161,6 +176,11 @@ def test_rows_of_several_kinds() -> None:
         ([{"value": b"a", "partition": -2}], "IllegalArgumentError: the column 'partition' holds -2"),
         ([{"value": b"a", "partition": "x"}], "the column 'partition' holds a str"),
         ([{"value": b"a", "headers": [("h", 5)]}], "the column 'headers': the value of header 'h'"),
+        (
+            [{"value": b"a"}, {"value": b"a", "headers": [None]}],
+            "row 1 of Spark partition 3 for t was not delivered: th",
+        ),
+        ([{"value": b"a", "headers": [Row(a="h", b=b"")]}], "a header is a struct of key and value, not of a, b"),
         ([{"value": b"a", "partition": 0}, {"value": b"a", "partition": 3}], "row 1 of Spark partition 3 for t-3 was"),
         (
             [{"value": b"a"}, {"value": b"x" * 2_000_000}],
