@@ -69,7 +69,7 @@ def _describe(
                         if each.name in state.configs
                         else []
                     ),
-                    *_broker_synonyms(broker, DEFAULTS_OF_TOPICS[each.attribute]),
+                    *_defaults_of(broker, each),
                 ],
                 request,
                 read_only=False,
@@ -89,6 +89,14 @@ def _describe(
             for each in wanted(broker.config.keys)
         ]
     raise refuse_type(resource.resource_type)
+
+
+def _defaults_of(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+    """Where the value comes from that a topic has unless it overrides it."""
+    attribute = DEFAULTS_OF_TOPICS.get(entry.attribute)
+    if attribute is None:
+        return [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
+    return _broker_synonyms(broker, attribute)
 
 
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
