@@ -274,17 +274,17 @@ def test_a_lie_costs_its_teller_the_connection(process: Process, lie):
 @pytest.mark.parametrize(
     ("request_", "version"),
     [
-        (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 50_000), 9),
+        (MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 25_000), 9),
         (
             DescribeConfigsRequest(
-                resources=[DescribeConfigsResource(resource_type=4, resource_name="1")] * 50_000,
+                resources=[DescribeConfigsResource(resource_type=4, resource_name="1")] * 25_000,
                 include_documentation=True,
                 include_synonyms=True,
             ),
             4,
         ),
-        (DescribeGroupsRequest(groups=["g"] * 50_000), 5),
-        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 50_000), 8),
+        (DescribeGroupsRequest(groups=["g"] * 25_000), 5),
+        (OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)] * 25_000), 8),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Request) else "",
 )
