@@ -222,7 +222,9 @@ class RecordAccumulator:
         if queue is None or (
             queue.open is None and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING)
         ):
-            topic_queues.switch(self._usable if self.availability_timeout_ms > 0 else None, self.adaptive)
+            # not among partitions that the sender thread is just about to find gone
+            with self.updating:
+                topic_queues.switch(self._usable if self.availability_timeout_ms > 0 else None, self.adaptive)
             queue = topic_queues.sticky
         return queue
 

@@ -89,6 +89,7 @@ class SendPath:
         future: RecordFuture | None
         timestamp: cython.longlong
         size: cython.Py_ssize_t = 0
+        count: cython.Py_ssize_t
         # not declared int: compiled, a float would be made one without a word
         if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:
             if callback is not None and not callable(callback):
@@ -102,9 +103,11 @@ class SendPath:
                     return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
                 size += len(cython.cast(bytes, key))
             queues = self._topics.get(topic)
-            if queues is not None and queues.partition_count > 0 and size <= self._max_direct_bytes:
+            # read once: it becomes 0 where the topic vanishes from the metadata
+            count = 0 if queues is None else queues.partition_count
+            if queues is not None and count > 0 and size <= self._max_direct_bytes:
                 if key is not None and self._keys_choose:
-                    queue = queues.queues[(murmur2_of(key) & 0x7FFFFFFF) % queues.partition_count]
+                    queue = queues.queues[(murmur2_of(key) & 0x7FFFFFFF) % count]
                 else:
                     queue = queues.sticky
                     queues.sticky_bytes += size + 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import sys
 import threading
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.network import _build
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError
@@ -18,7 +20,9 @@ from headrace.network.records.compression import Compression
 from headrace.producer.accumulator_cy import RecordAccumulator
 from headrace.producer.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.murmur2_cy import partition_for_key
 from headrace.producer.queues_cy import TopicQueues
+from headrace.producer.send_path_cy import SendPath
 
 LINGER_MS = 10
 BACKOFF_MS = 100
@@ -46,6 +50,22 @@ def cluster(partitions: int = 4, nodes: list[Node] | None = None, without_leader
             )
         )
     return Cluster(nodes=nodes, partitions={"t": tuple(infos)} if infos else {})
+
+
+class DirectPath(SendPath):
+    """The per-record path over an accumulator; what doesn't fit there goes the longer way, as in a producer."""
+
+    def __init__(self, accumulator: RecordAccumulator, clock: MockClock) -> None:
+        self._accumulator = accumulator
+        super().__init__(topics=accumulator.topics, clock=clock, direct=True, keys_choose=True, max_direct_bytes=BATCH)
+
+    def _send_checked(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
+    ) -> RecordFuture:
+        queues = self._accumulator.topics[topic]
+        count = queues.partition_count or len(queues.queues)
+        partition = -1 if key is None else partition_for_key(key, count)
+        return self._accumulator.append(queues, partition, 0, key, value, None, None, 0)
 
 
 class Bench:
@@ -588,3 +608,83 @@ def test_batches_that_come_back_in_any_order_stand_in_the_order_of_their_sequenc
     for batch in shuffled:
         b.accumulator.reenqueue(batch, b.clock.now_ms())
     assert list(b.queues.queues[0].batches)[: len(batches)] == batches
+
+
+def test_a_topic_that_grows_vanishes_and_returns_while_many_threads_send_loses_no_record() -> None:
+    bench = Bench(2, memory=100_000_000)
+    accumulator = bench.accumulator
+    path = DirectPath(accumulator, bench.clock)
+    threads, each = 4, 3_000
+    sent: list[list[RecordFuture]] = [[] for _ in range(threads)]
+    failures: list[BaseException] = []
+    begin = threading.Barrier(threads + 2)
+
+    def send(mine: list[RecordFuture]) -> None:
+        begin.wait(30)
+        try:
+            for number in range(each):
+                key = None if number % 2 else b"%d" % number
+                mine.append(path.send("t", b"%d" % number, key))
+        except BaseException as failure:
+            failures.append(failure)
+
+    senders = [threading.Thread(target=send, args=(mine,)) for mine in sent]
+
+    def grow_for_callers() -> None:
+        # what a thread does that waits for a partition that isn't known yet
+        begin.wait(30)
+        while any(sender.is_alive() for sender in senders):
+            accumulator.topic_queues("t", lambda: cluster(40), 39)
+
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        others = [*senders, threading.Thread(target=grow_for_callers)]
+        for thread in others:
+            thread.start()
+        begin.wait(30)
+        sizes = itertools.cycle([2, 3, 0, 5, 40, 0, 1])
+        while any(sender.is_alive() for sender in senders):
+            accumulator.update_metadata(cluster(next(sizes)), ["t"])
+        for thread in others:
+            thread.join(30)
+            assert not thread.is_alive()
+    finally:
+        sys.setswitchinterval(switch_interval)
+    assert failures == []
+    assert [len(mine) for mine in sent] == [each] * threads
+    queues = accumulator.topics["t"].queues
+    assert [queue.partition for queue in queues] == list(range(len(queues)))
+    # every batch is where the sender thread looks for it
+    waiting = [batch for queue in queues for batch in queue.batches]
+    assert set(map(id, waiting)) == {id(future.batch) for mine in sent for future in mine}
+    assert sum(batch.count for batch in waiting) == threads * each
+    accumulator.update_metadata(cluster(len(queues)), ["t"])
+    accumulator.close()  # which lets nothing linger
+    drained = 0
+    while nodes := accumulator.ready(bench.clock.now_ms()).nodes:
+        drained += sum(batch.count for node in nodes for batch in bench.drain(node))
+    assert drained == threads * each
+
+
+def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_would_have_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # the interpreted copy, as only there another thread may run within these few steps
+    send_path = _build.interpreted("headrace.producer.send_path_cy")
+    queues = _build.interpreted("headrace.producer.queues_cy").TopicQueues("t")
+    queues.update(cluster(4))
+
+    def vanishes(key: bytes) -> int:
+        queues.update(cluster(0))
+        return 7
+
+    monkeypatch.setattr(send_path, "murmur2_of", vanishes)
+
+    class Path(send_path.SendPath):
+        def _send_checked(self, *record: Any) -> Any:
+            return record
+
+    path = Path(topics={"t": queues}, clock=MockClock(), direct=True, keys_choose=True, max_direct_bytes=BATCH)
+    # there is no open batch yet, so it goes on along the longer way
+    assert path.send("t", b"v", b"k")[:3] == ("t", b"v", b"k")
