@@ -160,25 +160,34 @@ def _decompress_into(
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 
 
+#: The bytes that a member is fed first, and then twice as many each time: zlib copies what it was given beyond its end.
+_GZIP_FIRST_BYTES = 4096
+
+
 def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
     # zlib and not cramjam: it stops at the allowed size by itself, where cramjam wants the size beforehand
-    members: list[bytes] = []
+    parts: list[bytes] = []
     room = max_bytes
-    rest: memoryview | bytes = view
-    while rest or not members:
+    position = 0
+    while position < len(view) or not parts:
         member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-        try:
-            data = member.decompress(rest, room + 1)
-        except zlib.error as error:
-            raise _corrupt("gzip", error) from error
-        room -= len(data)
-        if room < 0:
-            raise _too_large("gzip", max_bytes)
-        if not member.eof:
-            raise _corrupt("gzip", "the data ends too early")
-        members.append(data)
-        rest = member.unused_data
-    return members[0] if len(members) == 1 else b"".join(members)
+        step = _GZIP_FIRST_BYTES
+        while not member.eof:
+            fed = view[position : position + step]
+            if not fed:
+                raise _corrupt("gzip", "the data ends too early")
+            try:
+                data = member.decompress(fed, room + 1)
+            except zlib.error as error:
+                raise _corrupt("gzip", error) from error
+            room -= len(data)
+            if room < 0:
+                raise _too_large("gzip", max_bytes)
+            parts.append(data)
+            position += len(fed)
+            step *= 2
+        position -= len(member.unused_data)
+    return b"".join(parts)
 
 
 # ------------------------------------------------------------------------------------------------------------ snappy

@@ -6,6 +6,8 @@ import gzip
 import random
 import struct
 import tracemalloc
+import zlib
+from typing import Any
 
 import cramjam
 import pyarrow
@@ -17,6 +19,7 @@ from headrace.network.protocol.errors import (
     UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
+from headrace.network.records import compression
 from headrace.network.records.compression import (
     LEVELS,
     Compression,
@@ -187,6 +190,55 @@ def test_several_gzip_members_and_zstd_frames_are_one_block():
         assert decompress(codec, twice, 8) == b"headrace"
         with pytest.raises(CorruptRecordError, match="larger than the 7 bytes allowed"):
             decompress(codec, twice, 7)
+
+
+class CountingZlib:
+    """zlib that counts the bytes that were handed to it and that it handed back as not its own."""
+
+    def __init__(self) -> None:
+        self.handled = 0
+        self.error = zlib.error
+
+    def decompressobj(self, window_bits: int) -> CountingMember:
+        return CountingMember(self, zlib.decompressobj(window_bits))
+
+
+class CountingMember:
+    def __init__(self, counts: CountingZlib, member: Any) -> None:
+        self.counts = counts
+        self.member = member
+
+    def decompress(self, data: memoryview, max_bytes: int) -> bytes:
+        found = self.member.decompress(data, max_bytes)
+        self.counts.handled += len(data) + len(self.member.unused_data)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.member, name)
+
+
+def test_the_work_for_many_gzip_members_does_not_grow_with_their_square(monkeypatch: pytest.MonkeyPatch):
+    members = 10_000
+    block = compress(Compression.GZIP, b"a") * members
+    counting = CountingZlib()
+    monkeypatch.setattr(compression, "zlib", counting)
+    assert decompress(Compression.GZIP, block, members) == b"a" * members
+    # each takes a few KiB at most that aren't its own; all that follow would be 10^9 bytes
+    assert counting.handled < members * 10_000
+
+
+@pytest.mark.parametrize("size", [0, 100, 4080, 5000, 70_000])
+def test_gzip_members_larger_than_they_are_fed_and_what_follows_them(size: int):
+    first = compress(Compression.GZIP, RANDOM.randbytes(size))
+    expected = gzip.decompress(first)
+    for more in (b"", b"x", b"y" * 9000):
+        both = first + compress(Compression.GZIP, more)
+        assert decompress(Compression.GZIP, both, size + len(more)) == expected + more
+        for cut in (1, 8, 15):
+            with pytest.raises(CorruptRecordError, match="ends too early"):
+                decompress(Compression.GZIP, both[:-cut], 1 << 20)
+        with pytest.raises(CorruptRecordError, match="no intact gzip data"):
+            decompress(Compression.GZIP, both + b"no gzip at all", 1 << 20)
 
 
 def test_a_zstd_frame_without_a_declared_size_leaves_room_for_the_next():
