@@ -9,7 +9,7 @@ from typing import NamedTuple
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[0-9A-Za-z_.-]*)://)?"
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.~-]+)?)\]|(?P<host>[0-9A-Za-z_.-]+))"
-    r":(?P<port>[0-9]+)"
+    r"(?::(?P<port>[0-9]+))?"
 )
 
 
@@ -23,20 +23,20 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def parse_address(text: str) -> Address:
-    """Read `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`.
+def parse_address(text: str, default_port: int | None = None) -> Address:
+    """Read `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`; with a `default_port` also without the port.
 
     Raises ValueError, whose message says what is wrong with `text`. Safe on any thread; resolves nothing.
     """
     text = text.strip()
     match = _ADDRESS.fullmatch(text)
-    if match is None:
+    if match is None or (match["port"] is None and default_port is None):
         raise ValueError(_what_is_wrong(text))
     scheme = match["scheme"]
     if scheme is not None and scheme.upper() != "PLAINTEXT":
         raise ValueError(f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is understood")
-    port = int(match["port"])
-    if not 1 <= port <= 65535:
+    port = default_port if match["port"] is None else int(match["port"])
+    if port is None or not 1 <= port <= 65535:
         raise ValueError(f"{text!r} has the port {match['port']}; ports go from 1 to 65535")
     return Address(match["ipv6"] or match["host"], port)
 

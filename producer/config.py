@@ -6,6 +6,8 @@ of other clients that are refused are in LEFT_OUT with the reason.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
@@ -89,7 +91,7 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         default=(),
         importance="high",
         parse=parse_bootstrap_servers,
-        allowed="host:port texts, in a list or separated by commas",
+        allowed="host:port texts, in a list or separated by commas; without the port it is 9092",
         show=show_addresses,
         default_text="none: it has to be given",
         doc="The brokers to ask first; the others are learnt from them. Two or three are enough, so that one may be "
@@ -442,6 +444,14 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         doc="Where metrics are shown besides `producer.metrics()`: [Metrics](metrics.md) says how.",
     )
 
+    def __getitem__(self, name: str) -> Any:
+        """The value of a key by any of its names, in a form that other clients take: addresses as `host:port` texts.
+
+        Raises KeyError for another name.
+        """
+        value = super().__getitem__(name)
+        return [str(address) for address in value] if value is self.bootstrap_servers else value
+
     @property
     def compression_level(self) -> int | None:
         """The level for `compression_type`; None where the codec has none or decides itself."""
@@ -452,3 +462,10 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         if self.compression_type == "zstd":
             return self.compression_zstd_level
         return None
+
+
+#: each key by kafka-python's spelling with its default: programs pick what to pass on from kafka-python's table of this
+#: name
+DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
+    {name.replace(".", "_"): entry.default for entry in ProducerConfig.keys for name in (entry.name, *entry.aliases)}
+)

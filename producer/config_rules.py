@@ -14,6 +14,8 @@ log = logging.getLogger(__name__)
 GZIP_DEFAULT_LEVEL = -1
 INT16_MAX = 2**15 - 1
 _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
+#: what a bootstrap address without a port means to librdkafka, kafka-python and aiokafka (Java refuses it)
+_DEFAULT_PORT = 9092
 _client_numbers = itertools.count(1)
 
 
@@ -29,12 +31,12 @@ def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
     for item in value:
         if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str):
             host, port = item
-            item = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            item = f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"
         if not isinstance(item, str):
             raise ValueError(f"has {item!r} in it, which is not text")
         if item.strip():
             try:
-                addresses[parse_address(item)] = None
+                addresses[parse_address(item, _DEFAULT_PORT)] = None
             except ValueError as error:
                 raise ValueError(f"can't be used: {error}") from None
     return tuple(addresses)

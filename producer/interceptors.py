@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..network.protocol.errors import KafkaConfigurationError
-from .plugins import resolve_plugin
+from .plugins import name_of, resolve_plugin
 from .record import ProducerRecord
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class ProducerInterceptors:
             except Exception:
                 log.warning(
                     "%s failed for a record of topic %s, partition %s; it is sent as it was before",
-                    _name(on_send),
+                    name_of(on_send),
                     record.topic,
                     record.partition,
                     exc_info=True,
@@ -90,7 +90,7 @@ class ProducerInterceptors:
             except Exception:
                 log.warning(
                     "%s failed for topic %s, partition %s, offset %s",
-                    _name(on_acknowledgement),
+                    name_of(on_acknowledgement),
                     getattr(metadata, "topic", None),
                     getattr(metadata, "partition", None),
                     getattr(metadata, "offset", None),
@@ -103,13 +103,9 @@ class ProducerInterceptors:
             try:
                 close()
             except Exception:
-                log.warning("%s failed", _name(close), exc_info=True)
+                log.warning("%s failed", name_of(close), exc_info=True)
 
 
 def _methods(interceptors: tuple[Any, ...], name: str) -> tuple[Callable[..., Any], ...]:
     methods = (getattr(interceptor, name, None) for interceptor in interceptors)
     return tuple(method for method in methods if callable(method))
-
-
-def _name(method: Callable[..., Any]) -> str:
-    return getattr(method, "__qualname__", repr(method))

@@ -33,7 +33,7 @@ from ..network.records.builder_cy import encode_headers, encoded_size
 from .accumulator_cy import RecordAccumulator
 from .arrow import ColumnNames, send_arrow
 from .batch_cy import RecordFuture
-from .config import ProducerConfig
+from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
 from .interceptors import ProducerInterceptors
 from .murmur2_cy import partition_for_key
@@ -71,6 +71,8 @@ class KafkaProducer(SendPath):
 
     Raises KafkaConfigurationError for configuration that can't work.
     """
+
+    DEFAULT_CONFIG = DEFAULT_CONFIG
 
     def __init__(
         self,
@@ -273,14 +275,14 @@ class KafkaProducer(SendPath):
                 headers = encode_headers(record.headers)
             except EncodeError as wrong:
                 raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}") from wrong
+        size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:
                 cluster = engine.metadata.cluster
-                partition = self._partition(topic, record.key, key, record.value, value, cluster)
+                partition = self._partition(topic, record.key, key, record.value, value, cluster, queues, size)
             elif key is not None and not self.config.partitioner_ignore_keys:
                 # as it was above: by now the topic may have vanished from the metadata
                 partition = partition_for_key(key, count)
-        size = encoded_size(key, value, headers)
         if size > self.config.max_request_size:
             raise MessageSizeTooLargeError(
                 f"a record of about {size} bytes for topic {topic!r} is larger than max.request.size "

@@ -4,7 +4,6 @@ compiled send path and is in force as long as `partitioner.class` is not set.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,9 +14,10 @@ import mmh3
 
 from ..network.cluster import Cluster, PartitionInfo, TopicPartition
 from ..network.protocol.errors import KafkaConfigurationError, PartitionerError
-from .plugins import resolve_plugin
+from .plugins import accepts, name_of, resolve_plugin
+from .queues_cy import TopicQueues
 
-PartitionFunction = Callable[[str, Any, "bytes | None", Any, "bytes | None", Cluster], int]
+PartitionFunction = Callable[[str, Any, "bytes | None", Any, "bytes | None", Cluster, TopicQueues, int], int]
 
 
 class PartitionerCluster:
@@ -76,6 +76,12 @@ class Partitioner(ABC):
         """The partition of a record that names none itself.
 
         `key` and `value` are as they were given to `send`. What it raises reaches the sender as a PartitionerError.
+        """
+
+    def on_new_batch(self, topic: str, cluster: PartitionerCluster, prev_partition: int) -> None:  # noqa: B027
+        """A record without a key is about to open a batch in `prev_partition`; `partition` is asked anew after this.
+
+        For partitioners that stay with a partition until its batch is full (KIP-480).
         """
 
     def close(self) -> None:  # noqa: B027  (there is rarely anything to release)
@@ -187,54 +193,51 @@ def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partition
     )
     method = getattr(found, "partition", None)
     if callable(method):
-        if not _accepts(method, _PARAMETERS):
+        if not accepts(method, _PARAMETERS):
             raise KafkaConfigurationError(
                 f"{key}: {type(found).__name__}.partition has to take (topic, key, serialized_key, value, "
                 "serialized_value, cluster)"
             )
         return found
     if callable(found):
-        if _accepts(found, _PARAMETERS):
+        if accepts(found, _PARAMETERS):
             return _CallablePartitioner(found)
-        if _accepts(found, _SHORT_PARAMETERS):
+        if accepts(found, _SHORT_PARAMETERS):
             return _ShortCallablePartitioner(found)
         raise KafkaConfigurationError(
-            f"{key}: {_name(found)} has to take (topic, key, serialized_key, value, serialized_value, cluster), or "
+            f"{key}: {name_of(found)} has to take (topic, key, serialized_key, value, serialized_value, cluster), or "
             "(serialized_key, all_partitions, available_partitions)"
         )
     raise KafkaConfigurationError(f"{key} is of type {type(found).__name__}, which has no method partition")
 
 
-def _accepts(function: Callable[..., Any], parameters: int) -> bool:
-    try:
-        inspect.signature(function).bind(*(None,) * parameters)
-    except TypeError:
-        return False
-    except ValueError:
-        # something compiled that doesn't tell its parameters
-        return True
-    return True
-
-
-def _name(thing: Any) -> str:
-    return getattr(thing, "__qualname__", type(thing).__name__)
-
-
 def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | None:
     """A function around a resolved partitioner that gives a partition of the topic; None for the built-in partitioning.
 
-    It takes (topic, key, serialized key, value, serialized value, cluster snapshot), the topic being known in the
-    snapshot, is called by the threads that send, and raises PartitionerError when the partitioner raises or its choice
-    is no partition of the topic.
+    It takes (topic, key, serialized key, value, serialized value, cluster snapshot, the topic's queues, the record's
+    size), the topic being known in the snapshot, is called by the threads that send, and raises PartitionerError when
+    the partitioner raises or its choice is no partition of the topic.
     """
     if partitioner is None:
         return None
     partition = partitioner.partition
-    name = _name(partitioner.function) if isinstance(partitioner, _CallablePartitioner) else type(partitioner).__name__
+    # optional in a class of the user's, and where it does nothing nobody pays for it
+    on_new_batch = getattr(partitioner, "on_new_batch", None)
+    if getattr(type(partitioner), "on_new_batch", None) is Partitioner.on_new_batch:
+        on_new_batch = None
+    adapted = isinstance(partitioner, _CallablePartitioner)
+    name = name_of(partitioner.function) if adapted else type(partitioner).__name__
     view = PartitionerCluster(Cluster())
 
     def chosen(
-        topic: str, key: Any, serialized_key: bytes | None, value: Any, serialized_value: bytes | None, cluster: Cluster
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: Cluster,
+        queues: TopicQueues,
+        size: int,
     ) -> int:
         nonlocal view
         # one view a snapshot; threads that race here make two, which are equal
@@ -243,6 +246,9 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
             seen = view = PartitionerCluster(cluster)
         try:
             choice = partition(topic, key, serialized_key, value, serialized_value, seen)
+            if on_new_batch is not None and serialized_key is None and _opens_batch(queues, choice, size):
+                on_new_batch(topic, seen, choice)
+                choice = partition(topic, key, serialized_key, value, serialized_value, seen)
         except Exception as error:
             raise PartitionerError(
                 f"the partitioner {name} failed for topic {topic}: {type(error).__name__}: {error}"
@@ -261,6 +267,16 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
         return number
 
     return chosen
+
+
+def _opens_batch(queues: TopicQueues, partition: Any, size: int) -> bool:
+    """Whether a record of `size` bytes needs a new batch there; an estimate, as other threads send too."""
+    try:
+        batch = queues.queues[partition].batches[-1]
+    except (IndexError, TypeError):
+        # no batch; a choice that is no partition is found out by whoever asks
+        return True
+    return batch.closed or batch.size_bytes + size > batch.allocated_bytes
 
 
 def _bad_choice(name: str, topic: str, choice: Any) -> PartitionerError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..network.protocol.errors import KafkaConfigurationError
@@ -30,6 +31,23 @@ def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: 
                 "give an instance instead"
             ) from error
     return value
+
+
+def accepts(function: Callable[..., Any], parameters: int) -> bool:
+    """Whether `function` can be called with so many positional arguments."""
+    try:
+        inspect.signature(function).bind(*(None,) * parameters)
+    except TypeError:
+        return False
+    except ValueError:
+        # something compiled that doesn't tell its parameters
+        return True
+    return True
+
+
+def name_of(thing: Any) -> str:
+    """What messages call a function or an instance of the user's."""
+    return getattr(thing, "__qualname__", type(thing).__name__)
 
 
 def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:

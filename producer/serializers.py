@@ -1,7 +1,8 @@
 """Serializers: from a record's key or value to bytes.
 
 In the configuration (`key.serializer`, `value.serializer`) stands a built-in's name (`string`, `json`, ...; Java's
-class names are understood), an import path, a `Serializer` class or instance, or a callable.
+class names are understood), an import path, a `Serializer` class or instance, or a callable: of one parameter, the
+data, or of three, (topic, headers, data).
 
 What None becomes: a callable is not called with None, because None already means "no key" and, as a value, a tombstone.
 A `Serializer` is called, as in Java and kafka-python, and may decide otherwise; those in this module keep None.
@@ -19,7 +20,7 @@ from typing import Any
 import msgpack
 
 from ..network.protocol.errors import KafkaConfigurationError, SerializationError
-from .plugins import resolve_plugin
+from .plugins import accepts, name_of, resolve_plugin
 
 Headers = Iterable[tuple[str, "bytes | None"]]
 SerializeFunction = Callable[[str, Any, Any], "bytes | None"]
@@ -160,11 +161,31 @@ _JAVA_NAMES = {
 
 
 class _CallableSerializer(Serializer):
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
-        return None if data is None else self._function(data)
+        return None if data is None else self.function(data)
+
+
+class _SeeingCallableSerializer(_CallableSerializer):
+    """Adapts a callable that also wants to see topic and headers."""
+
+    def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
+        return None if data is None else self.function(topic, headers, data)
+
+
+class _WithoutHeadersSerializer(Serializer):
+    """Adapts a serializer written for kafka-python before 3: `serialize(topic, data)`."""
+
+    def __init__(self, serializer: Any) -> None:
+        self.function = serializer.serialize
+        close = getattr(serializer, "close", None)
+        if close is not None:
+            self.close = close
+
+    def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
+        return self.function(topic, data)
 
 
 def resolve_serializer(value: Any, key: str) -> Serializer | None:
@@ -175,10 +196,19 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
     if value is None:
         return None
     found = resolve_plugin(_JAVA_NAMES.get(value, value) if isinstance(value, str) else value, key, _BUILT_IN, _METHODS)
-    if callable(getattr(found, "serialize", None)):
-        return found
+    method = getattr(found, "serialize", None)
+    if callable(method):
+        if accepts(method, 3):
+            return found
+        if accepts(method, 2):
+            return _WithoutHeadersSerializer(found)
+        raise KafkaConfigurationError(f"{key}: {type(found).__name__}.serialize has to take (topic, headers, data)")
     if callable(found):
-        return _CallableSerializer(found)
+        if accepts(found, 1):
+            return _CallableSerializer(found)
+        if accepts(found, 3):
+            return _SeeingCallableSerializer(found)
+        raise KafkaConfigurationError(f"{key}: {name_of(found)} has to take (data) or (topic, headers, data)")
     raise KafkaConfigurationError(
         f"{key} is of type {type(found).__name__}, which can be called neither itself nor by a method serialize(topic, "
         "headers, data)"
@@ -197,10 +227,8 @@ def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFun
     if serializer is None:
         return None
     serialize = serializer.serialize
-    name = type(serializer).__name__
-    if isinstance(serializer, _CallableSerializer):
-        function = serializer._function
-        name = getattr(function, "__qualname__", type(function).__name__)
+    adapted = isinstance(serializer, (_CallableSerializer, _WithoutHeadersSerializer))
+    name = name_of(serializer.function) if adapted else type(serializer).__name__
 
     def serialized(topic: str, headers: Any, data: Any) -> bytes | None:
         try:

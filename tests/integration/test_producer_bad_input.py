@@ -138,7 +138,7 @@ def test_a_host_that_does_not_resolve() -> None:
         ({"acks": 7}, "acks"),
         ({"compression_type": "zip"}, "compression"),
         ({"bootstrap_servers": ""}, "bootstrap"),
-        ({"bootstrap_servers": "localhost"}, "bootstrap"),
+        ({"bootstrap_servers": "localhost:"}, "bootstrap"),
         ({"value_serializer": 5}, "serializer"),
         ({"value_serializer": "no.such.Class"}, "serializer"),
         ({"partitioner_class": object()}, "partitioner"),

@@ -24,6 +24,26 @@ def test_an_address_is_read(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("localhost", "localhost", 9092),
+        (" 10.0.0.1 ", "10.0.0.1", 9092),
+        ("[::1]", "::1", 9092),
+        ("PLAINTEXT://kafka", "kafka", 9092),
+        ("localhost:1", "localhost", 1),
+    ],
+)
+def test_a_default_port_is_taken_where_none_is_written(text: str, host: str, port: int) -> None:
+    assert parse_address(text, 9092) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "localhost:", ":9092", "localhost:kafka", "localhost:0", "::1", "http://x"])
+def test_a_default_port_excuses_nothing_else(text: str) -> None:
+    with pytest.raises(ValueError, match=r"has|put|ask"):
+        parse_address(text, 9092)
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "has no port; write localhost:9092"),

@@ -94,7 +94,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"bootstrap_servers": []}, "bootstrap.servers is empty"),
     ({"bootstrap_servers": " , ,"}, "bootstrap.servers is empty"),
     ({"bootstrap_servers": None}, "None leaves the key without a value"),
-    ({"bootstrap_servers": "localhost"}, "'localhost' has no port; write localhost:9092"),
+    ({"bootstrap_servers": "localhost:"}, "'localhost:' has no port; write localhost:9092"),
     ({"bootstrap_servers": "a:1,b:port"}, "'b:port' has the port 'port', which is not a number"),
     ({"bootstrap_servers": ["a:1", 5]}, "has 5 in it, which is not text"),
     ({"bootstrap_servers": 9092}, "9092 is not a list of addresses"),

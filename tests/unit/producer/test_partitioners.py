@@ -10,6 +10,7 @@ from kafka.partitioner import DefaultPartitioner, StickyPartitioner
 
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import KafkaConfigurationError, PartitionerError
+from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.partitioners import (
     Murmur3Partitioner,
     Partitioner,
@@ -18,6 +19,7 @@ from headrace.producer.partitioners import (
     compile_partitioner,
     resolve_partitioner,
 )
+from headrace.producer.queues_cy import TopicQueues
 
 NODE = Node(1, "localhost", 9092)
 
@@ -30,12 +32,13 @@ def cluster(*available: bool, topic: str = "t") -> Cluster:
 
 
 FOUR = cluster(True, True, True, True)
+QUEUES = TopicQueues("t")
 
 
 def choose(partitioner: Any, key: Any = None, snapshot: Cluster = FOUR, topic: str = "t") -> int:
     function = compile_partitioner(resolve_partitioner(partitioner))
     assert function is not None
-    return function(topic, key, key, b"value", b"value", snapshot)
+    return function(topic, key, key, b"value", b"value", snapshot, QUEUES, 0)
 
 
 @pytest.mark.parametrize("value", [None, "default"])
@@ -58,7 +61,7 @@ def test_the_built_in_partitioning_is_not_here(value: object) -> None:
 def test_round_robin_takes_turns(value: object) -> None:
     function = compile_partitioner(resolve_partitioner(value))
     assert function is not None
-    choices = [function("t", None, b"same key", None, None, FOUR) for _ in range(8)]
+    choices = [function("t", None, b"same key", None, None, FOUR, QUEUES, 0) for _ in range(8)]
     assert choices == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
@@ -66,20 +69,23 @@ def test_round_robin_counts_each_topic_for_itself() -> None:
     function = compile_partitioner(RoundRobinPartitioner())
     assert function is not None
     others = cluster(True, True, topic="u")
-    assert [function("t", None, None, None, None, FOUR), function("u", None, None, None, None, others)] == [0, 0]
+    assert [
+        function("t", None, None, None, None, FOUR, QUEUES, 0),
+        function("u", None, None, None, None, others, QUEUES, 0),
+    ] == [0, 0]
 
 
 def test_round_robin_passes_over_partitions_without_a_leader() -> None:
     function = compile_partitioner(RoundRobinPartitioner())
     assert function is not None
     half = cluster(True, False, True, False)
-    assert [function("t", None, None, None, None, half) for _ in range(4)] == [0, 2, 0, 2]
+    assert [function("t", None, None, None, None, half, QUEUES, 0) for _ in range(4)] == [0, 2, 0, 2]
 
 
 def test_round_robin_without_any_leader_takes_all() -> None:
     function = compile_partitioner(RoundRobinPartitioner())
     assert function is not None
-    assert [function("t", None, None, None, None, cluster(False, False)) for _ in range(3)] == [0, 1, 0]
+    assert [function("t", None, None, None, None, cluster(False, False), QUEUES, 0) for _ in range(3)] == [0, 1, 0]
 
 
 def test_round_robin_is_even_under_threads() -> None:
@@ -88,7 +94,7 @@ def test_round_robin_is_even_under_threads() -> None:
     choices: list[int] = []
 
     def send() -> None:
-        choices.extend([function("t", None, None, None, None, FOUR) for _ in range(1000)])
+        choices.extend([function("t", None, None, None, None, FOUR, QUEUES, 0) for _ in range(1000)])
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for thread in threads:
@@ -116,7 +122,7 @@ def test_murmur3_counts_partitions_without_a_leader_too() -> None:
 def test_murmur3_without_a_key_takes_turns() -> None:
     function = compile_partitioner(Murmur3Partitioner())
     assert function is not None
-    assert [function("t", None, None, None, None, FOUR) for _ in range(5)] == [0, 1, 2, 3, 0]
+    assert [function("t", None, None, None, None, FOUR, QUEUES, 0) for _ in range(5)] == [0, 1, 2, 3, 0]
 
 
 class Recording(Partitioner):
@@ -140,7 +146,7 @@ def test_a_partitioner_sees_all_of_the_record_and_the_cluster() -> None:
     partitioner = Recording()
     function = compile_partitioner(resolve_partitioner(partitioner))
     assert function is not None
-    assert function("t", "key", b"key", 5, b"5", cluster(True, False, True)) == 2
+    assert function("t", "key", b"key", 5, b"5", cluster(True, False, True), QUEUES, 0) == 2
     assert partitioner.seen == [("t", "key", b"key", 5, b"5")]
 
 
@@ -151,7 +157,7 @@ def test_a_partitioner_sees_the_newest_cluster() -> None:
         )
     )
     assert function is not None
-    choices = [function("t", None, None, None, None, cluster(*[True] * count)) for count in (1, 2, 2, 5)]
+    choices = [function("t", None, None, None, None, cluster(*[True] * count), QUEUES, 0) for count in (1, 2, 2, 5)]
     assert choices == [0, 1, 1, 4]
 
 
@@ -253,3 +259,68 @@ def test_what_is_no_partitioner_is_refused(value: object, says: str) -> None:
     with pytest.raises(KafkaConfigurationError) as caught:
         resolve_partitioner(value)
     assert says in str(caught.value)
+
+
+class Staying(Partitioner):
+    """Stays with a partition until it is told that a batch begins there."""
+
+    def __init__(self) -> None:
+        self.at = 0
+        self.told: list[tuple[str, int]] = []
+
+    def partition(self, topic: str, *rest: Any) -> int:
+        return self.at
+
+    def on_new_batch(self, topic: str, cluster: PartitionerCluster, prev_partition: int) -> None:
+        assert cluster.topics() == {"t"}
+        self.told.append((topic, prev_partition))
+        self.at += 1
+
+
+def queues_with_a_batch(*partitions: int) -> TopicQueues:
+    queues = TopicQueues("t")
+    queues.update(FOUR)
+    for partition in partitions:
+        queues.queues[partition].open_batch(ProducerBatch("t", partition, bytearray(1000), 0.0), {})
+    return queues
+
+
+def test_a_partitioner_is_told_when_a_batch_begins_and_asked_anew() -> None:
+    partitioner = Staying()
+    function = compile_partitioner(partitioner)
+    assert function is not None
+    queues = queues_with_a_batch(1)
+    # no batch in 0: on to 1, which has one, and room in it
+    assert function("t", None, None, None, None, FOUR, queues, 100) == 1
+    assert function("t", None, None, None, None, FOUR, queues, 900) == 1
+    assert partitioner.told == [("t", 0)]
+    # no room for this one
+    assert function("t", None, None, None, None, FOUR, queues, 1000) == 2
+    assert partitioner.told == [("t", 0), ("t", 1)]
+    # a record with a key goes where its key says
+    assert function("t", "k", b"k", None, None, FOUR, queues, 100) == 2
+    assert len(partitioner.told) == 2
+
+
+def test_a_batch_that_takes_no_more_is_none() -> None:
+    partitioner = Staying()
+    function = compile_partitioner(partitioner)
+    assert function is not None
+    queues = queues_with_a_batch(0)
+    queues.queues[0].batches[0].closed = True
+    assert function("t", None, None, None, None, FOUR, queues, 100) == 1
+
+
+@pytest.mark.parametrize("choice", [-9, 9, None, "x"])
+def test_a_bad_choice_is_told_as_such_although_a_batch_would_begin(choice: Any) -> None:
+    partitioner = Staying()
+    partitioner.at = choice
+    partitioner.on_new_batch = lambda *arguments: None
+    with pytest.raises(PartitionerError):
+        choose(partitioner)
+
+
+def test_who_does_not_care_for_batches_is_asked_once() -> None:
+    partitioner = Recording()
+    assert choose(partitioner, snapshot=cluster(True, False, True)) == 2
+    assert len(partitioner.seen) == 1

@@ -214,3 +214,44 @@ def test_a_serialization_error_passes_unchanged() -> None:
     with pytest.raises(SerializationError) as caught:
         serialize(broken, 5)
     assert caught.value is error
+
+
+def test_a_callable_may_see_topic_and_headers() -> None:
+    def seeing(topic: str, headers: Any, data: Any) -> bytes:
+        return f"{topic} {headers} {data}".encode()
+
+    assert serialize(seeing, 5, headers=[("a", b"b")]) == b"t [('a', b'b')] 5"
+    assert serialize(seeing, None) is None
+
+
+def test_one_parameter_is_the_data_whatever_else_has_a_default() -> None:
+    def encoded(data: Any, encoding: str = "ascii", errors: str = "strict") -> bytes:
+        return data.encode(encoding, errors)
+
+    assert serialize(encoded, "x") == serialize(str.encode, "x") == b"x"
+
+
+def test_a_serializer_written_for_kafka_python_2() -> None:
+    class Old:
+        closed = False
+
+        def serialize(self, topic: str, value: Any) -> bytes:
+            return f"{topic} {value}".encode()
+
+        def close(self) -> None:
+            Old.closed = True
+
+    assert serialize(Old(), None) == serialize(Old, None) == b"t None"
+    found: Any = resolve_serializer(Old(), "value.serializer")
+    found.close()
+    assert Old.closed
+
+
+def test_a_serializer_that_can_not_be_called_so_is_refused_before_anything_is_sent() -> None:
+    class Odd:
+        def serialize(self) -> bytes:
+            return b""
+
+    for value, says in ((Odd(), r"Odd\.serialize has to take \(topic, headers, data\)"), (lambda: b"", "has to take")):
+        with pytest.raises(KafkaConfigurationError, match=says):
+            resolve_serializer(value, "key.serializer")
