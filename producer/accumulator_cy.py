@@ -259,7 +259,8 @@ class RecordAccumulator:
         """Brokers with something to be sent now, when to look again, and topics whose leader isn't known.
 
         Sendable is a batch that is full, or has lingered, or is not to wait because memory is exhausted, someone
-        flushes or the producer closes; and that does not back off after a failed attempt.
+        flushes or the producer closes; and that does not back off after a failed attempt. That backing off ends when
+        the partition gets another leader (KIP-951).
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -279,7 +280,7 @@ class RecordAccumulator:
             if queue.muted:
                 continue
             if batch.attempts > 0:
-                wait_ms = batch.retry_at_ms - now
+                wait_ms = queue.backoff_left_ms(batch, now)
             elif hurry or batch.closed or len(queue.batches) > 1:
                 wait_ms = 0.0
             else:
@@ -319,7 +320,7 @@ class RecordAccumulator:
             batch = queue.first()
             if batch is None:
                 continue
-            if batch.attempts > 0 and now < batch.retry_at_ms:
+            if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
                 continue
             if drained and size + batch.size_bytes > max_bytes:
                 break
@@ -330,6 +331,7 @@ class RecordAccumulator:
                 self.transactions.take_sequence(batch)
             size += batch.size_bytes
             batch.drained_ms = now
+            batch.leader_epoch = queue.leader_epoch
             drained.append(batch)
         return drained
 

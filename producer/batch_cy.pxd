@@ -22,6 +22,7 @@ cdef class ProducerBatch:
     cdef public double retry_at_ms
     cdef public double drained_ms
     cdef public Py_ssize_t attempts
+    cdef public int leader_epoch
     cdef public object last_error
     cdef public object doubt
     cdef public bint closed

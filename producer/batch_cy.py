@@ -125,6 +125,7 @@ class ProducerBatch:
         self.retry_at_ms = 0.0
         self.drained_ms = now_ms
         self.attempts = 0
+        self.leader_epoch = -1
         self.last_error = None
         self.doubt = None
         self.closed = False

@@ -10,10 +10,12 @@ cdef class PartitionQueue:
     cdef ProducerBatch open
     cdef cython.pymutex lock
     cdef public object leader
+    cdef public int leader_epoch
     cdef public bint muted
     cdef public object compression_ratio
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cdef double backoff_left_ms(self, ProducerBatch batch, double now_ms)
 
 cdef class TopicQueues:
     cdef readonly str topic

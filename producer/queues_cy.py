@@ -36,7 +36,8 @@ class PartitionQueue:
     """The batches of one partition, oldest first.
 
     Invariants, under `lock`: `open`, where it isn't None, is the last batch and takes records; a queue with batches
-    is in the accumulator's set of active queues. `leader` and `muted` belong to the sender thread.
+    is in the accumulator's set of active queues. `leader`, its epoch (-1: unknown) and `muted` belong to the sender
+    thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -47,6 +48,7 @@ class PartitionQueue:
         if not cython.compiled:
             self.lock = threading.Lock()
         self.leader = None
+        self.leader_epoch = -1
         self.muted = False
         self.compression_ratio = 1.0
 
@@ -122,6 +124,11 @@ class PartitionQueue:
             active.pop(self, None)
             return taken
 
+    @cython.cfunc
+    def backoff_left_ms(self, batch: ProducerBatch, now_ms: cython.double) -> cython.double:
+        """How much longer a batch that came back has to wait: no longer than until there's a new leader (KIP-951)."""
+        return 0.0 if self.leader_epoch > batch.leader_epoch else batch.retry_at_ms - now_ms
+
     def depth(self) -> int:
         """How many batches wait; an estimate when read without the lock, which is all the partitioner needs."""
         return len(self.batches)
@@ -157,10 +164,12 @@ class TopicQueues:
         if count > len(self.queues):
             more = [PartitionQueue(self.topic, index) for index in range(len(self.queues), count)]
             self.queues = self.queues + more
-        leaders: dict[int, Any] = {info.partition: info.leader for info in partitions}
+        known: dict[int, Any] = {info.partition: info for info in partitions}
         queue: PartitionQueue
         for queue in self.queues:
-            queue.leader = leaders.get(queue.partition)
+            info = known.get(queue.partition)
+            queue.leader = None if info is None else info.leader
+            queue.leader_epoch = -1 if info is None else info.leader_epoch
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
         # Last, because it is what makes threads that send use the rest.
