@@ -71,6 +71,7 @@ class RecordAccumulator:
     delivery_timeout_ms: cython.double
     adaptive: cython.bint
     availability_timeout_ms: cython.double
+    rack: str | None
     clock: Clock
     wakeup = cython.declare(object, visibility="public")
     active: dict
@@ -94,7 +95,9 @@ class RecordAccumulator:
         transactions: Any = None,
         adaptive_partitioning: bool = True,
         availability_timeout_ms: float = 0,
+        rack: str | None = None,
     ) -> None:
+        """`rack`: prefer partitions that are led there for records that may go to any (KIP-1123)."""
         self.topics = {}
         self.pool = pool
         self.batch_size = batch_size
@@ -104,6 +107,7 @@ class RecordAccumulator:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.adaptive = adaptive_partitioning
         self.availability_timeout_ms = availability_timeout_ms
+        self.rack = rack
         self.clock = clock
         self.transactions = transactions
         self.wakeup = _nobody
@@ -124,7 +128,7 @@ class RecordAccumulator:
         """
         known = self.topics.get(topic)
         if known is None:
-            known = self.topics.setdefault(topic, TopicQueues(topic))
+            known = self.topics.setdefault(topic, TopicQueues(topic, self.rack))
         if known.partition_count <= partition:
             # the sender thread, which updates it too, tells waiting threads of new metadata before it gets to this
             with self.updating:
@@ -224,7 +228,9 @@ class RecordAccumulator:
         ):
             # not among partitions that the sender thread is just about to find gone
             with self.updating:
-                topic_queues.switch(self._usable if self.availability_timeout_ms > 0 else None, self.adaptive)
+                # as in Java, brokers that take nothing are passed over by adaptive partitioning only
+                usable = self._usable if self.adaptive and self.availability_timeout_ms > 0 else None
+                topic_queues.switch(usable, self.adaptive)
             queue = topic_queues.sticky
         return queue
 

@@ -46,8 +46,6 @@ LEFT_OUT = {
     "auto.include.jmx.reporter": "JMX needs the JVM",
     "config.providers": "they are Java classes and need the JVM; environment variables hold what no file should",
     "automatic.config.providers": "config providers are Java classes and need the JVM",
-    "client.rack": "the producer doesn't choose partitions by rack (KIP-1123)",
-    "partitioner.rack.aware": "the producer doesn't choose partitions by rack (KIP-1123)",
     "socket.options": "TCP_NODELAY and SO_KEEPALIVE are set already; send.buffer.bytes and receive.buffer.bytes set "
     "the buffers",
     "kafka.client": _INTERNAL,
@@ -105,6 +103,13 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         default_text="`producer-<n>`, counting in the process",
         doc="A name for this producer, which brokers put into their logs and quotas and which this client puts into "
         "its own log lines.",
+    )
+    client_rack: str = key(
+        default="",
+        importance="low",
+        none_means="",
+        doc="Where this client stands, in the words of the brokers' `broker.rack`: a rack, or a cloud's availability "
+        "zone. `partitioner.rack.aware` needs it.",
     )
     client_dns_lookup: str = key(
         default="use_all_dns_ips",
@@ -312,6 +317,14 @@ class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_
         importance="low",
         doc="How long batches may wait for a broker before adaptive partitioning passes over its partitions. 0 never "
         "passes over any (KIP-794).",
+    )
+    partitioner_rack_aware: bool = key(
+        default=False,
+        importance="low",
+        doc="Let the built-in partitioning put records without a key into partitions whose leader stands in "
+        "`client.rack`, which spares traffic between racks; into others only while no such leader takes records. Where "
+        "producers aren't spread over the racks as leaders are, partitions fill unevenly (KIP-1123). Kafka has this "
+        "key since 4.4.",
     )
     interceptor_classes: tuple[Any, ...] = key(
         default=(),

@@ -162,6 +162,12 @@ def _fit_batch_size(draft: Draft) -> None:
         draft.adjust("batch_size", draft["buffer_memory"], "lowered to buffer.memory")
 
 
+def _need_rack(draft: Draft) -> None:
+    """`partitioner.rack.aware=true` needs a `client.rack`; without one it's an error."""
+    if draft["partitioner_rack_aware"] and not draft["client_rack"].strip():
+        draft.problem("partitioner.rack.aware=true needs client.rack: name the rack as the brokers' broker.rack does")
+
+
 def _fit_reconnect_backoff(draft: Draft) -> None:
     """Where only `reconnect.backoff.ms` is given, `reconnect.backoff.max.ms` becomes the same: the backoff is constant,
     as given."""
@@ -206,5 +212,6 @@ RULES = (
         ),
         _cap_first_waits,
     ),
+    Rule(("partitioner_rack_aware", "client_rack"), _need_rack),
     Rule(("client_id",), _number_client),
 )

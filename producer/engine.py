@@ -109,6 +109,7 @@ class Engine:
             transactions=self.transactions,
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
+            rack=config.client_rack if config.partitioner_rack_aware else None,
         )
         self._callbacks = CallbackThread(f"headrace-callbacks-{self.client_id}")
         self.sender = Sender(

@@ -19,6 +19,7 @@ cdef class PartitionQueue:
 
 cdef class TopicQueues:
     cdef readonly str topic
+    cdef object rack
     cdef readonly list queues
     cdef readonly Py_ssize_t partition_count
     cdef readonly PartitionQueue sticky

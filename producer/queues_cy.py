@@ -143,15 +143,17 @@ class TopicQueues:
     """A topic's queues and the sticky partition its keyless records go to.
 
     `partition_count` is 0 while the topic's partitions aren't known; `queues` never shrinks, so a batch keeps its
-    queue. Replaced on metadata updates by the sender thread, read by callers.
+    queue. Replaced on metadata updates by the sender thread, read by callers. `rack` is where sticky partitions are
+    to be led, None for anywhere (KIP-1123).
     """
 
     if not cython.compiled:
         # for type checkers: a PartitionQueue wherever `partition_count` isn't 0
         sticky: Any
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, rack: str | None = None) -> None:
         self.topic = topic
+        self.rack = rack
         self.queues = []
         self.partition_count = 0
         self.sticky = None
@@ -182,6 +184,7 @@ class TopicQueues:
     def switch(self, usable: Callable[[Node], bool] | None, adaptive: bool = True, count: int = 0) -> None:
         """Choose the next sticky partition among those with a leader, shorter queues being likelier (KIP-794).
 
+        Those whose leaders are usable come first, and of these those that are led in `rack`, as long as there are any.
         `count`: how many partitions there are, where that isn't what is known yet.
         """
         # where the topic has just vanished, one of those that it had: it may return
@@ -189,6 +192,8 @@ class TopicQueues:
         candidates = [queue for queue in partitions if queue.leader is not None]
         if usable is not None:
             candidates = [queue for queue in candidates if usable(queue.leader)] or candidates
+        if self.rack is not None:
+            candidates = [queue for queue in candidates if queue.leader.rack == self.rack] or candidates
         if not candidates:
             candidates = partitions
         if adaptive and len(candidates) > 1:
