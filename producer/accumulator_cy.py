@@ -38,9 +38,9 @@ MAX_CAPACITY_FACTOR = 8
 # record takes, so that a partition's share is counted in bytes of records.
 SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
 
-# How a partition's estimate of its compression ratio moves. Up at once and a step beyond, because a batch that turns
-# out too large has to be split; down by a share of the way, so that it settles within some ten batches (Kafka's
-# CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
+# How a topic's estimate of its compression ratio moves, after the first batch, which is believed. Up at once and a step
+# beyond, because a batch that turns out too large has to be split; down by a share of the way, so that it settles
+# within some ten batches (Kafka's CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
 RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
 
@@ -169,7 +169,7 @@ class RecordAccumulator:
         full = len(queue.batches) > 0
         if full:
             self.wakeup()
-        capacity = self._capacity(queue)
+        capacity = self._capacity(topic_queues)
         buffer = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
         batch = ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
         try:
@@ -207,7 +207,7 @@ class RecordAccumulator:
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         if len(queue.batches) > 0:
             self.wakeup()
-        buffer = self.pool.allocate(max(self._capacity(queue), size), max_block_ms)
+        buffer = self.pool.allocate(max(self._capacity(topic_queues), size), max_block_ms)
         return queue, ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
 
     def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -240,11 +240,11 @@ class RecordAccumulator:
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
 
     @cython.cfunc
-    def _capacity(self, queue: PartitionQueue) -> cython.Py_ssize_t:
+    def _capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
         """Bytes for a new batch, so that it fills `batch_size` once it is compressed."""
-        if self.compression == Compression.NONE:
+        if self.compression == Compression.NONE or topic_queues.compression_ratio == 0.0:
             return self.batch_size
-        ratio: cython.double = queue.compression_ratio
+        ratio: cython.double = topic_queues.compression_ratio
         factor: cython.double = MAX_CAPACITY_FACTOR if ratio * MAX_CAPACITY_FACTOR < 1.0 else 1.0 / ratio
         capacity: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, int(self.batch_size * max(factor, 1.0)))
         # an eighth of all memory at most, so that an estimate never starves the other partitions
@@ -342,18 +342,25 @@ class RecordAccumulator:
         return drained
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
-        """Move the partition's estimate of how well its records compress."""
-        queue: PartitionQueue = self.queue_of(batch)
-        observed = packed_bytes / raw_bytes
-        if observed > queue.compression_ratio:
-            queue.compression_ratio = max(min(queue.compression_ratio + RATIO_DETERIORATE_STEP, 1.0), observed)
+        """Move the topic's estimate of how well its records compress. Batches that were not filled say little of it:
+        short ones compress worse."""
+        if raw_bytes < self.batch_size // 2:
+            return
+        topic_queues: TopicQueues = self.topics[batch.topic]
+        observed: cython.double = packed_bytes / raw_bytes
+        known: cython.double = topic_queues.compression_ratio
+        if known == 0.0:
+            known = observed
+        elif observed > known:
+            known = max(min(known + RATIO_DETERIORATE_STEP, 1.0), observed)
         else:
-            queue.compression_ratio += (observed - queue.compression_ratio) * RATIO_IMPROVING_SHARE
+            known += (observed - known) * RATIO_IMPROVING_SHARE
+        topic_queues.compression_ratio = known
 
     def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
         """The broker found a batch too large: believe this ratio from now on."""
-        queue: PartitionQueue = self.queue_of(batch)
-        queue.compression_ratio = ratio
+        topic_queues: TopicQueues = self.topics[batch.topic]
+        topic_queues.compression_ratio = ratio
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation."""

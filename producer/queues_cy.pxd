@@ -12,7 +12,6 @@ cdef class PartitionQueue:
     cdef public object leader
     cdef public int leader_epoch
     cdef public bint muted
-    cdef public object compression_ratio
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cdef double backoff_left_ms(self, ProducerBatch batch, double now_ms)
@@ -24,3 +23,4 @@ cdef class TopicQueues:
     cdef readonly Py_ssize_t partition_count
     cdef readonly PartitionQueue sticky
     cdef Py_ssize_t sticky_bytes
+    cdef public double compression_ratio

@@ -50,7 +50,6 @@ class PartitionQueue:
         self.leader = None
         self.leader_epoch = -1
         self.muted = False
-        self.compression_ratio = 1.0
 
     @cython.cfunc
     def try_append(
@@ -158,6 +157,8 @@ class TopicQueues:
         self.partition_count = 0
         self.sticky = None
         self.sticky_bytes = 0
+        #: What batches shrink to, as the sender thread estimates it; 0 until the first one was compressed.
+        self.compression_ratio = 0.0
 
     def update(self, cluster: Cluster) -> None:
         """Take over what the metadata say of this topic. Sender thread, or a caller that waits for first metadata."""

@@ -363,14 +363,14 @@ def test_memory_for_a_batch_that_somebody_else_opened_goes_back() -> None:
 @pytest.mark.parametrize(("ratio", "expected"), [(1.0, BATCH), (0.5, 2 * BATCH), (0.01, 8 * BATCH)])
 def test_a_compressed_batch_gets_the_memory_that_its_records_need(ratio: float, expected: int) -> None:
     b = Bench(compression=Compression.GZIP)
-    b.queues.queues[0].compression_ratio = ratio
+    b.queues.compression_ratio = ratio
     b.append()
     assert b.pool.available_bytes == 100_000 - expected
 
 
 def test_no_estimate_takes_more_than_an_eighth_of_the_memory() -> None:
     b = Bench(compression=Compression.GZIP, memory=8 * 500)
-    b.queues.queues[0].compression_ratio = 0.01
+    b.queues.compression_ratio = 0.01
     b.append()
     assert b.pool.available_bytes == 8 * 500 - 500
 
