@@ -9,17 +9,14 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
 from ..network.records.builder_cy import encode_header_lists
 from ..network.records.columns_cy import BytesColumn, Columns, ListColumn
-from .column_send import send_columns, send_each
+from .column_send import ColumnProducer, send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture, row_error
-
-if TYPE_CHECKING:
-    from .kafka_producer import KafkaProducer
 
 
 class ColumnNames(NamedTuple):
@@ -33,7 +30,7 @@ class ColumnNames(NamedTuple):
     timestamp: str
 
 
-def send_arrow(producer: KafkaProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+def send_arrow(producer: ColumnProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
     if producer.in_own_callback():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
@@ -79,7 +76,7 @@ def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
 
 
 def _send_batch(
-    producer: KafkaProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
+    producer: ColumnProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
 ) -> None:
     columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
     timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None

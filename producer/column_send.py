@@ -6,7 +6,7 @@ import functools
 from array import array
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..network.protocol.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
 from ..network.records.columns_cy import Columns
@@ -15,12 +15,34 @@ from .rows_future import RowsFuture, RowsOfTopic, row_error
 
 if TYPE_CHECKING:
     from .accumulator_cy import RecordAccumulator
-    from .kafka_producer import KafkaProducer
+    from .batch_cy import RecordFuture
+    from .config import ProducerConfig
     from .queues_cy import TopicQueues
 
 
+class ColumnProducer(Protocol):
+    """What columns need of a `KafkaProducer`, which stands on this module."""
+
+    @property
+    def config(self) -> ProducerConfig: ...
+
+    def in_own_callback(self) -> bool: ...
+
+    def rows_future(self, rows: int) -> RowsFuture: ...
+
+    def why_row_by_row(self) -> str | None: ...
+
+    def say_row_by_row(self) -> None: ...
+
+    def wall_ms(self) -> int: ...
+
+    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]: ...
+
+    def send(self, *args: Any, **kwargs: Any) -> RecordFuture: ...
+
+
 def send_columns(
-    producer: KafkaProducer,
+    producer: ColumnProducer,
     columns: Columns,
     topics: Iterable[tuple[str, Any]],
     future: RowsFuture,
@@ -42,7 +64,7 @@ def send_columns(
             raise row_error(target.row_at(target.place), topic, -1, error) from error
 
 
-def _check_sizes(producer: KafkaProducer, columns: Columns, base_row: int) -> None:
+def _check_sizes(producer: ColumnProducer, columns: Columns, base_row: int) -> None:
     largest, memory = producer.config.max_request_size, producer.config.buffer_memory
     row = columns.first_above(min(largest, memory))
     if row < 0:
@@ -62,7 +84,7 @@ def _check_sizes(producer: KafkaProducer, columns: Columns, base_row: int) -> No
 
 
 def _rows_of_topic(
-    producer: KafkaProducer, topic: str, columns: Columns, subset: Any, base_row: int
+    producer: ColumnProducer, topic: str, columns: Columns, subset: Any, base_row: int
 ) -> tuple[str, RecordAccumulator, TopicQueues, Rows]:
     """The rows of one topic, grouped by its partitions, and where they go. Raises RowDeliveryError."""
     first_row = base_row + (subset[0] if subset is not None else 0)
@@ -81,7 +103,7 @@ def _rows_of_topic(
 
 
 def send_each(
-    producer: KafkaProducer,
+    producer: ColumnProducer,
     topics: Iterable[str | None],
     values: Sequence[Any],
     keys: Sequence[Any] | None,

@@ -15,16 +15,13 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 from ..network.api_versions import client_software_version
 from ..network.metrics import Metric, MetricName, Metrics, MetricsReporter
 from ..network.protocol.errors import KafkaConfigurationError
 from .plugins import resolve_plugin
-
-if TYPE_CHECKING:
-    from .kafka_producer import KafkaProducer
 
 __all__ = [
     "Metric",
@@ -41,7 +38,13 @@ __all__ = [
 Family = tuple[str, str]
 
 
-def prometheus_text(*producers: KafkaProducer) -> str:
+class Measured(Protocol):
+    """What has metrics: a `KafkaProducer`."""
+
+    def metrics(self, raw: bool = False) -> Mapping[Any, Any]: ...
+
+
+def prometheus_text(*producers: Measured) -> str:
     """The metrics of these producers in Prometheus' text format 0.0.4 (``text/plain; version=0.0.4``). Any thread.
 
     ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka_producer_batch_size_avg``, of a topic
