@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import NoReturn
 
 from ..network.clock import Clock
 from ..network.metrics import Sensor
-from ..network.protocol.errors import BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError
+from ..network.protocol.errors import BufferExhaustedError, KafkaError, MessageSizeTooLargeError, ProducerClosedError
 
 
 class BufferPool:
@@ -33,6 +34,7 @@ class BufferPool:
         self._unallocated_bytes = total_bytes
         self._waiters: deque[threading.Condition] = deque()
         self._closed = False
+        self._cause: KafkaError | None = None
         #: Milliseconds that threads have waited for memory, all together, and how often one gave up.
         self.wait_time_ms = 0.0
         self.exhausted_count = 0
@@ -44,7 +46,7 @@ class BufferPool:
         """A buffer of `size_bytes`, waiting for memory at most `max_block_ms` milliseconds.
 
         Raises MessageSizeTooLargeError where the pool could never give it, BufferExhaustedError where the time passed,
-        ProducerClosedError where the producer was closed meanwhile.
+        ProducerClosedError where the producer was closed meanwhile, what its sender thread died of where that was so.
         """
         if size_bytes > self.total_bytes:
             raise MessageSizeTooLargeError(
@@ -53,7 +55,7 @@ class BufferPool:
             )
         with self._lock:
             if self._closed:
-                raise ProducerClosedError("the producer is closed: create a new one to send on")
+                self._raise_closed("the producer is closed: create a new one to send on")
             if size_bytes == self.poolable_bytes and self._free and not self._waiters:
                 return self._free.pop()
             free_bytes = self._unallocated_bytes + len(self._free) * self.poolable_bytes
@@ -92,7 +94,7 @@ class BufferPool:
                     )
                 self._clock.wait_until(turn, deadline_ms)
                 if self._closed:
-                    raise ProducerClosedError("the producer was closed while this record waited for memory")
+                    self._raise_closed("the producer was closed while this record waited for memory")
                 if self._waiters[0] is not turn:
                     continue
                 if accumulated == 0 and size_bytes == self.poolable_bytes and self._free:
@@ -148,9 +150,16 @@ class BufferPool:
         """How many threads wait for memory. Read without the lock: an estimate."""
         return len(self._waiters)
 
-    def close(self) -> None:
-        """Fail those who wait and all who come later. The memory that is out may still be returned."""
+    def close(self, cause: KafkaError | None = None) -> None:
+        """Fail those who wait and all who come later, with `cause` where the producer hasn't just been closed. The
+        memory that is out may still be returned."""
         with self._lock:
             self._closed = True
+            self._cause = self._cause or cause
             for turn in self._waiters:
                 turn.notify()
+
+    def _raise_closed(self, message: str) -> NoReturn:
+        if self._cause is not None:
+            raise self._cause.with_traceback(None)
+        raise ProducerClosedError(message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 
@@ -41,6 +42,14 @@ EXIT_FLUSH_SECONDS = 10.0
 FORCED_CLOSE_SECONDS = 5.0
 
 _running: set[Engine] = set()
+
+
+class _Worker:
+    """What this process knows of how it will end."""
+
+    is_forked = False
+    #: The process in which multiprocessing was told to call `_close_at_exit`.
+    registered_in: int | None = None
 
 
 class Engine:
@@ -145,6 +154,7 @@ class Engine:
             self.client.close()
             raise
         self.process_id = os.getpid()
+        _call_at_the_end_of_a_worker()
         self._thread = threading.Thread(target=self._run, name=f"headrace-sender-{self.client_id}", daemon=True)
         _running.add(self)
         self._thread.start()
@@ -246,6 +256,17 @@ def _close_at_exit() -> None:
             engine.close(max((deadline_ms[engine] - engine.clock.now_ms()) / 1000.0, 0.001))
         except KafkaTimeoutError as left:
             log.error("producer %s: %s", engine.client_id, left)
+        _running.discard(engine)
+
+
+def _call_at_the_end_of_a_worker() -> None:
+    """A process that multiprocessing has started ends without the interpreter's exit functions, but with its own."""
+    util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
+    if util is None or process is None or _Worker.registered_in == os.getpid():
+        return
+    if _Worker.is_forked or process.parent_process() is not None:
+        _Worker.registered_in = os.getpid()
+        util.Finalize(None, _close_at_exit, exitpriority=0)
 
 
 def _forget_parents_engines() -> None:
@@ -258,6 +279,7 @@ def _forget_parents_engines() -> None:
         for batch in engine.accumulator.incomplete_batches():
             batch.abandon(error)
     _running.clear()
+    _Worker.is_forked = True
 
 
 atexit.register(_close_at_exit)

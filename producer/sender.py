@@ -123,8 +123,8 @@ class Sender:
             log.exception("the sender thread died; every record that was not acknowledged fails")
             error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
             error.__cause__ = death
+            self._accumulator.pool.close(error)
             self._accumulator.close()
-            self._accumulator.pool.close()
             self._fail_everything(error)
             self._metadata.close(error)
             if not isinstance(death, Exception):

@@ -501,6 +501,77 @@ def test_forks_while_many_threads_send_never_hang_the_child(cluster: EmbeddedClu
     assert values.count(b"c") == 40
 
 
+def test_worker_processes_of_multiprocessing_deliver_what_they_forgot(cluster: EmbeddedCluster, topic: str) -> None:
+    # they don't end as an interpreter does: its exit functions are never called there
+    done = run_program(
+        """
+        import logging, multiprocessing, sys, warnings
+        from concurrent.futures import ProcessPoolExecutor
+        from headrace.producer import KafkaProducer
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        logging.basicConfig()
+        producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
+
+        def work(name):
+            for number in range(100):
+                producer.send(sys.argv[2], b"%s %d" % (name, number))
+
+        fork = multiprocessing.get_context("fork")
+        process = fork.Process(target=work, args=(b"process",))
+        process.start()
+        with fork.Pool(1) as pool:
+            pool.map(work, [b"pool"])
+            pool.close()
+            pool.join()
+        with ProcessPoolExecutor(1, mp_context=fork) as executor:
+            executor.submit(work, b"executor").result()
+        process.join()
+        producer.close()
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    assert done.stderr.count("was not closed") == 3
+    values = values_in(cluster, topic)
+    assert len(values) == 300
+    for name in (b"process", b"pool", b"executor"):
+        assert [value for value in values if value.startswith(name)] == [b"%s %d" % (name, n) for n in range(100)]
+
+
+def test_workers_forked_after_the_producer_was_made_deliver_at_their_exit(cluster: EmbeddedCluster, topic: str) -> None:
+    # as gunicorn does it with --preload
+    run_program(
+        """
+        import os, sys, warnings
+        from headrace.producer import KafkaProducer
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        producer = KafkaProducer(bootstrap_servers=sys.argv[1], linger_ms=60_000, delivery_timeout_ms=120_000)
+        waiting = [producer.send(sys.argv[2], b"parent %d" % number) for number in range(10)]
+        children = []
+        for child in range(2):
+            pid = os.fork()
+            if pid == 0:
+                for number in range(100):
+                    producer.send(sys.argv[2], b"child %d %d" % (child, number))
+                sys.exit(0)
+            children.append(pid)
+        assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0]
+        """,
+        cluster.bootstrap_servers,
+        topic,
+    )
+    values = values_in(cluster, topic)
+    expected = {
+        **{b"parent": [b"parent %d" % number for number in range(10)]},
+        **{b"child %d" % child: [b"child %d %d" % (child, n) for n in range(100)] for child in (0, 1)},
+    }
+    assert len(values) == 210
+    for name, sent in expected.items():
+        assert [value for value in values if value.startswith(name)] == sent
+
+
 # -- threads ------------------------------------------------------------------------------------------------------
 
 

@@ -820,10 +820,22 @@ class Bang(Exception):
 def test_a_dead_sender_thread_fails_everything_with_the_cause(
     death: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    h = SenderHarness(memory=400, batch_size=400)
+    h = SenderHarness(memory=400, batch_size=200)
     future = h.append(b"a")
+    refused: list[BaseException] = []
+
+    def wait_for_memory() -> None:
+        try:
+            h.append(b"b" * 300, max_block_ms=30_000)
+        except errors.KafkaError as error:
+            refused.append(error)
+
+    waiter = threading.Thread(target=wait_for_memory)
 
     def poll(timeout_ms: float, now_ms: float) -> list:
+        waiter.start()
+        while not h.pool.waiting:
+            pass
         raise death("bang")
 
     monkeypatch.setattr(h.client, "poll", poll)
@@ -836,8 +848,13 @@ def test_a_dead_sender_thread_fails_everything_with_the_cause(
     assert isinstance(failure, errors.IllegalStateError)
     assert isinstance(failure.__cause__, death)
     assert isinstance(h.sender.death, death)
-    with pytest.raises(errors.ProducerClosedError):
-        h.append()
+    waiter.join(30)
+    with pytest.raises(errors.IllegalStateError) as raised:
+        h.append(b"c" * 300)
+    for error in (*refused, raised.value):
+        assert isinstance(error, errors.IllegalStateError)
+        assert isinstance(error.__cause__, death)
+    assert len(refused) == 1
     with pytest.raises(errors.IllegalStateError):
         h.metadata.await_update(h.metadata.version, 0)
     assert h.client.closed
