@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...network.config import Key
+from ...network.config import INT32_MAX, Key
 from ...network.protocol.errors import InvalidConfigurationError, InvalidRequestError, UnknownTopicOrPartitionError
 from ..metadata import TopicState
 from ..services import BrokerServices
@@ -12,9 +12,11 @@ from ..services import BrokerServices
 TOPIC = 2
 BROKER = 4
 
-_TYPES = {"true or false": 1, "text": 2, "a whole number": 5, "a list, or text separated by commas": 7}
+_INT = 3
+_LONG = 5
 _DOUBLE = 6
 _LIST = 7
+_TYPES = {"true or false": 1, "text": 2, "a whole number": _LONG, "a list, or text separated by commas": 7}
 
 
 def find_topic(broker: BrokerServices, name: str) -> TopicState:
@@ -55,4 +57,6 @@ def type_of(entry: Key) -> int:
         return _DOUBLE
     if isinstance(entry.default, tuple):
         return _LIST
-    return _TYPES.get(entry.type_name, 2)
+    told = _TYPES.get(entry.type_name, 2)
+    is_short = entry.at_most is not None and entry.at_most <= INT32_MAX
+    return _INT if told == _LONG and is_short else told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...network.protocol.errors import BrokerResponseError, PolicyViolationError
+from ...network.protocol.errors import BrokerResponseError, OffsetOutOfRangeError, PolicyViolationError
 from ...network.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -43,6 +43,8 @@ def _delete(
         log = partition.log
         if "delete" not in log.config.cleanup_policy:
             raise PolicyViolationError(f"records of {topic!r} are not deleted by offset: cleanup.policy=compact")
+        if asked.offset < _HIGH_WATERMARK:
+            raise OffsetOutOfRangeError(f"there is no offset {asked.offset}")
         log.advance_log_start_offset(log.high_watermark if asked.offset == _HIGH_WATERMARK else asked.offset)
     except BrokerResponseError as error:
         return DeleteRecordsPartitionResult(

@@ -69,7 +69,7 @@ def _describe_group(group: Group) -> DescribedGroup:
                 client_id=member.client_id,
                 client_host=member.client_host,
                 member_metadata=member.metadata(protocol) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
+                member_assignment=member.assignment,
             )
             for member in group.members.values()
         ],

@@ -34,9 +34,13 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
             forgotten = _forgotten(broker, context, request)
             session = broker.fetch_sessions.resume(request.session_id, request.session_epoch, asked, forgotten)
             asked = list(session.entries.values())
+            if not asked:
+                # Its client has told it to forget everything.
+                broker.fetch_sessions.close(request.session_id)
+                session = None
         else:
             broker.fetch_sessions.close(request.session_id)
-            if request.session_epoch == INITIAL_EPOCH and asked:
+            if request.session_epoch == INITIAL_EPOCH:
                 session = broker.fetch_sessions.open(asked)
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code, responses=[])
@@ -93,7 +97,8 @@ def _read(
         if session is not None:
             changed = session.changed(results)
             results = changed if request.session_epoch > INITIAL_EPOCH else results
-        context.respond(build_response(context, results, NO_SESSION if session is None else session.session_id))
+        session_id = NO_SESSION if session is None else session.session_id
+        context.respond(build_response(context, results, session_id, committed_only=params.committed_only))
 
     broker.replicas.fetch_records(params, entries, respond)
 
@@ -126,7 +131,9 @@ def _forgotten(broker: BrokerServices, context: RequestContext, request: FetchRe
     return keys
 
 
-def build_response(context: RequestContext, results: list[FetchResult], session_id: int) -> FetchResponse:
+def build_response(
+    context: RequestContext, results: list[FetchResult], session_id: int, *, committed_only: bool
+) -> FetchResponse:
     """The answer that tells the results, topic by topic."""
     endpoints: dict[int, NodeEndpoint] = {}
     topics: dict[tuple[str, object], FetchableTopicResponse] = {}
@@ -136,7 +143,11 @@ def build_response(context: RequestContext, results: list[FetchResult], session_
         topic = topics.get(key)
         if topic is None:
             topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
-        topic.partitions.append(_partition_data(context, result, endpoints))
+        data = _partition_data(context, result, endpoints)
+        if committed_only or result.error is not None:
+            # There are no aborted transactions, and null stands for a reader who doesn't ask.
+            data.aborted_transactions = []
+        topic.partitions.append(data)
     return FetchResponse(
         session_id=session_id, responses=list(topics.values()), node_endpoints=list(endpoints.values())
     )

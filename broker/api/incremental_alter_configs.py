@@ -62,7 +62,7 @@ def _change(broker: BrokerServices, configs: dict[str, str], change: AlterableCo
         configs.pop(name, None)
         return
     if value is None:
-        raise InvalidConfigurationError(f"the key {name!r} has no value")
+        raise InvalidRequestError(f"the key {name!r} has no value; delete it to have the default")
     if change.config_operation == _SET:
         configs[name] = value
         return

@@ -20,7 +20,7 @@ from ...network.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ..log.validation import RecordsWithoutKeyError
+from ..log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
 from ..metadata import PartitionKey
 from ..replica.delayed_produce import ProduceResult
 from ..requests import RequestContext
@@ -124,9 +124,13 @@ def _partition_response(
         )
     assert error is not None
     response = PartitionProduceResponse(
-        index=key[1], error_code=error.code, base_offset=-1, error_message=str(error) or None
+        index=key[1],
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=result.log_start_offset,
+        error_message=str(error) or None,
     )
-    if isinstance(error, RecordsWithoutKeyError):
+    if isinstance(error, (RecordsOutOfTimeError, RecordsWithoutKeyError)):
         response.record_errors = [
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=str(error)) for at in error.indexes
         ]

@@ -204,7 +204,8 @@ class GroupCoordinator:
         changed."""
         fenced = FencedInstanceIdError.code
         old_metadata = member.metadata(group.protocol_name or "")
-        was_leader = group.leader_id == member.member_id
+        old_id = member.member_id
+        was_leader = group.leader_id == old_id
         member.answer_join(JoinResult(member.member_id, fenced))
         member.answer_sync(SyncResult(fenced))
         group.replace_static(member, new_id)
@@ -213,9 +214,9 @@ class GroupCoordinator:
         if group.state is GroupState.STABLE:
             metadata = dict(params.protocols).get(group.protocol_name or "")
             if metadata == old_metadata and group.protocol_name in group.common_protocols():
-                # Without leave to skip, a leader that restarts would assign again: it is told of its old id as leader.
+                # Without leave to skip, a leader that restarts would assign again: its old id is called the leader's.
                 if was_leader and not params.supports_skipping_assignment:
-                    result = group.join_result(member, with_members=False)._replace(leader=f"{new_id}-before")
+                    result = group.join_result(member, with_members=False)._replace(leader=old_id)
                 else:
                     result = group.join_result(member, skip_assignment=was_leader)
                 self.store.keep_group(group, lambda _error: None)
@@ -460,8 +461,11 @@ class GroupCoordinator:
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerResponseError | None]:
         """Members (id, or "" and an instance id) leave; an error for each that can't. Raises those of
-        `OffsetStore.check_coordinator`, UnknownMemberIdError for a group that isn't known."""
-        group = self._known_group(group_id)
+        `OffsetStore.check_coordinator`."""
+        try:
+            group = self._known_group(group_id)
+        except UnknownMemberIdError as unknown:
+            return [unknown for _ in members]
         results: list[BrokerResponseError | None] = []
         with group.lock:
             for member_id, instance_id in members:

@@ -133,8 +133,9 @@ class Log:
             if header.producer_id != NO_PRODUCER_ID and not header.is_control:
                 known = self.producers.find_duplicate(header)
                 if known is not None:
+                    append_time = known.timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
                     return AppendInfo(
-                        known.base_offset, known.last_offset, NO_TIMESTAMP, self.log_start_offset, is_duplicate=True
+                        known.base_offset, known.last_offset, append_time, self.log_start_offset, is_duplicate=True
                     )
                 self.producers.check(header)
             first_offset = self.end.offset

@@ -24,6 +24,17 @@ from .batch_header import HEADER_BYTES, BatchHeader, read_header
 _CODECS = frozenset(Compression)
 
 
+class RecordsOutOfTimeError(InvalidTimestampError):
+    """A batch was refused for the times of some of its records; `indexes` has their places in it (KIP-467)."""
+
+    def __init__(self, indexes: list[int], earliest_ms: int, latest_ms: int) -> None:
+        super().__init__(
+            f"the topic takes timestamps from {earliest_ms} to {latest_ms} only (message.timestamp.before.max.ms, "
+            "message.timestamp.after.max.ms)"
+        )
+        self.indexes = indexes
+
+
 class RecordsWithoutKeyError(InvalidRecordError):
     """A batch was refused for some of its records; `indexes` has their places in it (KIP-467)."""
 
@@ -40,18 +51,20 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
-        raise CorruptRecordError(f"a record batch has at least {HEADER_BYTES} bytes, here are {size_bytes}")
+        raise InvalidRecordError(f"a record batch has at least {HEADER_BYTES} bytes, here are {size_bytes}")
     header = read_header(records)
     if header.size_bytes != size_bytes:
         if header.size_bytes < size_bytes:
             raise InvalidRecordError("a producer sends exactly one batch a partition; there are bytes after the first")
-        raise CorruptRecordError(f"the batch says it has {header.size_bytes} bytes, {size_bytes} are there")
+        raise InvalidRecordError(f"the batch says it has {header.size_bytes} bytes, {size_bytes} are there")
     if size_bytes > config.max_message_bytes:
         raise MessageSizeTooLargeError(
             f"the batch has {size_bytes} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)"
         )
     if header.crc != crc32c(records[ATTRIBUTES_OFFSET:]):
         raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was changed on its way")
+    if header.base_offset != 0:
+        raise InvalidRecordError(f"a producer's batch has base offset 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecordError("clients can't write control batches")
     if header.is_transactional:
@@ -65,7 +78,7 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
             f"producer {header.producer_id} has no epoch or sequence: {header.producer_epoch}, {header.base_sequence}"
         )
     if config.message_timestamp_type == "CreateTime":
-        _check_timestamp(header.max_timestamp, config, wall_ms)
+        _check_timestamps(records, header, config, wall_ms)
     if config.is_compacted:
         without_key = [at for at, record in enumerate(RecordBatch(records).records()) if record.key is None]
         if without_key:
@@ -105,19 +118,22 @@ def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) ->
     return memoryview(buffer), read_header(buffer)
 
 
-def _check_timestamp(timestamp: int, config: TopicConfig, wall_ms: int) -> None:
-    if timestamp == TIMESTAMP_UNKNOWN:
+def _check_timestamps(records: memoryview, header: BatchHeader, config: TopicConfig, wall_ms: int) -> None:
+    """Raise RecordsOutOfTimeError unless the topic takes the records' times.
+
+    Records are looked at only where the header can't tell: it has the largest time, and not the smallest.
+    """
+    earliest_ms = wall_ms - config.message_timestamp_before_max_ms
+    latest_ms = wall_ms + config.message_timestamp_after_max_ms
+    if earliest_ms <= 0 and header.max_timestamp <= latest_ms:
         return
-    if wall_ms - timestamp > config.message_timestamp_before_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {timestamp} is older than "
-            f"message.timestamp.before.max.ms={config.message_timestamp_before_max_ms} allows"
-        )
-    if timestamp - wall_ms > config.message_timestamp_after_max_ms:
-        raise InvalidTimestampError(
-            f"timestamp {timestamp} is further ahead than "
-            f"message.timestamp.after.max.ms={config.message_timestamp_after_max_ms} allows"
-        )
+    out_of_time = [
+        at
+        for at, record in enumerate(RecordBatch(records).records())
+        if record.timestamp != TIMESTAMP_UNKNOWN and not earliest_ms <= record.timestamp <= latest_ms
+    ]
+    if out_of_time:
+        raise RecordsOutOfTimeError(out_of_time, earliest_ms, latest_ms)
 
 
 def assign(

@@ -14,10 +14,11 @@ from .replicas import Replicas
 
 @dataclass(slots=True)
 class ProduceResult:
-    """What became of one partition's batch: where it stands, or why not."""
+    """What became of one partition's batch: where it stands, or why not, and where the log begins, if that matters."""
 
     info: AppendInfo | None
     error: BrokerResponseError | None = None
+    log_start_offset: int = -1
     is_pending: bool = False
 
     @property

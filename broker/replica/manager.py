@@ -10,9 +10,12 @@ from typing import Protocol
 from ...network.clock import Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
+    CorruptRecordError,
     InvalidRequiredAcksError,
     KafkaError,
     KafkaStorageError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
 )
 from ..config import BrokerConfig
 from ..log.manager import LogManager
@@ -27,6 +30,13 @@ from .partition import IsrProposal, Partition
 from .replicas import Replicas
 
 _log = logging.getLogger(__name__)
+
+_ERRORS_WITHOUT_LOG_START = (
+    CorruptRecordError,
+    KafkaStorageError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+)
 
 Respond = Callable[[dict[PartitionKey, ProduceResult]], None]
 Aside = Callable[[Callable[[], None]], object]
@@ -211,11 +221,15 @@ class ReplicaManager:
             respond({key: ProduceResult(None, error) for key, _ in batches})
             return
         for key, records in batches:
+            partition = None
             try:
                 partition = self.partition(key)
                 info, moved = partition.append(records, required_acks=required_acks)
             except BrokerResponseError as error:
+                # A producer tells by the start of the log whether what it wrote before has been deleted (KIP-360).
                 results[key] = ProduceResult(None, error)
+                if partition is not None and not isinstance(error, _ERRORS_WITHOUT_LOG_START):
+                    results[key].log_start_offset = partition.log.log_start_offset
                 continue
             results[key] = ProduceResult(info)
             waits = waits or partition.log.high_watermark <= info.last_offset

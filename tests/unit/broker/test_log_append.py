@@ -13,7 +13,12 @@ import pytest
 from headrace.broker.log import index
 from headrace.broker.log.files import replace_file
 from headrace.broker.log.loader import load_log
-from headrace.broker.log.validation import RecordsWithoutKeyError, check_client_batch, recompressed
+from headrace.broker.log.validation import (
+    RecordsOutOfTimeError,
+    RecordsWithoutKeyError,
+    check_client_batch,
+    recompressed,
+)
 from headrace.broker.topic_config import CODECS, TopicConfig
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
@@ -201,15 +206,17 @@ def test_what_a_client_may_not_send(harness):
     good = bytes(batch())
     with pytest.raises(CorruptRecordError, match="CRC"):
         check(bytearray(good[:-1] + b"!"))
-    with pytest.raises(CorruptRecordError, match="says it has"):
+    with pytest.raises(InvalidRecordError, match="says it has"):
         check(bytearray(good[:-1]))
-    with pytest.raises(CorruptRecordError, match="at least 61"):
+    with pytest.raises(InvalidRecordError, match="at least 61"):
         check(bytearray(good[:30]))
+    with pytest.raises(InvalidRecordError, match="base offset 0, not 7"):
+        check(bytearray(batch(base_offset=7)))
     with pytest.raises(InvalidRecordError, match="exactly one batch"):
         check(bytearray(good + good))
     with pytest.raises(MessageSizeTooLargeError, match=r"max\.message\.bytes"):
         check(bytearray(batch(value=b"v" * 500)))
-    with pytest.raises(InvalidTimestampError, match="further ahead"):
+    with pytest.raises(InvalidTimestampError, match="takes timestamps from"):
         check(bytearray(batch(timestamp=NOW_MS + 11)))
     with pytest.raises(InvalidTxnStateError, match="no transactions"):
         check(bytearray(batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)))
@@ -587,3 +594,18 @@ def test_the_records_without_a_key_are_told():
     with pytest.raises(RecordsWithoutKeyError) as refused:
         check_client_batch(memoryview(bytearray(records)), config, NOW_MS)
     assert refused.value.indexes == [1, 2, 4, 5]
+
+
+def test_the_records_out_of_time_are_told():
+    limits = {"message.timestamp.before.max.ms": 1000, "message.timestamp.after.max.ms": 500}
+    config = TopicConfig.resolve_from(limits, {}, {})
+    times = [NOW_MS - 1000, NOW_MS - 1001, -1, NOW_MS + 500, NOW_MS + 501]
+
+    def check(timestamps):
+        records = build_batch([(timestamp, b"k", b"v") for timestamp in timestamps])
+        return check_client_batch(memoryview(bytearray(records)), config, NOW_MS)
+
+    with pytest.raises(RecordsOutOfTimeError) as refused:
+        check(times)
+    assert refused.value.indexes == [1, 4]
+    assert check([times[0], times[2], times[3]]).count == 3
