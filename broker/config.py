@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from ..network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
@@ -286,10 +288,18 @@ class BrokerConfig(
         default=10_080, at_least=1, at_most=INT32_MAX, doc="How long an empty group's offsets are kept."
     )
 
-    def topic_config(self, overrides: dict[str, Any]) -> TopicConfig:
+    def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
         """A topic's configuration: its own keys (dotted), this broker's for the rest. Raises
         KafkaConfigurationError."""
-        defaults = {attribute: getattr(self, name) for attribute, name in DEFAULTS_OF_TOPICS.items()}
-        for name in overrides:
-            defaults.pop(name.replace(".", "_"), None)
-        return TopicConfig.resolve_from({**defaults, **overrides}, {}, {})
+        # Most topics of a cluster are configured alike, and a thousand may be made at once.
+        return _topic_config(
+            tuple(getattr(self, name) for name in DEFAULTS_OF_TOPICS.values()), tuple(overrides.items())
+        )
+
+
+@lru_cache(maxsize=64)
+def _topic_config(broker_values: tuple[Any, ...], overrides: tuple[tuple[str, Any], ...]) -> TopicConfig:
+    defaults = dict(zip(DEFAULTS_OF_TOPICS, broker_values, strict=True))
+    for name, _ in overrides:
+        defaults.pop(name.replace(".", "_"), None)
+    return TopicConfig.resolve_from({**defaults, **dict(overrides)}, {}, {})

@@ -11,12 +11,14 @@ import json
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from ..network.protocol.errors import (
+    BrokerResponseError,
     FencedLeaderEpochError,
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -28,11 +30,13 @@ from ..network.protocol.errors import (
     KafkaConfigurationError,
     KafkaStorageError,
     NotControllerError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from .config import BrokerConfig
+from .controller_api import ControllerApi, MorePartitions, NewTopic, TopicRef
 from .log.files import decode_uuid, encode_uuid, replace_file
 from .metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 
@@ -45,38 +49,6 @@ _STATE_VERSION = 1
 
 #: Takes an image, and returns what is to be done once every broker has it.
 ImageListener = Callable[[ClusterImage], Callable[[], None]]
-
-
-class ControllerApi(Protocol):
-    """What a broker calls, whichever process its controller is in; documented at `Controller`."""
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    def create_topic(
-        self,
-        name: str,
-        *,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        configs: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-    ) -> TopicState: ...
-
-    def delete_topic(self, name: str | None, topic_id: uuid.UUID | None = None) -> TopicState: ...
-
-    def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
-    ) -> None: ...
-
-    def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None: ...
-
-    def alter_isr(
-        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
-    ) -> PartitionState: ...
-
-    def allocate_producer_ids(self) -> tuple[int, int]: ...
 
 
 def check_topic_name(name: str) -> None:
@@ -93,7 +65,14 @@ def check_topic_name(name: str) -> None:
         )
 
 
-class Controller:
+class _Kept(NamedTuple):
+    """A topic as it was written last, and the text that it was written as."""
+
+    state: TopicState
+    text: str
+
+
+class Controller(ControllerApi):
     """Decides, keeps the decisions in `state_path`, and tells the brokers.
 
     Any thread. One lock: held while an image is made, kept and told, so brokers hear of images in order. A broker
@@ -107,6 +86,7 @@ class Controller:
         self._state_path = state_path
         self._next_producer_id = 0
         self._placement = itertools.count()
+        self._kept: dict[str, _Kept] = {}
         self.image = ClusterImage(cluster_id)
 
     # State across restarts
@@ -123,7 +103,7 @@ class Controller:
                         topics[entry["name"]] = _topic_from_json(entry)
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
-            self.image = self.image.with_topics(topics)
+            self.image = self.image.with_changes(topics)
 
     def _keep(self, image: ClusterImage) -> None:
         if self._state_path is None:
@@ -132,10 +112,16 @@ class Controller:
             "version": _STATE_VERSION,
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
-            "topics": [_topic_to_json(topic) for topic in image.topics.values()],
         }
+        # The text of a topic that is as it was is not made again: all of them are written at each change.
+        kept = {}
+        for name, topic in image.topics.items():
+            known = self._kept.get(name)
+            kept[name] = known if known is not None and known.state is topic else _kept(topic)
+        self._kept = kept
+        text = f'{json.dumps(state)[:-1]}, "topics": [{", ".join(each.text for each in kept.values())}]}}'
         try:
-            replace_file(self._state_path, json.dumps(state).encode(), sync=False)
+            replace_file(self._state_path, text.encode(), sync=False)
         except OSError as failed:
             raise KafkaStorageError(f"can't keep the topics in {self._state_path}: {failed.strerror}") from failed
 
@@ -159,7 +145,7 @@ class Controller:
             for endpoint, on_image in brokers:
                 self._listeners[endpoint.node_id] = on_image
                 alive[endpoint.node_id] = endpoint
-            self._publish(self._with_elections(self.image.with_brokers(alive)))
+            self._publish(self._with_elections(alive))
 
     def unregister_broker(self, node_id: int) -> None:
         """A broker is gone: others take over what it led."""
@@ -168,33 +154,32 @@ class Controller:
             if node_id not in self.image.brokers:
                 return
             brokers = {key: value for key, value in self.image.brokers.items() if key != node_id}
-            self._publish(self._with_elections(self.image.with_brokers(brokers)))
+            self._publish(self._with_elections(brokers))
 
-    def _with_elections(self, image: ClusterImage) -> ClusterImage:
-        """Elect leaders for the partitions whose leader isn't alive; take dead brokers out of the in-sync replicas."""
-        topics = dict(image.topics)
-        changed = False
-        for name, topic in image.topics.items():
-            for index, partition in enumerate(topic.partitions):
-                elected = self._elect(image, topics[name], partition)
-                if elected is not partition:
-                    topics[name] = topics[name].with_partition(index, elected)
-                    changed = True
-        return image.with_topics(topics) if changed else image
+    def _with_elections(self, alive: Mapping[int, BrokerEndpoint]) -> ClusterImage:
+        """The next image with these brokers: with leaders elected for the partitions whose leader isn't alive, and dead
+        brokers taken out of the in-sync replicas."""
+        changes: dict[str, TopicState | None] = {}
+        for name, topic in self.image.topics.items():
+            elected = tuple(self._elect(alive, topic, partition) for partition in topic.partitions)
+            if any(one is not other for one, other in zip(elected, topic.partitions, strict=True)):
+                changes[name] = replace(topic, partitions=elected)
+        return self.image.with_changes(changes, alive)
 
-    def _elect(self, image: ClusterImage, topic: TopicState, partition: PartitionState) -> PartitionState:
+    def _elect(
+        self, alive: Mapping[int, BrokerEndpoint], topic: TopicState, partition: PartitionState
+    ) -> PartitionState:
         """The partition with a leader that is alive, the old one where it is; the first in-sync replica otherwise.
 
         The last in-sync replica stays in the set although it is dead: only it has every acknowledged record.
         """
-        alive = image.brokers
         if partition.leader in alive and all(broker in alive for broker in partition.isr):
             return partition
         isr = tuple(broker for broker in partition.isr if broker in alive)
         leader = partition.leader
         if leader not in alive or leader not in isr:
             leader = next((broker for broker in partition.replicas if broker in isr), NO_LEADER)
-        if leader == NO_LEADER and self.config.topic_config(dict(topic.configs)).unclean_leader_election_enable:
+        if leader == NO_LEADER and self.config.topic_config(topic.configs).unclean_leader_election_enable:
             leader = next((broker for broker in partition.replicas if broker in alive), NO_LEADER)
             isr = (leader,) if leader != NO_LEADER else ()
         if not isr:
@@ -227,7 +212,6 @@ class Controller:
     def alter_isr(
         self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
     ) -> PartitionState:
-        """The leader's new in-sync replicas (AlterPartition). Raises where the leader's view is out of date."""
         with self._lock:
             state, partition = self._partition(topic, index)
             if leader != partition.leader or leader_epoch != partition.leader_epoch:
@@ -248,40 +232,51 @@ class Controller:
         return state, state.partitions[index]
 
     def _replace_topic(self, state: TopicState) -> None:
-        self._publish(self.image.with_topics({**self.image.topics, state.name: state}))
+        self._publish(self.image.with_changes({state.name: state}))
 
     # Topics
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        configs: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-    ) -> TopicState:
-        """Make a topic. Raises InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
-        InvalidReplicationFactorError, InvalidReplicationAssignmentError, InvalidConfigurationError."""
+    def _decide(
+        self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        """Take decisions about topics one after the other, each knowing those before it, and publish them together."""
         with self._lock:
-            check_topic_name(name)
-            if name in self.image.topics:
-                raise TopicAlreadyExistsError(f"the topic {name!r} exists already")
-            collision = next((other for other in self.image.topics if _collide(name, other)), None)
-            if collision is not None:
-                raise InvalidTopicError(f"the topic {name!r} differs from {collision!r} only by '.' and '_'")
-            self.check_topic_configs(configs or {})
-            if not self.image.brokers:
-                raise NotControllerError("no broker is alive to hold the topic")
-            if assignments:
-                partitions = self._assigned(name, assignments, num_partitions, replication_factor)
-            else:
-                partitions = self._placed(num_partitions, replication_factor)
-            state = TopicState(name, uuid.uuid4(), partitions, dict(configs or {}))
-            if not validate_only:
-                self._replace_topic(state)
-            return state
+            changes = _Changes(self.image)
+            outcomes: list[TopicState | BrokerResponseError] = []
+            for decide in decisions:
+                try:
+                    outcomes.append(decide(changes))
+                except BrokerResponseError as refused:
+                    outcomes.append(refused)
+            if changes.topics and not validate_only:
+                try:
+                    self._publish(self.image.with_changes(changes.topics))
+                except KafkaStorageError as failed:
+                    return [failed if isinstance(each, TopicState) else each for each in outcomes]
+            return outcomes
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return self._decide((partial(self._create, topic) for topic in topics), validate_only=validate_only)
+
+    def _create(self, topic: NewTopic, changes: _Changes) -> TopicState:
+        name = topic.name
+        check_topic_name(name)
+        if changes.topic(name) is not None:
+            raise TopicAlreadyExistsError(f"the topic {name!r} exists already")
+        collision = changes.collision(name)
+        if collision is not None:
+            raise InvalidTopicError(f"the topic {name!r} differs from {collision!r} only by '.' and '_'")
+        self.check_topic_configs(topic.configs or {})
+        if not self.image.brokers:
+            raise NotControllerError("no broker is alive to hold the topic")
+        if topic.assignments:
+            partitions = self._assigned(name, topic.assignments, topic.num_partitions, topic.replication_factor)
+        else:
+            partitions = self._placed(topic.num_partitions, topic.replication_factor)
+        changes.add_partitions(len(partitions))
+        return changes.make(TopicState(name, uuid.uuid4(), partitions, dict(topic.configs or {})))
 
     def _placed(self, num_partitions: int, replication_factor: int) -> tuple[PartitionState, ...]:
         count = self.config.num_partitions if num_partitions == -1 else num_partitions
@@ -324,52 +319,53 @@ class Controller:
         return PartitionState(tuple(replicas), tuple(replicas), replicas[0])
 
     def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
-    ) -> None:
-        """Raise a topic's number of partitions to `count`. Raises UnknownTopicOrPartitionError, InvalidPartitionsError,
-        InvalidReplicationAssignmentError."""
-        with self._lock:
-            state = self.image.topics.get(name)
-            if state is None:
-                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-            added = count - len(state.partitions)
-            if added <= 0 or added > MAX_PARTITIONS_PER_REQUEST:
-                raise InvalidPartitionsError(
-                    f"the topic has {len(state.partitions)} partitions already, {count} were asked for"
-                )
-            if assignments is not None and len(assignments) != added:
-                raise InvalidReplicationAssignmentError(
-                    f"{added} new partitions need as many assignments, not {len(assignments)}"
-                )
-            factor = len(state.partitions[0].replicas)
-            new = [self._place(factor) if assignments is None else self._assign(assignments[at]) for at in range(added)]
-            if not validate_only:
-                self._replace_topic(replace(state, partitions=(*state.partitions, *new)))
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return self._decide((partial(self._extend, topic) for topic in topics), validate_only=validate_only)
 
-    def delete_topic(self, name: str | None, topic_id: uuid.UUID | None = None) -> TopicState:
-        """Delete a topic by name or id. Raises UnknownTopicOrPartitionError, UnknownTopicIdError."""
-        with self._lock:
-            if name is None:
-                name = self.image.topic_names.get(topic_id or uuid.UUID(int=0))
-                if name is None:
-                    raise UnknownTopicIdError(f"there is no topic with the id {topic_id}")
-            state = self.image.topics.get(name)
-            if state is None:
-                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
-            self._publish(
-                self.image.with_topics({key: value for key, value in self.image.topics.items() if key != name})
+    def _extend(self, topic: MorePartitions, changes: _Changes) -> TopicState:
+        state = changes.topic(topic.name)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
+        assignments = topic.assignments
+        added = topic.partition_count - len(state.partitions)
+        if added <= 0 or added > MAX_PARTITIONS_PER_REQUEST:
+            raise InvalidPartitionsError(
+                f"the topic has {len(state.partitions)} partitions already, {topic.partition_count} were asked for"
             )
-            return state
+        if assignments is not None and len(assignments) != added:
+            raise InvalidReplicationAssignmentError(
+                f"{added} new partitions need as many assignments, not {len(assignments)}"
+            )
+        changes.add_partitions(added)
+        factor = len(state.partitions[0].replicas)
+        new = [self._place(factor) if assignments is None else self._assign(assignments[at]) for at in range(added)]
+        state = changes.topics[topic.name] = replace(state, partitions=(*state.partitions, *new))
+        return state
+
+    def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicState | BrokerResponseError]:
+        return self._decide(partial(self._delete, topic) for topic in topics)
+
+    def _delete(self, topic: TopicRef, changes: _Changes) -> TopicState:
+        name = topic.name
+        if name is None:
+            name = self.image.topic_names.get(topic.topic_id or uuid.UUID(int=0))
+            if name is None:
+                raise UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
+        state = changes.topic(name)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        changes.topics[name] = None
+        return state
 
     def check_topic_configs(self, configs: Mapping[str, str | None]) -> None:
         """Raise InvalidConfigurationError unless a topic can have this configuration."""
         try:
-            self.config.topic_config(dict(configs))
+            self.config.topic_config(configs)
         except KafkaConfigurationError as wrong:
             raise InvalidConfigurationError(str(wrong)) from wrong
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Replace a topic's overrides. Raises UnknownTopicOrPartitionError, InvalidConfigurationError."""
         with self._lock:
             state = self.image.topics.get(name)
             if state is None:
@@ -384,7 +380,6 @@ class Controller:
             self._next_producer_id = max(self._next_producer_id, last + 1)
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """A block of producer ids that no other broker gets: first id and number."""
         with self._lock:
             first = self._next_producer_id
             self._next_producer_id += PRODUCER_ID_BLOCK
@@ -392,9 +387,40 @@ class Controller:
             return first, PRODUCER_ID_BLOCK
 
 
-def _collide(name: str, other: str) -> bool:
-    # Kafka's metric names turn '.' into '_', so it refuses topics that differ in nothing else.
-    return name != other and name.replace(".", "_") == other.replace(".", "_")
+class _Changes:
+    """What a request makes of the topics, until it is published."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.topics: dict[str, TopicState | None] = {}
+        self._image = image
+        self._partition_count = 0
+        self._by_metric_name: dict[str, str] | None = None
+
+    def topic(self, name: str) -> TopicState | None:
+        return self.topics[name] if name in self.topics else self._image.topics.get(name)
+
+    def add_partitions(self, count: int) -> None:
+        """Raises PolicyViolationError where a request makes too many."""
+        self._partition_count += count
+        if self._partition_count > MAX_PARTITIONS_PER_REQUEST:
+            raise PolicyViolationError(f"a request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions; ask twice")
+
+    def collision(self, name: str) -> str | None:
+        """Another topic whose name is the same in Kafka's metrics, where '.' turns into '_'."""
+        if self._by_metric_name is None:
+            self._by_metric_name = {each.replace(".", "_"): each for each in self._image.topics}
+        other = self._by_metric_name.get(name.replace(".", "_"))
+        return other if other != name else None
+
+    def make(self, state: TopicState) -> TopicState:
+        self.topics[state.name] = state
+        if self._by_metric_name is not None:
+            self._by_metric_name[state.name.replace(".", "_")] = state.name
+        return state
+
+
+def _kept(topic: TopicState) -> _Kept:
+    return _Kept(topic, json.dumps(_topic_to_json(topic)))
 
 
 def _topic_to_json(topic: TopicState) -> dict[str, object]:

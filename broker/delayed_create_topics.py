@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from .metadata import ClusterImage
 from .purgatory import DelayedOperation
@@ -28,17 +28,15 @@ class DelayedCreateTopics(DelayedOperation):
         self._image = image
         self._respond = respond
 
-    def _not_ready(self) -> list[str]:
+    def _not_ready(self) -> Iterator[str]:
         image = self._image()
-        return [
-            name
-            for name in self._topics
-            if (state := image.topics.get(name)) is None
-            or any(partition.leader not in image.brokers for partition in state.partitions)
-        ]
+        for name in self._topics:
+            state = image.topics.get(name)
+            if state is None or any(partition.leader not in image.brokers for partition in state.partitions):
+                yield name
 
     def try_complete(self) -> bool:
-        return not self._not_ready() and self.force_complete()
+        return next(self._not_ready(), None) is None and self.force_complete()
 
     def on_complete(self) -> None:
-        self._respond(self._not_ready())
+        self._respond(list(self._not_ready()))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -55,7 +55,8 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster at one moment. `version` grows with each change; `brokers` are those that are alive."""
+    """The cluster at one moment. `version` grows by one with each change; `brokers` are those that are alive; `changed`
+    names the topics that differ from the image before."""
 
     cluster_id: str
     version: int = 0
@@ -63,16 +64,41 @@ class ClusterImage:
     brokers: Mapping[int, BrokerEndpoint] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
         return state.partitions[index] if state is not None and 0 <= index < len(state.partitions) else None
 
-    def with_topics(self, topics: Mapping[str, TopicState]) -> ClusterImage:
-        """The next image, with these topics instead."""
-        names = {state.topic_id: name for name, state in topics.items()}
-        return replace(self, version=self.version + 1, topics=topics, topic_names=names)
+    def with_changes(
+        self, topics: Mapping[str, TopicState | None], brokers: Mapping[int, BrokerEndpoint] | None = None
+    ) -> ClusterImage:
+        """The next image: with these topics (None: without), and with these brokers instead, the one with the least id
+        of which is told to be the controller. Costs what a copy of the tables costs, not a look at every topic."""
+        all_topics = dict(self.topics)
+        names = dict(self.topic_names)
+        for name, state in topics.items():
+            before = all_topics.get(name)
+            if before is not None:
+                names.pop(before.topic_id, None)
+            if state is None:
+                all_topics.pop(name, None)
+            else:
+                all_topics[name] = state
+                names[state.topic_id] = name
+        return ClusterImage(
+            self.cluster_id,
+            self.version + 1,
+            self.controller_id if brokers is None else min(brokers, default=-1),
+            self.brokers if brokers is None else brokers,
+            all_topics,
+            names,
+            frozenset(topics),
+        )
 
-    def with_brokers(self, brokers: Mapping[int, BrokerEndpoint]) -> ClusterImage:
-        """The next image, with these brokers instead; the one with the least id is told to be the controller."""
-        return replace(self, version=self.version + 1, brokers=brokers, controller_id=min(brokers, default=-1))
+    def changed_since(self, before: ClusterImage) -> Collection[str]:
+        """The topics that are not as they were in an earlier image, or not there any more."""
+        if before.version == self.version - 1:
+            return self.changed
+        names = {*self.topics, *before.topics}
+        return [name for name in names if self.topics.get(name) is not before.topics.get(name)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..network.clock import Clock
 from .config import BrokerConfig
 from .control import Control
-from .controller import ControllerApi
+from .controller_api import ControllerApi
 from .metadata import BrokerEndpoint
 from .replica.connection import Links
 from .server import BrokerServer

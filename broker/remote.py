@@ -13,12 +13,12 @@ import json
 import logging
 import socket
 import threading
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..network.protocol.errors import BrokerResponseError, DisconnectedError, make_error
 from .controller import Controller
+from .controller_api import ControllerApi, MorePartitions, NewTopic, TopicRef
 from .log.files import decode_uuid, encode_uuid
 from .metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
 
@@ -27,15 +27,22 @@ _log = logging.getLogger(__name__)
 _CALL_TIMEOUT_S = 30.0
 
 
-def encode_image(image: ClusterImage) -> dict[str, Any]:
-    """An image as JSON has it."""
-    return {
-        "cluster_id": image.cluster_id,
+def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, Any]:
+    """An image as JSON has it; only what has changed where the image before it is what the other side knows."""
+    encoded: dict[str, Any] = {
         "version": image.version,
         "controller_id": image.controller_id,
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
-        "topics": [encode_topic(topic) for topic in image.topics.values()],
     }
+    if known_version == image.version - 1:
+        encoded["changes"] = {
+            name: encode_topic(topic) if (topic := image.topics.get(name)) is not None else None
+            for name in image.changed
+        }
+    else:
+        encoded["cluster_id"] = image.cluster_id
+        encoded["topics"] = [encode_topic(topic) for topic in image.topics.values()]
+    return encoded
 
 
 def encode_topic(topic: TopicState) -> dict[str, Any]:
@@ -58,17 +65,17 @@ def _partition(fields: Sequence[Any]) -> PartitionState:
 
 
 def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
-    """An image from JSON; topics that are as they were `before` stay the same objects, so that nobody looks at them."""
-    topics = {}
-    for each in entry["topics"]:
-        topic = decode_topic(each)
-        known = before.topics.get(topic.name) if before is not None else None
-        topics[topic.name] = known if known == topic and known is not None else topic
+    """An image from JSON, made from the one `before` where that is all but what has changed."""
+    brokers = {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]}
+    if before is not None and "changes" in entry:
+        changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
+        return before.with_changes(changes, brokers)
+    topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
         entry["version"],
         entry["controller_id"],
-        {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]},
+        brokers,
         topics,
         {topic.topic_id: name for name, topic in topics.items()},
     )
@@ -113,14 +120,16 @@ class BrokerLink:
         self.on_gone: Callable[[BrokerLink], None] = lambda _link: None
         self._controller = controller
         self._lines = _Lines(sock)
-        self._lines.send({"image": encode_image(controller.image)})
+        self._sent_version = controller.image.version
+        self._lines.send({"image": encode_image(controller.image, None)})
         self._thread = threading.Thread(target=self._serve, name=f"controller-broker-{node_id}", daemon=True)
         self._thread.start()
 
     def push(self, image: ClusterImage) -> Callable[[], None]:
         """Send an image; a broker that is gone doesn't need it."""
         try:
-            self._lines.send({"image": encode_image(image)})
+            self._lines.send({"image": encode_image(image, self._sent_version)})
+            self._sent_version = image.version
         except OSError:
             _log.debug("broker %d is gone", self.node_id)
         return lambda: None
@@ -148,20 +157,42 @@ class BrokerLink:
             return {"error": error.code, "message": str(error)}
 
 
-def _create_topic(controller: Controller, **arguments: Any) -> dict[str, Any]:
-    assignments = arguments.pop("assignments")
-    numbered = {int(index): replicas for index, replicas in assignments.items()} if assignments else None
-    return encode_topic(controller.create_topic(assignments=numbered, **arguments))
+def _create_topics(controller: Controller, topics: list[list[Any]], validate_only: bool) -> list[dict[str, Any]]:
+    asked = []
+    for fields in topics:
+        topic = NewTopic(*fields)
+        numbered = {int(index): replicas for index, replicas in (topic.assignments or {}).items()}
+        asked.append(topic._replace(assignments=numbered))
+    return encode_outcomes(controller.create_topics(asked, validate_only=validate_only))
 
 
-def _delete_topic(controller: Controller, name: str | None, topic_id: str | None) -> dict[str, Any]:
-    return encode_topic(controller.delete_topic(name, decode_uuid(topic_id) if topic_id else None))
+def _create_partitions(controller: Controller, topics: list[list[Any]], validate_only: bool) -> list[dict[str, Any]]:
+    asked = [MorePartitions(*fields) for fields in topics]
+    return encode_outcomes(controller.create_partitions(asked, validate_only=validate_only))
+
+
+def _delete_topics(controller: Controller, topics: list[list[Any]]) -> list[dict[str, Any]]:
+    asked = [TopicRef(name, decode_uuid(topic_id) if topic_id else None) for name, topic_id in topics]
+    return encode_outcomes(controller.delete_topics(asked))
+
+
+def encode_outcomes(outcomes: Sequence[TopicState | BrokerResponseError]) -> list[dict[str, Any]]:
+    return [
+        {"error": each.code, "message": str(each)} if isinstance(each, BrokerResponseError) else encode_topic(each)
+        for each in outcomes
+    ]
+
+
+def decode_outcomes(entries: Sequence[Mapping[str, Any]]) -> list[TopicState | BrokerResponseError]:
+    return [
+        make_error(entry["error"], entry["message"]) if "error" in entry else decode_topic(entry) for entry in entries
+    ]
 
 
 _CALLS: dict[str, Callable[..., Any]] = {
-    "create_topic": _create_topic,
-    "delete_topic": _delete_topic,
-    "create_partitions": Controller.create_partitions,
+    "create_topics": _create_topics,
+    "delete_topics": _delete_topics,
+    "create_partitions": _create_partitions,
     "set_topic_configs": Controller.set_topic_configs,
     "alter_isr": lambda controller, **arguments: list(controller.alter_isr(**arguments)),
     "allocate_producer_ids": Controller.allocate_producer_ids,
@@ -178,8 +209,8 @@ class _Call:
         self.answer: dict[str, Any] | None = None
 
 
-class RemoteController:
-    """What a broker calls where its controller is in another process. Any thread but the one that takes images.
+class RemoteController(ControllerApi):
+    """The controller for a broker in another process. Any thread but the one that takes images.
 
     Each method raises what the controller's own raises, and DisconnectedError where the controller is gone.
     """
@@ -244,36 +275,19 @@ class RemoteController:
             raise make_error(call.answer["error"], call.answer["message"])
         return call.answer["result"]
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        assignments: Mapping[int, Sequence[int]] | None = None,
-        configs: Mapping[str, str] | None = None,
-        validate_only: bool = False,
-    ) -> TopicState:
-        answer = self._call(
-            "create_topic",
-            name=name,
-            num_partitions=num_partitions,
-            replication_factor=replication_factor,
-            assignments={index: list(replicas) for index, replicas in (assignments or {}).items()},
-            configs=dict(configs or {}),
-            validate_only=validate_only,
-        )
-        return decode_topic(answer)
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return decode_outcomes(self._call("create_topics", topics=topics, validate_only=validate_only))
 
-    def delete_topic(self, name: str | None, topic_id: uuid.UUID | None = None) -> TopicState:
-        return decode_topic(
-            self._call("delete_topic", name=name, topic_id=encode_uuid(topic_id) if topic_id is not None else None)
-        )
+    def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicState | BrokerResponseError]:
+        asked = [(name, encode_uuid(topic_id) if topic_id is not None else None) for name, topic_id in topics]
+        return decode_outcomes(self._call("delete_topics", topics=asked))
 
     def create_partitions(
-        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
-    ) -> None:
-        self._call("create_partitions", name=name, count=count, assignments=assignments, validate_only=validate_only)
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return decode_outcomes(self._call("create_partitions", topics=topics, validate_only=validate_only))
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
         self._call("set_topic_configs", name=name, configs=dict(configs), validate_only=validate_only)

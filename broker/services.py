@@ -8,7 +8,7 @@ from pathlib import Path
 from ..network.clock import Clock
 from .config import BrokerConfig
 from .control import Control
-from .controller import ControllerApi
+from .controller_api import ControllerApi
 from .fetch_sessions import FetchSessions
 from .group.coordinator import GroupCoordinator
 from .group.offsets import OffsetStore
@@ -113,9 +113,8 @@ class BrokerServices:
         """Take a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
         before = self.image
         follow = self.replicas.apply_image(image)
-        for name, topic in image.topics.items():
-            if before.topics.get(name) is not topic:
-                self.topic_purgatory.check_and_complete(name)
+        for name in image.changed_since(before):
+            self.topic_purgatory.check_and_complete(name)
         return follow
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:

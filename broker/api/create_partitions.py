@@ -10,6 +10,8 @@ from ...network.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from ..controller_api import MorePartitions
+from ..metadata import TopicState
 from ..requests import RequestContext
 from ..services import BrokerServices
 from .registry import serves
@@ -21,21 +23,24 @@ def handle(
 ) -> CreatePartitionsResponse:
     """Each topic by itself; a topic never gets fewer partitions."""
     named = Counter(topic.name for topic in request.topics)
-    results = []
+    outcomes: dict[str, TopicState | BrokerResponseError] = {}
+    asked: list[MorePartitions] = []
     for topic in request.topics:
-        result = CreatePartitionsTopicResult(name=topic.name)
-        try:
-            injected = context.injected_error(topic.name)
-            if injected is not None:
-                raise injected
-            if named[topic.name] > 1:
-                raise InvalidRequestError(f"the request names {topic.name!r} {named[topic.name]} times")
+        injected = context.injected_error(topic.name)
+        if injected is not None:
+            outcomes[topic.name] = injected
+        elif named[topic.name] > 1:
+            outcomes[topic.name] = InvalidRequestError(f"the request names {topic.name!r} {named[topic.name]} times")
+        else:
             assignments = None if topic.assignments is None else [each.broker_ids for each in topic.assignments]
-            broker.controller.create_partitions(
-                topic.name, topic.count, assignments, validate_only=request.validate_only
-            )
-        except BrokerResponseError as error:
-            result.error_code = error.code
-            result.error_message = str(error)
-        results.append(result)
-    return CreatePartitionsResponse(results=results)
+            asked.append(MorePartitions(topic.name, topic.count, assignments))
+    if asked:
+        decided = broker.controller.create_partitions(asked, validate_only=request.validate_only)
+        outcomes.update(zip((topic.name for topic in asked), decided, strict=True))
+    return CreatePartitionsResponse(results=[_result(topic.name, outcomes[topic.name]) for topic in request.topics])
+
+
+def _result(name: str, outcome: TopicState | BrokerResponseError) -> CreatePartitionsTopicResult:
+    if isinstance(outcome, BrokerResponseError):
+        return CreatePartitionsTopicResult(name=name, error_code=outcome.code, error_message=str(outcome))
+    return CreatePartitionsTopicResult(name=name)

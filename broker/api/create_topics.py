@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...network.protocol.errors import BrokerResponseError, InvalidRequestError, RequestTimedOutError
+from ...network.protocol.errors import (
+    BrokerResponseError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    RequestTimedOutError,
+)
 from ...network.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -12,6 +17,7 @@ from ...network.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from ..controller_api import NewTopic
 from ..delayed_create_topics import DelayedCreateTopics
 from ..metadata import TopicState
 from ..requests import RequestContext
@@ -30,20 +36,39 @@ def handle(
     those that were made have a leader, or after the request's time with REQUEST_TIMED_OUT for those that haven't."""
     named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
-    made: list[str] = []
+    asked: list[NewTopic] = []
     for topic in request.topics:
         name = topic.name
-        try:
-            injected = context.injected_error(name)
-            if injected is not None:
-                raise injected
-            if named[name] > 1:
-                raise InvalidRequestError(f"the request names {name!r} {named[name]} times")
-            results[name] = _result(broker, _create(broker, topic, request.validate_only))
-            if not request.validate_only:
-                made.append(name)
-        except BrokerResponseError as error:
-            results[name] = _refusal(name, error)
+        refused = context.injected_error(name)
+        without_value = [each.name for each in topic.configs if each.value is None]
+        if refused is None and named[name] > 1:
+            refused = InvalidRequestError(f"the request names {name!r} {named[name]} times")
+        elif refused is None and without_value:
+            refused = InvalidConfigurationError(f"a new topic's configuration has values; {without_value} have none")
+        # The order of the answer is that of the request.
+        results[name] = CreatableTopicResult(name=name) if refused is None else _refusal(name, refused)
+        if refused is None:
+            asked.append(_new_topic(topic))
+    outcomes = broker.controller.create_topics(asked, validate_only=request.validate_only) if asked else []
+    made: list[str] = []
+    told_configs: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+    for topic, outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, BrokerResponseError):
+            results[topic.name] = _refusal(topic.name, outcome)
+            continue
+        overrides = tuple(outcome.configs.items())
+        configs = told_configs.get(overrides)
+        if configs is None:
+            configs = told_configs[overrides] = _configs(broker, outcome)
+        results[topic.name] = CreatableTopicResult(
+            name=outcome.name,
+            topic_id=outcome.topic_id,
+            num_partitions=len(outcome.partitions),
+            replication_factor=len(outcome.partitions[0].replicas),
+            configs=configs,
+        )
+        if not request.validate_only:
+            made.append(topic.name)
 
     def respond(not_ready: list[str]) -> None:
         for name in not_ready:
@@ -58,14 +83,13 @@ def handle(
     return None
 
 
-def _create(broker: BrokerServices, topic: CreatableTopic, validate_only: bool) -> TopicState:
-    return broker.controller.create_topic(
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
         topic.name,
-        num_partitions=topic.num_partitions,
-        replication_factor=topic.replication_factor,
-        assignments={each.partition_index: each.broker_ids for each in topic.assignments},
-        configs={each.name: each.value for each in topic.configs if each.value is not None},
-        validate_only=validate_only,
+        topic.num_partitions,
+        topic.replication_factor,
+        {each.partition_index: each.broker_ids for each in topic.assignments},
+        {each.name: each.value for each in topic.configs if each.value is not None},
     )
 
 
@@ -73,21 +97,14 @@ def _refusal(name: str, error: BrokerResponseError) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error))
 
 
-def _result(broker: BrokerServices, state: TopicState) -> CreatableTopicResult:
-    config = broker.config.topic_config(dict(state.configs))
-    return CreatableTopicResult(
-        name=state.name,
-        topic_id=state.topic_id,
-        num_partitions=len(state.partitions),
-        replication_factor=len(state.partitions[0].replicas),
-        configs=[
-            CreatableTopicConfigs(
-                name=name,
-                value=value,
-                read_only=False,
-                config_source=_SOURCE_TOPIC if name in state.configs else _SOURCE_DEFAULT,
-                is_sensitive=False,
-            )
-            for name, value in config.texts()
-        ],
-    )
+def _configs(broker: BrokerServices, state: TopicState) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=_SOURCE_TOPIC if name in state.configs else _SOURCE_DEFAULT,
+            is_sensitive=False,
+        )
+        for name, value in broker.config.topic_config(state.configs).texts()
+    ]

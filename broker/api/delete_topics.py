@@ -10,6 +10,7 @@ from ...network.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from ...network.protocol.types import ZERO_UUID
+from ..controller_api import TopicRef
 from ..requests import RequestContext
 from ..services import BrokerServices
 from .registry import serves
@@ -19,21 +20,26 @@ from .registry import serves
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Deletes by name or id, each topic by itself."""
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
+    refusals = [_refusal(broker, context, topic) for topic in asked]
+    doomed = [
+        TopicRef(topic.name, topic.topic_id) for topic, refused in zip(asked, refusals, strict=True) if refused is None
+    ]
+    outcomes = iter(broker.controller.delete_topics(doomed) if doomed else ())
     results = []
-    for topic in asked:
-        try:
-            injected = context.injected_error(topic.name or "")
-            if injected is not None:
-                raise injected
-            if not broker.config.delete_topic_enable:
-                raise TopicDeletionDisabledError("topics can't be deleted here (delete.topic.enable=false)")
-            state = broker.controller.delete_topic(topic.name, topic.topic_id)
-        except BrokerResponseError as error:
-            results.append(
-                DeletableTopicResult(
-                    name=topic.name, topic_id=topic.topic_id, error_code=error.code, error_message=str(error)
-                )
+    for topic, refused in zip(asked, refusals, strict=True):
+        outcome = next(outcomes) if refused is None else refused
+        if isinstance(outcome, BrokerResponseError):
+            result = DeletableTopicResult(
+                name=topic.name, topic_id=topic.topic_id, error_code=outcome.code, error_message=str(outcome)
             )
-            continue
-        results.append(DeletableTopicResult(name=state.name, topic_id=state.topic_id))
+        else:
+            result = DeletableTopicResult(name=outcome.name, topic_id=outcome.topic_id)
+        results.append(result)
     return DeleteTopicsResponse(responses=results)
+
+
+def _refusal(broker: BrokerServices, context: RequestContext, topic: DeleteTopicState) -> BrokerResponseError | None:
+    injected = context.injected_error(topic.name or "")
+    if injected is None and not broker.config.delete_topic_enable:
+        return TopicDeletionDisabledError("topics can't be deleted here (delete.topic.enable=false)")
+    return injected

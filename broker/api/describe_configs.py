@@ -58,7 +58,7 @@ def _describe(
 
     if resource.resource_type == TOPIC:
         state = find_topic(broker, resource.resource_name)
-        config = broker.config.topic_config(dict(state.configs))
+        config = broker.config.topic_config(state.configs)
         return [
             _result(
                 each,

@@ -120,13 +120,17 @@ class ReplicaManager:
             before, self.replicas.image = self.image, image
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
-            followed: list[Partition] = []
-            for name, topic in image.topics.items():
-                if before.topics.get(name) is not topic:
-                    self._apply_topic(topic, before.topics.get(name), touched, followed)
-            gone = [key for key, partition in self._partitions.items() if self._is_gone(partition, image)]
+            restarted: list[Partition] = []
+            gone: list[PartitionKey] = []
+            for name in image.changed_since(before):
+                topic, known = image.topics.get(name), before.topics.get(name)
+                if topic is not None:
+                    self._apply_topic(topic, known, touched, restarted)
+                if known is not None:
+                    keys = [(name, index) for index in range(len(known.partitions))]
+                    gone += [key for key in keys if key in self._partitions and self._is_gone(key, image)]
             if self.fetchers is not None:
-                self.fetchers.stop_following([*gone, *(partition.key for partition in touched)])
+                self.fetchers.stop_following([*gone, *(partition.key for partition in restarted)])
             for key in gone:
                 touched.append(self._partitions.pop(key))
                 self._delete_log(key)
@@ -134,8 +138,8 @@ class ReplicaManager:
                 self.scheduler.schedule(
                     "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
                 )
-            if brokers_changed:
-                followed = [each for each in self._partitions.values() if not each.is_leader]
+            perhaps_followed = self._partitions.values() if brokers_changed else restarted
+            followed = [each for each in perhaps_followed if not each.is_leader]
         for partition in touched:
             for listener in self.leadership_listeners:
                 listener(partition)
@@ -154,7 +158,8 @@ class ReplicaManager:
             # The other brokers must hear of the image, too, whatever this one's disk is like.
             _log.exception("broker %d can't delete %s-%d", self.broker_id, *key)
 
-    def _is_gone(self, partition: Partition, image: ClusterImage) -> bool:
+    def _is_gone(self, key: PartitionKey, image: ClusterImage) -> bool:
+        partition = self._partitions[key]
         topic = image.topics.get(partition.topic)
         return (
             topic is None
@@ -163,8 +168,9 @@ class ReplicaManager:
         )
 
     def _apply_topic(
-        self, topic: TopicState, before: TopicState | None, touched: list[Partition], followed: list[Partition]
+        self, topic: TopicState, before: TopicState | None, touched: list[Partition], restarted: list[Partition]
     ) -> None:
+        """Collects the partitions that have changed and, of those, the ones that have another leader or epoch."""
         config = None
         for index, state in enumerate(topic.partitions):
             if self.broker_id not in state.replicas:
@@ -177,7 +183,7 @@ class ReplicaManager:
                 self._delete_log(key)
                 partition = None
             if config is None:
-                config = self.config.topic_config(dict(topic.configs))
+                config = self.config.topic_config(topic.configs)
             if partition is None:
                 try:
                     log = self.logs.get_or_create(topic.name, index, topic.topic_id, config)
@@ -189,14 +195,14 @@ class ReplicaManager:
                 partition.log.config = config
                 partition.apply(state)
                 self._partitions[key] = partition
+                restarted.append(partition)
             elif before is None or before.partitions[index] is not state or before.configs != topic.configs:
                 partition.log.config = config
-                partition.apply(state)
+                if partition.apply(state):
+                    restarted.append(partition)
             else:
                 continue
             touched.append(partition)
-            if not partition.is_leader:
-                followed.append(partition)
 
     def _wake(self, key: PartitionKey) -> None:
         self.produce_purgatory.check_and_complete(key)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from headrace.broker.config import BrokerConfig
 from headrace.broker.controller import Controller
+from headrace.broker.controller_api import MorePartitions, NewTopic, TopicRef
 from headrace.broker.group.group import CommittedOffset, Group, Member
 from headrace.broker.group.offsets import partition_for
 from headrace.broker.group.store import (
@@ -20,6 +24,7 @@ from headrace.broker.group.store import (
     encode_offset_key,
 )
 from headrace.broker.metadata import BrokerEndpoint
+from headrace.broker.remote import decode_image, encode_image
 from headrace.network.protocol.errors import (
     FencedLeaderEpochError,
     InvalidConfigurationError,
@@ -29,6 +34,7 @@ from headrace.network.protocol.errors import (
     InvalidRequestError,
     InvalidTopicError,
     InvalidUpdateVersionError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -157,19 +163,88 @@ def test_in_sync_replicas_are_changed_by_the_present_leader_only(controller):
 
 def test_partitions_are_added(controller):
     controller.create_topic("t", num_partitions=1, replication_factor=2)
-    controller.create_partitions("t", 3, None)
-    controller.create_partitions("t", 4, [[2, 1]])
+    controller.create_partitions([MorePartitions("t", 3)])
+    controller.create_partitions([MorePartitions("t", 4, [[2, 1]])])
     assert [len(each.replicas) for each in controller.image.topics["t"].partitions] == [2, 2, 2, 2]
     assert partition(controller, index=3).leader == 2
-    with pytest.raises(InvalidPartitionsError):
-        controller.create_partitions("t", 4, None)
-    with pytest.raises(InvalidReplicationAssignmentError):
-        controller.create_partitions("t", 6, [[1]])
+    same, unassigned = controller.create_partitions([MorePartitions("t", 4), MorePartitions("t", 6, [[1]])])
+    assert isinstance(same, InvalidPartitionsError)
+    assert isinstance(unassigned, InvalidReplicationAssignmentError)
+    assert len(controller.image.topics["t"].partitions) == 4
+
+
+def test_a_request_is_one_image_and_each_topic_has_its_own_outcome(controller):
+    told = len(controller.images)
+    made = controller.create_topics([NewTopic("a", 2), NewTopic("a"), NewTopic("b.c"), NewTopic("b_c"), NewTopic("!")])
+    assert [getattr(each, "name", type(each)) for each in made] == [
+        "a",
+        TopicAlreadyExistsError,
+        "b.c",
+        InvalidTopicError,
+        InvalidTopicError,
+    ]
+    assert len(controller.images) == told + 3  # each of three brokers once
+    assert controller.image.changed == {"a", "b.c"}
+
+    more = controller.create_partitions([MorePartitions("a", 3), MorePartitions("nobody", 3), MorePartitions("b.c", 2)])
+    assert [type(each).__name__ for each in more] == ["TopicState", "UnknownTopicOrPartitionError", "TopicState"]
+    assert len(controller.images) == told + 6
+
+    gone = controller.delete_topics([TopicRef("a"), TopicRef("a"), TopicRef(None, made[2].topic_id), TopicRef(None)])
+    assert [getattr(each, "name", type(each)) for each in gone] == [
+        "a",
+        UnknownTopicOrPartitionError,
+        "b.c",
+        UnknownTopicIdError,
+    ]
+    assert len(controller.images) == told + 9
+    assert controller.image.topics == controller.image.topic_names == {}
+
+
+def test_a_request_makes_a_bounded_number_of_partitions(controller):
+    first, second, third = controller.create_topics([NewTopic("a", 9_000), NewTopic("b", 2_000), NewTopic("c", 1_000)])
+    assert (first.name, type(second)) == ("a", PolicyViolationError)
+    assert "b" not in controller.image.topics
+    assert isinstance(third, PolicyViolationError)
+
+
+def test_what_changed_between_two_images(controller):
+    controller.create_topics([NewTopic("a"), NewTopic("b"), NewTopic("c")])
+    before = controller.image
+    assert controller.image.changed_since(before) == []
+    controller.delete_topic("a")
+    assert set(controller.image.changed_since(before)) == {"a"}
+    controller.create_topic("d")
+    controller.create_topic("a")
+    # also over several steps, one of which made a topic of the same name again
+    assert set(controller.image.changed_since(before)) == {"a", "d"}
+    assert controller.image.topic_names[controller.image.topics["a"].topic_id] == "a"
+    assert len(controller.image.topic_names) == 4
+    controller.unregister_broker(3)
+    assert set(controller.image.changed_since(before)) <= {"a", "b", "c", "d"}
+    assert controller.image.brokers.keys() == {1, 2}
+
+
+def test_an_image_travels_whole_or_as_what_has_changed(controller):
+    controller.create_topics([NewTopic("a", 2), NewTopic("b")])
+    first = controller.image
+    known = decode_image(json.loads(json.dumps(encode_image(first, None))), None)
+    assert known == replace(first, changed=frozenset())
+    controller.delete_topic("a")
+    second = controller.image
+    part = json.loads(json.dumps(encode_image(second, first.version)))
+    assert "topics" not in part
+    assert decode_image(part, known) == second
+    whole = json.loads(json.dumps(encode_image(second, first.version - 1)))
+    assert decode_image(whole, known) == replace(second, changed=frozenset())
 
 
 def test_decisions_survive_a_restart(tmp_path):
     first = make(tmp_path)
     first.create_topic("t", num_partitions=2, replication_factor=3, configs={"retention.ms": "77"})
+    first.create_topics([NewTopic("u"), NewTopic("gone")])
+    first.delete_topic("gone")
+    first.move_leader("t", 0, 2)
     ids = first.allocate_producer_ids()
     again = make(tmp_path)
     assert again.image.topics == first.image.topics
