@@ -17,8 +17,9 @@ from ..network import _cython as cython
 from ..network.clock import Clock
 from ..network.cluster import Cluster, Node
 from ..network.protocol.errors import KafkaTimeoutError, ProducerClosedError
+from ..network.records.batch import RECORD_BATCH_OVERHEAD
 from ..network.records.builder_cy import encoded_size
-from ..network.records.compression import Compression
+from ..network.records.compression import Compression, compress
 from .buffer_pool import BufferPool
 
 if cython.compiled:  # read by Cython only: see network/_cython.py
@@ -43,6 +44,10 @@ SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
 # within some ten batches (Kafka's CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
 RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
+
+# So many bytes of a topic's first full batch are compressed beforehand, by the thread that filled it: one that sends
+# faster than the sender thread compresses would fill all memory with batches that turn out short on the wire.
+SAMPLE_BYTES = 16_384
 
 
 class ReadyCheck(NamedTuple):
@@ -166,9 +171,9 @@ class RecordAccumulator:
         if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
             # it is the open batch that turned out to be full: the next one may be opened elsewhere
             queue = self._sticky_queue(topic_queues, size)
-        full = len(queue.batches) > 0
-        if full:
+        if len(queue.batches) > 0:
             self.wakeup()
+            self._sample(topic_queues, queue)
         capacity = self._capacity(topic_queues)
         buffer = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
         batch = ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
@@ -207,6 +212,7 @@ class RecordAccumulator:
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         if len(queue.batches) > 0:
             self.wakeup()
+            self._sample(topic_queues, queue)
         buffer = self.pool.allocate(max(self._capacity(topic_queues), size), max_block_ms)
         return queue, ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
 
@@ -238,6 +244,25 @@ class RecordAccumulator:
         """Whether a broker takes batches: not once it has been ready to be sent to for too long (KIP-794)."""
         latency = self.node_latency.get(node.id)
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
+
+    @cython.cfunc
+    def _sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
+        """Find out what the topic's records shrink to, where no batch of them was compressed yet."""
+        batch: ProducerBatch
+        size: cython.Py_ssize_t
+        records: bytes = b""
+        if self.compression == Compression.NONE or topic_queues.compression_ratio != 0.0:
+            return None
+        with queue.lock:
+            if queue.open is None and queue.batches:
+                batch = queue.batches[0]
+                size = min(batch.builder.position - RECORD_BATCH_OVERHEAD, SAMPLE_BYTES)
+                if batch.compression is None and size >= min(self.batch_size, SAMPLE_BYTES) // 2:
+                    records = bytes(batch.builder.buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
+        if records:
+            packed: cython.double = len(compress(self.compression, records))
+            topic_queues.compression_ratio = min(packed / len(records), 1.0)
+        return None
 
     @cython.cfunc
     def _capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
