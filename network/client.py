@@ -129,8 +129,9 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent to the node now. No node is ready while metadata is due: it goes first."""
-        return not self._updater.is_update_due(now_ms) and self.can_send(node.id, now_ms)
+        """Whether a request can be sent to the node now. No node is ready while metadata is due: it goes first, but
+        not twice before something else was sent."""
+        return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
         """How long until it's worth trying the node again; infinity when it's connected and I/O will tell."""
@@ -207,6 +208,7 @@ class NetworkClient:
         self._ensure_open()
         if not self.can_send(request.node_id, now_ms):
             raise IllegalStateError(f"{request} cannot be sent, because the node is not ready; ask ready() before")
+        self._updater.note_other_request()
         error = self._send(request, now_ms)
         if error is not None:
             self._aborted.append(request.ended(now_ms, error=error))

@@ -79,20 +79,37 @@ class MetadataUpdater:
         self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
         self._in_progress: MetadataFetch | None = None
         self._attempts_since_ms: float | None = None
+        self._others_are_next = False
+        self._others_were_sent = False
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
         self._repeats = Repeats()
 
     def is_update_due(self, now_ms: float) -> bool:
-        """Whether a metadata request is to be sent before anything else."""
+        """Whether a metadata request is to be sent."""
         return self._in_progress is None and self._metadata.time_to_next_update(now_ms) <= 0
+
+    def goes_first(self, now_ms: float) -> bool:
+        """Whether a metadata request is to be sent before any other.
+
+        Not twice in a row, however soon it's due again: where a broker takes longer than metadata last, or hangs up
+        when it is asked for them, nothing else would ever be sent. In Java it's twice in a row, too.
+        """
+        return not self._others_are_next and self.is_update_due(now_ms)
+
+    def note_other_request(self) -> None:
+        """A request that isn't for metadata was sent."""
+        self._others_were_sent = True
 
     def maybe_update(self, now_ms: float) -> float:
         """Fetch metadata if it's due and a node can be asked, or else start a connection for it.
 
         Returns how long to wait at most until calling again; infinity when only I/O can change anything.
         """
+        if self._others_were_sent:
+            # all that were ready in this turn, not only the first of them
+            self._others_are_next = self._others_were_sent = False
         if self._in_progress is not None:
             return math.inf
         time_to_next_ms = self._metadata.time_to_next_update(now_ms)
@@ -146,6 +163,7 @@ class MetadataUpdater:
     def handle_response(self, response: MetadataResponse, version: int, now_ms: float) -> None:
         """The answer to the request in progress has arrived."""
         fetch, self._in_progress = self._in_progress, None
+        self._others_are_next = True
         if response.error_code != 0:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
@@ -162,6 +180,7 @@ class MetadataUpdater:
     def handle_failure(self, now_ms: float, error: KafkaError) -> None:
         """The request in progress will not be answered."""
         self._in_progress = None
+        self._others_are_next = True
         self._metadata.failed_update(now_ms, error)
 
     def handle_disconnection(self, now_ms: float, error: KafkaError) -> None:

@@ -112,6 +112,7 @@ class ClientHarness:
         bootstrap: Sequence[tuple[str, int]] = (("host0", 9000),),
         random_unit: Callable[[], float] = no_jitter,
         allow_auto_topic_creation: bool = True,
+        max_age_ms: float = MAX_AGE_MS,
         client_id: str | None = "test",
         **settings: Any,
     ) -> None:
@@ -123,7 +124,7 @@ class ClientHarness:
             bootstrap_servers=bootstrap,
             refresh_backoff_ms=REFRESH_BACKOFF_MS,
             refresh_backoff_max_ms=1000,
-            max_age_ms=MAX_AGE_MS,
+            max_age_ms=max_age_ms,
             max_idle_ms=300_000,
             allow_auto_topic_creation=allow_auto_topic_creation,
             random_unit=random_unit,

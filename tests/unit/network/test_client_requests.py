@@ -171,6 +171,8 @@ class TestBounds:
             harness.send(1, produce())
 
     def test_metadata_that_is_due_goes_first(self, harness: ClientHarness) -> None:
+        harness.send(0, produce())
+        harness.step()
         harness.metadata.add_topic("new", harness.now_ms)
         assert not harness.ready(0)
         harness.step()
