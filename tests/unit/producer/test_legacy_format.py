@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -17,12 +18,17 @@ import pytest
 from support.mock_client import latest_api_versions
 from support.sender_harness import LINGER_MS, MEMORY, PRODUCER_ID, SenderHarness, batch_of, values_of
 
+from headrace.network.cluster import TopicPartition
 from headrace.network.protocol import errors
 from headrace.network.protocol.api import ApiKey
 from headrace.network.records.builder_cy import encode_headers
+from headrace.network.records.columns_cy import Columns, column_of
 from headrace.network.records.compression import Compression
 from headrace.network.request import ClientRequest
+from headrace.producer import OffsetRange
 from headrace.producer.batch_cy import RecordFuture
+from headrace.producer.rows_cy import Rows
+from headrace.producer.rows_future import RowsFuture, RowsOfTopic
 
 MESSAGE_TOO_LARGE = 10
 #: Long and alike, so that every codec makes them smaller.
@@ -206,6 +212,26 @@ def test_records_with_headers_fail_and_their_neighbours_are_sent_in_order() -> N
     assert told == [(-1, futures[1].exception(0)), (11, None)]
     assert h.free_bytes == MEMORY
     assert not h.accumulator.has_incomplete
+
+
+def test_rows_of_columns_with_headers_fail_and_the_others_are_told_where_they_are() -> None:
+    h = a_harness(2)
+    queues = h.accumulator.topic_queues(h.topic, lambda: h.metadata.cluster)
+    values = column_of([b"a", b"b", b"c", b"d", b"e"])
+    headers = column_of([None, encode_headers([("h", b"1")]), encode_headers([("h", b"2")]), None, None])
+    columns = Columns(values, None, headers, None, array("q", [0] * 5), h.clock.wall_ms())
+    future = RowsFuture(5)
+    rows = Rows(columns, None, 1, True)
+    rows.append_to(h.accumulator, queues, RowsOfTopic(future, rows.order_array, 100), 0.0)
+    for place, request in enumerate(turn_often(h)):
+        h.answer(request, base_offset=10 + place)
+    error = future.exception(0)
+    assert error is not None
+    assert error.row == 101
+    assert isinstance(error.__cause__, errors.UnsupportedForMessageFormatError)
+    assert future.metadata.rows == 3
+    assert future.metadata.offsets == {TopicPartition(h.topic, 0): OffsetRange(10, 12, 3)}
+    assert h.free_bytes == MEMORY
 
 
 def test_with_one_request_in_flight_the_records_around_headers_keep_their_order() -> None:
