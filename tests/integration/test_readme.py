@@ -32,7 +32,7 @@ def run(program: str) -> str:
 
 
 def test_there_are_programs_to_run():
-    assert len(PROGRAMS) == 2
+    assert len(PROGRAMS) == 3
 
 
 def test_the_producer_of_the_readme(cluster: EmbeddedCluster):
@@ -45,5 +45,12 @@ def test_the_producer_of_the_readme(cluster: EmbeddedCluster):
     ]
 
 
+def test_the_columns_of_the_readme(cluster: EmbeddedCluster):
+    said = run(PROGRAMS[1].replace("localhost:9092", cluster.bootstrap_servers))
+    assert "RowsMetadata(rows=2, bytes=35, batches=1" in said
+    assert "TopicPartition(topic='flights', partition=0): OffsetRange(first=0, last=1, records=2)" in said
+    assert [record.key for record in cluster.records("flights", 0)] == [b"UA", b"DL"]
+
+
 def test_the_embedded_broker_of_the_readme():
-    assert run(PROGRAMS[1]) == f"{[b'%d' % number for number in range(10)]}\n"
+    assert run(PROGRAMS[2]) == f"{[b'%d' % number for number in range(10)]}\n"
