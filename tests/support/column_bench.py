@@ -88,6 +88,9 @@ class FakeProducer:
     def say_row_by_row(self) -> None:
         raise AssertionError("nothing goes row by row here")
 
+    def in_own_callback(self) -> bool:
+        return False
+
     def rows_future(self, rows: int) -> RowsFuture:
         return RowsFuture(rows)
 
