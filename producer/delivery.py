@@ -55,6 +55,11 @@ ACTIONS: dict[type[KafkaError], Action] = {
     errors.NotEnoughReplicasAfterAppendError: Action(Verdict.RETRY, in_log=InLog.YES),
     errors.DeliveryTimeoutError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
     errors.UnknownError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
+    # Told before the append, or of one that was waiting for its replicas when the broker ceased to lead the partition,
+    # to have it, or to have a disk for it.
+    errors.NotLeaderOrFollowerError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.UnknownTopicOrPartitionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.KafkaStorageError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     # The leader moved: its epoch is behind ours, or ours behind its.
     errors.UnknownLeaderEpochError: _RETRY_REFRESHED,
     errors.MessageSizeTooLargeError: Action(Verdict.SPLIT),

@@ -25,7 +25,10 @@ def test_every_error_of_kafka_has_an_action_that_fits_its_class(code: int) -> No
 @pytest.mark.parametrize(
     ("kind", "verdict", "refresh", "in_log"),
     [
-        (errors.NotLeaderOrFollowerError, Verdict.RETRY, True, InLog.NO),
+        (errors.NotLeaderOrFollowerError, Verdict.RETRY, True, InLog.POSSIBLY),
+        (errors.UnknownTopicOrPartitionError, Verdict.RETRY, True, InLog.POSSIBLY),
+        (errors.KafkaStorageError, Verdict.RETRY, True, InLog.POSSIBLY),
+        (errors.LeaderNotAvailableError, Verdict.RETRY, True, InLog.NO),
         (errors.NotEnoughReplicasError, Verdict.RETRY, False, InLog.NO),
         (errors.NotEnoughReplicasAfterAppendError, Verdict.RETRY, False, InLog.YES),
         (errors.NetworkExceptionError, Verdict.RETRY, True, InLog.POSSIBLY),

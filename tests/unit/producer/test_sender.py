@@ -40,6 +40,7 @@ from headrace.producer.record_metadata_cy import RecordMetadata
 from headrace.producer.transaction_manager import MAX_PRODUCER_EPOCH
 
 NOT_LEADER = 6
+NOT_ENOUGH_REPLICAS = 19
 TOPIC_AUTHORIZATION_FAILED = 29
 MESSAGE_TOO_LARGE = 10
 
@@ -592,7 +593,7 @@ def test_an_error_after_the_delivery_timeout_is_not_retried() -> None:
     assert h.free_bytes == MEMORY
 
 
-@pytest.mark.parametrize("last_code", [NOT_LEADER, TOPIC_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize("last_code", [NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED])
 @pytest.mark.parametrize("idempotent", [True, False])
 def test_an_error_that_speaks_of_the_last_attempt_names_the_one_that_may_have_left_the_record_in_the_log(
     last_code: int, idempotent: bool
@@ -601,7 +602,7 @@ def test_an_error_that_speaks_of_the_last_attempt_names_the_one_that_may_have_le
     (future,), request = h.request(b"a")
     h.lose(request)
     (request,) = h.retry()
-    h.answer(request, NOT_LEADER)
+    h.answer(request, NOT_ENOUGH_REPLICAS)
     (request,) = h.retry()
     h.answer(request, last_code)
     error = future.exception(0)

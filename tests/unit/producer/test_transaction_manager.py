@@ -261,6 +261,22 @@ def test_a_batch_whose_answer_was_lost_is_not_renumbered_before_the_broker_was_a
     assert later.get(0).offset == 2
 
 
+def test_a_batch_whose_leader_moved_while_it_waited_for_its_replicas_is_not_renumbered_before_that_is_asked() -> None:
+    # Appended, and told that this broker isn't the leader any more: the next one has it, where it had been copied.
+    h, leader = SenderHarness(), FakeLeader()
+    _, zeroth = h.request(b"0")
+    deliver(h, leader, zeroth)
+    (kept,), first = h.request(b"a")
+    (failed,), second = h.request(b"b")
+    leader.append(first)
+    h.answer(second, MESSAGE_TOO_LARGE, step=False)
+    h.answer(first, NOT_LEADER)
+    assert isinstance(failed.exception(0), errors.MessageSizeTooLargeError)
+    finish(h, leader)
+    assert leader.log == [b"0", b"a"]
+    assert kept.get(0).offset == 1
+
+
 def test_a_batch_that_was_lost_on_its_way_is_renumbered_after_the_broker_was_asked() -> None:
     h, leader = SenderHarness(), FakeLeader()
     _, zeroth = h.request(b"0")
