@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
 from ..rows_future import RowsFuture
-from .formats import encoder
+from .columns import encode_column
 from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
 
 
@@ -83,4 +83,4 @@ def _formatted(name: str, column: Any, form: str) -> Any:
             f"{name}_format string, json or msgpack"
         )
     with naming(name):
-        return pa.array(encoder(form)(column.to_pylist(maps_as_pydicts="strict")), pa.binary())
+        return encode_column(column, form)

@@ -16,12 +16,15 @@ from .producers import worker_producers
 from .report import ReportAccumulatorParam, WriteReport
 from .rows import RowWriter
 from .schema import check_schema
+from .ui import FIGURES, counted, described
 from .writer import COLUMNS, PartitionWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log = logging.getLogger("headrace.producer.spark")
+
+_REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in FIGURES)])
 
 
 class KafkaSink:
@@ -63,6 +66,7 @@ class KafkaSink:
         }
         self.options = SinkOptions.resolve(config, {**own, **keywords})
         self._reports = _accumulator()
+        self._written = WriteReport()
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Write the rows of one Spark partition: what ``foreachPartition`` calls in a Python worker.
@@ -85,9 +89,12 @@ class KafkaSink:
             )
         started_ms = SYSTEM_CLOCK.now_ms()
         columns = [name for name in df.columns if name in COLUMNS]
-        reports = df.select(*columns).mapInArrow(self._write_batches, "report binary").collect()
+        reports = df.select(*columns).mapInArrow(self._write_batches, _REPORT_COLUMNS)
+        with described(df, f"headrace: to {self.options}"):
+            reports = counted(reports).collect()
         report = WriteReport.merged(pickle.loads(row.report) for row in reports)
         report.elapsed_ms = SYSTEM_CLOCK.now_ms() - started_ms
+        self._written.add(report)
         return report
 
     def write_batch(self, df: DataFrame, batch_id: int) -> None:
@@ -103,7 +110,8 @@ class KafkaSink:
         import pyarrow as pa  # noqa: PLC0415  (the row door needs none)
 
         report = self._write(_batch_writer(), batches)
-        yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)]})
+        figures = {name: [getattr(report, name)] for name in FIGURES}
+        yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)], **figures})
 
     def _write(self, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
         report = write_partition(self.options, writer, source)
@@ -113,11 +121,17 @@ class KafkaSink:
 
     @property
     def report(self) -> WriteReport:
-        """What the finished tasks of this sink delivered so far, through whichever door, on the driver.
+        """What the finished tasks of this sink delivered so far, on the driver, added up by Spark as an accumulator.
 
-        Spark adds it up as an accumulator; it stays empty in Spark Connect, which has none.
+        In Spark Connect, which has none, it is what `write` and `write_batch` delivered.
         """
-        return WriteReport() if self._reports is None else self._reports.value
+        return self._written if self._reports is None else self._reports.value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes to the workers. The sink may be older than the session that uses it."""
+        if self._reports is None:
+            self._reports = _accumulator()
+        return {**self.__dict__, "_written": WriteReport()}
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.options})"

@@ -1,0 +1,234 @@
+"""The formats for whole Arrow columns: what `formats` makes of a value, without a Python object for each.
+
+The text of a struct is put together from the texts of its columns by Arrow's own functions; only floating-point
+numbers, binary and strings with something to escape go through Python. MessagePack has no text to join: its values are
+made a column at a time, and packed one by one.
+
+A `timestamp_ntz` is no point in time, so that its text has no zone, here and in MessagePack. (In the row door it can't
+be told from a `timestamp`: Spark gives both to Python as local times.)
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from json.encoder import encode_basestring
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .formats import UnfitValueError
+
+_TEXT = pa.large_string()
+_TO_ESCAPE = '["\\\\\x00-\x1f]'
+
+
+def encode_column(column: Any, value_format: str) -> Any:
+    """A column of what records take, from one of any type: `string`, `json` or `msgpack`. Null stays null.
+
+    Raises UnfitValueError for a type that the format can't express.
+    """
+    return _ENCODERS[value_format](column)
+
+
+def _msgpack_column(column: Any) -> Any:
+    packer = msgpack.Packer(use_bin_type=True, datetime=True)
+    packed = []
+    for index, value in enumerate(_objects(column)):
+        try:
+            packed.append(None if value is None else packer.pack(value))
+        except (ValueError, OverflowError, RecursionError, TypeError) as error:
+            raise UnfitValueError(f"format msgpack failed on a value: {error}", index) from error
+    return pa.array(packed, pa.large_binary())
+
+
+def _joined(column: Any, parts: Sequence[Any]) -> Any:
+    """The parts of each row next to each other, nulls among them as JSON has them; null where the column is."""
+    text = pc.binary_join_element_wise(
+        *(pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts),
+        pa.scalar("", _TEXT),
+        null_handling="replace",
+        null_replacement="null",
+    )
+    if isinstance(text, pa.Scalar):
+        text = pa.repeat(text, len(column))
+    return pc.if_else(column.is_valid(), text, pa.scalar(None, _TEXT)) if column.null_count else text
+
+
+def _json(column: Any) -> Any:
+    kind = column.type
+    types = pa.types
+    if types.is_struct(kind):
+        parts: list[Any] = []
+        for index, child in enumerate(column.flatten()):
+            name = encode_basestring(kind.field(index).name)
+            parts += [f"{',' if index else '{'}{name}:", _json(child)]
+        return _joined(column, [*parts, "}"] if parts else ["{}"])
+    if types.is_map(kind):
+        keys, items = _entries(column)
+        entries = pc.binary_join_element_wise(
+            _quoted(_string(keys)),
+            _json(items),
+            pa.scalar(":", _TEXT),
+            null_handling="replace",
+            null_replacement="null",
+        )
+        return _joined(column, ["{", _comma_separated(column, entries), "}"])
+    if _is_list(kind):
+        return _joined(column, ["[", _comma_separated(column, _json(column.flatten())), "]"])
+    if types.is_dictionary(kind):
+        return _json(column.dictionary_decode())
+    if types.is_boolean(kind) or types.is_integer(kind):
+        return column.cast(_TEXT)
+    if types.is_floating(kind):
+        return _by_python(column, _json_number)
+    if _is_binary(kind):
+        return _by_python(column, lambda value: f'"{base64.b64encode(value).decode()}"')
+    return _quoted(_string(column, "json"))
+
+
+def _string(column: Any, value_format: str = "string") -> Any:
+    """Numbers, booleans, dates and times in their usual notation."""
+    kind = column.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _string(column.dictionary_decode(), value_format)
+    if types.is_string(kind) or types.is_large_string(kind) or _is_view(kind, "string"):
+        return column.cast(_TEXT)
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_null(kind):
+        return column.cast(_TEXT)
+    if types.is_date(kind):
+        return column.cast(pa.date32()).cast(_TEXT)
+    if types.is_timestamp(kind):
+        return _iso(column)
+    if types.is_time(kind):
+        return _by_python(column, lambda value: value.isoformat())
+    if types.is_floating(kind):
+        return _by_python(column, str)
+    if _is_binary(kind):
+        return _by_python(column, lambda value: value.decode(errors="backslashreplace"))
+    hint = "; format json or msgpack takes structs, maps and arrays" if value_format == "string" else ""
+    raise UnfitValueError(f"format {value_format} can't express a {kind}{hint}", 0)
+
+
+def _string_column(column: Any) -> Any:
+    """As `_string`, binary as it is."""
+    return column if _is_binary(column.type) else _string(column)
+
+
+def _iso(column: Any) -> Any:
+    """ISO 8601 in UTC, without a fraction where there is none; without a zone where the column has none."""
+    zone = None if column.type.tz is None else "UTC"
+    text = column.cast(pa.timestamp("us", zone), safe=False).cast(_TEXT)
+    end = "Z" if zone else ""
+    text = pc.replace_substring_regex(text, rf"\.000000{end}$", end)
+    return pc.replace_substring(text, " ", "T", max_replacements=1)
+
+
+def _quoted(text: Any) -> Any:
+    if pc.any(pc.match_substring_regex(text, _TO_ESCAPE)).as_py():
+        return _by_python(text, encode_basestring)
+    quote = pa.scalar('"', _TEXT)
+    return pc.binary_join_element_wise(quote, text, quote, pa.scalar("", _TEXT))
+
+
+def _json_number(value: float) -> str:
+    # as Spark's to_json does
+    return repr(value) if math.isfinite(value) else f'"{_NOT_FINITE[str(value)]}"'
+
+
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def _by_python(column: Any, convert: Callable[[Any], str]) -> Any:
+    return pa.array([None if value is None else convert(value) for value in column.to_pylist()], _TEXT)
+
+
+def _comma_separated(column: Any, texts: Any) -> Any:
+    """The texts of what is in each list (or map) of the column, none missing, as one text a row."""
+    lists = pa.LargeListArray.from_arrays(_offsets(column), pc.fill_null(texts, "null"))
+    return pc.binary_join(lists, pa.scalar(",", _TEXT))
+
+
+def _entries(column: Any) -> tuple[Any, Any]:
+    """The keys and items of the maps of the column, which may be a part of a longer one."""
+    start, end = (column.offsets[0].as_py(), column.offsets[-1].as_py()) if len(column) else (0, 0)
+    return column.keys.slice(start, end - start), column.items.slice(start, end - start)
+
+
+def _offsets(column: Any) -> Any:
+    """Where each list begins in what `flatten` returns, which leaves out what null lists may hold; or each map in
+    `_entries`."""
+    if not len(column):
+        return pa.array([0], pa.int64())
+    if pa.types.is_map(column.type):
+        return pc.subtract(column.offsets, column.offsets[0]).cast(pa.int64())
+    lengths = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+    return pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(lengths)])
+
+
+def _objects(column: Any) -> list[Any]:
+    """The column's values as Python objects that MessagePack has a notation for."""
+    kind = column.type
+    types = pa.types
+    if types.is_struct(kind):
+        names = [field.name for field in kind]
+        children = [_objects(child) for child in column.flatten()]
+        rows = (
+            [dict(zip(names, row, strict=True)) for row in zip(*children, strict=True)] if names else [{}] * len(column)
+        )
+        return _with_nulls(column, rows)
+    if types.is_map(kind):
+        keys, items = _entries(column)
+        pairs = list(zip(_string(keys).to_pylist(), _objects(items), strict=True))
+        return _with_nulls(column, [dict(each) for each in _cut(column, pairs)])
+    if _is_list(kind):
+        return _with_nulls(column, _cut(column, _objects(column.flatten())))
+    if types.is_dictionary(kind):
+        return _objects(column.dictionary_decode())
+    as_it_is = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or _is_binary(kind)
+    if as_it_is or (types.is_timestamp(kind) and kind.tz is not None):
+        return column.to_pylist()
+    return _string(column, "msgpack").to_pylist()
+
+
+def _with_nulls(column: Any, values: list[Any]) -> list[Any]:
+    if not column.null_count:
+        return values
+    return [value if valid else None for value, valid in zip(values, column.is_valid().to_pylist(), strict=True)]
+
+
+def _cut(column: Any, flat: list[Any]) -> list[list[Any]]:
+    offsets = _offsets(column).to_pylist()
+    return [flat[start:end] for start, end in pairwise(offsets)]
+
+
+def _is_list(kind: Any) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_binary(kind: Any) -> bool:
+    types = pa.types
+    return (
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or _is_view(kind, "binary")
+    )
+
+
+def _is_view(kind: Any, of: str) -> bool:
+    """Views are newer than the oldest pyarrow."""
+    is_view = getattr(pa.types, f"is_{of}_view", None)
+    return is_view is not None and is_view(kind)
+
+
+_ENCODERS: dict[str, Callable[[Any], Any]] = {
+    "string": _string_column,
+    "json": _json,
+    "msgpack": _msgpack_column,
+}

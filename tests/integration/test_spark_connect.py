@@ -1,0 +1,115 @@
+"""The doors in Spark Connect, where the driver is another process and there are neither RDDs nor accumulators."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from support.confluent import read_topic
+from support.spark_session import needs_spark, python_path
+
+from headrace.broker import EmbeddedCluster
+
+_NEEDED = ("grpc", "grpc_status", "google.rpc", "pandas", "zstandard")
+
+
+def _missing() -> list[str]:
+    missing = []
+    for name in _NEEDED:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            missing.append(name)
+    return missing
+
+
+pytestmark = [
+    *needs_spark,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(bool(_missing()), reason=f"Spark Connect needs {', '.join(_missing())}: pyspark[connect]"),
+]
+
+PROGRAM = """
+    import json, os, sys, warnings
+    from pathlib import Path
+    # pandas 3 and Spark's own gRPC have remarks of their own
+    warnings.simplefilter("ignore")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+    from headrace.network.protocol.errors import KafkaConfigurationError
+    from headrace.producer.spark import KafkaSink, register
+
+    servers, topic, folder = sys.argv[1:]
+    spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    options = {"kafka.bootstrap.servers": servers, "topic": topic}
+    rows = spark.range(0, 1000, numPartitions=4).selectExpr("cast(id AS string) AS value")
+    sink = KafkaSink(options)
+    told = {"write": sink.write(rows).rows, "report": sink.report.rows}
+
+    register(spark)
+    rows.write.format("headrace").options(**options).mode("append").save()
+    rows.foreachPartition(sink)
+
+    source = Path(folder, "in")
+    source.mkdir()
+    Path(source, "lines.txt").write_text("\\n".join(map(str, range(1000))))
+    def run(name, writer):
+        stream = spark.readStream.text(str(source)).writeStream.trigger(availableNow=True)
+        query = writer(stream.option("checkpointLocation", str(Path(folder, name))))
+        query.awaitTermination(120)
+        if query.exception() is not None:
+            raise query.exception()
+    run("by format", lambda stream: stream.format("headrace").options(**options).start())
+    run("by batch", lambda stream: stream.foreachBatch(sink.write_batch).start())
+
+    def refused(call):
+        try:
+            call()
+        except (KafkaConfigurationError, PySparkException) as error:
+            return str(error)
+    unnamed = rows.withColumnRenamed("value", "text")
+    told["no value"] = refused(lambda: sink.write(unnamed))
+    told["no value by format"] = refused(
+        lambda: unnamed.write.format("headrace").options(**options).mode("append").save()
+    )
+    told["poison"] = refused(lambda: sink.write(spark.sql("SELECT repeat('x', 2000000) AS value")))
+    print("TOLD", json.dumps(told))
+    spark.stop()
+"""
+
+
+def test_all_doors(tmp_path: Path) -> None:
+    topic = f"topic-{uuid.uuid4().hex[:8]}"
+    path = tmp_path / "driver.py"
+    path.write_text(dedent(PROGRAM))
+    with EmbeddedCluster(num_partitions=3) as cluster:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
+            env=python_path(),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=580,
+        )
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        found = Counter(message.value() for message in read_topic(cluster.bootstrap_servers, topic))
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+    told = json.loads(line.removeprefix("TOLD "))
+    assert told["write"] == told["report"] == 1000
+    assert "there is no column 'value' among text" in told["no value"]
+    assert "there is no column 'value' among text" in told["no value by format"]
+    assert "was not delivered: MessageSizeTooLargeError" in told["poison"]
+    # rows, write, format, and the two streams
+    assert found == Counter({b"%d" % number: 5 for number in range(1000)})

@@ -1,0 +1,263 @@
+"""Spark with executors as processes of their own: lost ones, slow ones, and workers that live for one task.
+
+Each test has its driver in a process of its own, because a process has one SparkContext.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from support.confluent import read_topic
+from support.spark_session import needs_spark, python_path
+
+from headrace.broker import EmbeddedCluster
+
+pytestmark = [*needs_spark, pytest.mark.timeout(600)]
+
+PREAMBLE = """
+    import json, os, signal, sys, time
+    from pathlib import Path
+    import pyspark
+    os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
+    os.environ["SPARK_SCALA_VERSION"] = "2.13"
+    from pyspark import TaskContext
+    from headrace.producer.spark import KafkaSink, register
+    from support.spark_session import start
+
+    servers, topic, folder = sys.argv[1:]
+    folder = Path(folder)
+    def tell(**found):
+        print("TOLD", json.dumps(found), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(num_partitions=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:8]}"
+
+
+def drive(program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> dict[str, Any]:
+    """Run a driver program; what it told."""
+    path = tmp_path / "driver.py"
+    path.write_text(dedent(PREAMBLE) + dedent(program))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
+        env=python_path(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    told: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("TOLD "):
+            told.update(json.loads(line[5:]))
+    return told
+
+
+def values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes | None]:
+    return Counter(message.value() for message in read_topic(cluster.bootstrap_servers, topic))
+
+
+def test_executors_as_processes_of_their_own(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    told = drive(
+        """
+        spark = start("local-cluster[2,1,1024]", {"spark.executor.memory": "512m"})
+        rows = spark.range(0, 2000, numPartitions=4).selectExpr("cast(id AS string) AS value")
+        sink = KafkaSink(bootstrap_servers=servers, topic=topic)
+        rows.foreachPartition(sink)
+        tell(rows=sink.report.rows, batches=sink.write(rows).rows)
+        register(spark)
+        options = {"kafka.bootstrap.servers": servers, "topic": topic}
+        rows.write.format("headrace").options(**options).mode("append").save()
+        spark.stop()
+        """,
+        cluster,
+        topic,
+        tmp_path,
+    )
+    assert told == {"rows": 2000, "batches": 2000}
+    assert values(cluster, topic) == Counter({b"%d" % number: 3 for number in range(2000)})
+
+
+def test_an_executor_that_is_killed_in_the_middle(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    told = drive(
+        """
+        spark = start("local-cluster[2,1,1024]", {"spark.executor.memory": "512m"})
+        sink = KafkaSink(bootstrap_servers=servers, topic=topic, linger_ms=0)
+
+        def kill_the_executor():
+            daemon = os.getppid()
+            jvm = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(jvm, signal.SIGKILL)
+
+        def rows(numbers):
+            for number in numbers:
+                if number == 3500 and not (folder / "killed").exists():
+                    (folder / "killed").touch()
+                    kill_the_executor()
+                yield {"value": str(number)}
+
+        spark.sparkContext.parallelize(range(4000), 2).mapPartitions(rows).foreachPartition(sink)
+        tell(rows=sink.report.rows, tasks=sink.report.tasks)
+
+        def batches(found):
+            import pyarrow as pa
+            for batch in found:
+                for number in batch.column("id").to_pylist():
+                    if number == 7500 and not (folder / "killed again").exists():
+                        (folder / "killed again").touch()
+                        kill_the_executor()
+                yield pa.RecordBatch.from_pydict({"value": [str(number) for number in batch.column("id").to_pylist()]})
+
+        df = spark.range(4000, 8000, numPartitions=2).mapInArrow(batches, "value string")
+        report = sink.write(df)
+        tell(batches=report.rows, batch_tasks=report.tasks)
+        spark.stop()
+        """,
+        cluster,
+        topic,
+        tmp_path,
+    )
+    # the reports count what the tasks delivered that Spark counts as done
+    assert told == {"rows": 4000, "tasks": 2, "batches": 4000, "batch_tasks": 2}
+    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "killed again").exists()
+    found = values(cluster, topic)
+    assert set(found) == {b"%d" % number for number in range(8000)}
+    # what the first attempts of the second halves had delivered may be there twice, and nothing else
+    twice = sorted(int(value or b"") for value, count in found.items() if count > 1)
+    assert all(2000 <= number < 3500 or 6000 <= number < 7500 for number in twice), twice[:5] + twice[-5:]
+    assert max(found.values()) <= 2
+
+
+def test_a_slow_task_that_is_run_twice_at_a_time(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "50ms",
+    }
+    told = drive(
+        f"""
+        spark = start("local-cluster[2,1,1024]", {settings!r})
+        sink = KafkaSink(bootstrap_servers=servers, topic=topic, linger_ms=0)
+
+        def rows(numbers):
+            for number in numbers:
+                if number == 3500 and TaskContext.get().attemptNumber() == 0:
+                    (folder / "slow").touch()
+                    while not (folder / "overtaken").exists():
+                        time.sleep(0.02)
+                yield {{"value": str(number)}}
+            if TaskContext.get().attemptNumber() == 1:
+                (folder / "overtaken").touch()
+
+        spark.sparkContext.parallelize(range(4000), 4).mapPartitions(rows).foreachPartition(sink)
+        tell(rows=sink.report.rows, tasks=sink.report.tasks)
+        spark.stop()
+        """,
+        cluster,
+        topic,
+        tmp_path,
+    )
+    assert told == {"rows": 4000, "tasks": 4}
+    assert (tmp_path / "overtaken").exists()
+    found = values(cluster, topic)
+    assert set(found) == {b"%d" % number for number in range(4000)}
+    # the attempts of one task, which both went on
+    assert all(count == 1 for value, count in found.items() if int(value or b"") < 3000)
+    assert max(found.values()) == 2
+
+
+def test_workers_that_live_for_one_task(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    """Spark ends them with os._exit, which runs nothing that waits for the end of a process."""
+    told = drive(
+        """
+        spark = start("local[2]", {"spark.python.worker.reuse": "false"})
+        sink = KafkaSink(bootstrap_servers=servers, topic=topic, linger_ms=10_000)
+        rows = spark.range(0, 2000, numPartitions=10).selectExpr("cast(id AS string) AS value")
+        rows.foreachPartition(sink)
+        tell(rows=sink.report.rows, batches=sink.write(rows).rows)
+        spark.stop()
+        """,
+        cluster,
+        topic,
+        tmp_path,
+    )
+    assert told == {"rows": 2000, "batches": 2000}
+    assert values(cluster, topic) == Counter({b"%d" % number: 2 for number in range(2000)})
+
+
+def test_what_the_ui_shows(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    """The figures of a write as accumulators of its stage and of each task, its name, and no secret anywhere."""
+    told = drive(
+        """
+        from urllib.request import urlopen
+
+        spark = start("local[2]", {"spark.ui.enabled": "true", "spark.ui.port": "0"})
+        context = spark.sparkContext
+        def shown(what):
+            return json.load(urlopen(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{what}"))
+
+        sink = KafkaSink(bootstrap_servers=servers, topic=topic)
+        rows = spark.range(0, 2000, numPartitions=4).selectExpr("cast(id AS string) AS value")
+        report = sink.write(rows)
+        (stage,) = shown("stages")
+        tasks = shown(f"stages/{stage['stageId']}/0?details=true")["tasks"].values()
+        everything = json.dumps([shown("jobs"), shown("stages"), shown("sql?details=true&planDescription=true")])
+        register(spark)
+        try:
+            rows.write.format("headrace").options(
+                **{"kafka.bootstrap.servers": servers, "topic": topic, "kafka.sasl.jaas.config": "password=hunter2"}
+            ).mode("append").save()
+        except Exception as refused:
+            everything += str(refused)
+        everything += json.dumps([shown("jobs"), shown("sql?details=true&planDescription=true")])
+        tell(
+            description=stage["description"],
+            figures={each["name"]: int(each["value"]) for each in stage["accumulatorUpdates"]},
+            by_task=sorted(
+                int(each["update"]) for task in tasks for each in task["accumulatorUpdates"] if "rows" in each["name"]
+            ),
+            report={"rows": report.rows, "bytes": report.bytes, "batches": report.batches, "retries": report.retries},
+            secret="hunter2" in everything,
+            left=context.getLocalProperty("spark.job.description"),
+        )
+        spark.stop()
+        """,
+        cluster,
+        topic,
+        tmp_path,
+    )
+    report = told["report"]
+    assert told["figures"] == {
+        "headrace: rows": 2000,
+        "headrace: bytes": report["bytes"],
+        "headrace: batches": report["batches"],
+        "headrace: batches sent again": report["retries"],
+    }
+    assert report["rows"] == 2000
+    assert told["by_task"] == [500] * 4
+    assert told["description"] == f"headrace: to {topic} at {cluster.bootstrap_servers}"
+    assert told["left"] is None
+    assert not told["secret"]
