@@ -468,11 +468,11 @@ class Metadata:
     def _listeners_and_changes(
         self, before: Cluster, touched: Collection[str] | None
     ) -> tuple[tuple[Listener, ...], Collection[str]]:
-        # `touched`: the topics that may be others than `before`; on other nodes, or after something that listeners
-        # weren't told of, all may be
+        # `touched`: the topics that may be others than `before`; on other nodes all may be. That is so after a
+        # rebootstrap, too, of which listeners aren't told: its addresses are never the nodes of an answer.
         cluster = self._cluster
         heard, self._told = self._told, cluster.partitions
-        if touched is None or heard is not before.partitions or cluster.nodes != before.nodes:
+        if touched is None or cluster.nodes != before.nodes:
             topics: Iterable[str] = heard.keys() | self._told.keys()
         else:
             topics = touched
@@ -487,8 +487,6 @@ class Metadata:
             for node in response.brokers
             if node.node_id >= 0
         }
-        if nodes == old.nodes:
-            nodes = dict(old.nodes)
         partitions: dict[str, tuple[PartitionInfo, ...]] = {}
         topic_ids: dict[str, uuid.UUID] = {}
         errors: dict[str, type[BrokerResponseError]] = {}

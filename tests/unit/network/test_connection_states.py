@@ -150,6 +150,9 @@ class TestSetupTimeout:
         states.disconnected(1, 0)
         states.connecting(1, 0, "host0", 9092)
         assert states.setup_timeout_ms(1) == pytest.approx(10_000)
+        states.disconnected(1, 0)
+        states.connecting(1, 0, "host0", 9092)
+        assert states.setup_timeout_ms(1) == pytest.approx(20_000), "it begins anew"
 
     def test_only_connecting_nodes_time_out(self) -> None:
         states = make_states()

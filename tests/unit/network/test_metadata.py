@@ -13,7 +13,7 @@ from support.client_harness import Waiter, WatchedClock, no_jitter
 from support.mock_client import metadata_response
 
 from headrace.network.cluster import Cluster, Node, TopicPartition
-from headrace.network.metadata import Metadata
+from headrace.network.metadata import Metadata, MetadataFetch
 from headrace.network.protocol.errors import (
     IllegalStateError,
     InvalidTopicError,
@@ -25,7 +25,7 @@ from headrace.network.protocol.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from headrace.network.protocol.messages.metadata import MetadataResponse
+from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 MAX_AGE_MS = 300_000
 MAX_IDLE_MS = 60_000
@@ -246,6 +246,38 @@ class TestTopics:
         stage.clock.advance(MAX_IDLE_MS + 1)
         stage.metadata.update(metadata_response(), stage.now_ms)
         assert stage.metadata.contains_topic("new")
+        stage.fetch(metadata_response({"new": 1}))
+        assert stage.metadata.contains_topic("new"), "it was new until now"
+        stage.fetch(metadata_response({"new": 1}))
+        assert not stage.metadata.contains_topic("new")
+
+    def test_a_topic_that_is_used_again_and_again_expires_once_it_is_not(self, stage: Stage) -> None:
+        stage.add("used")
+        stage.fetch(metadata_response({"used": 1}))
+        for _ in range(5):
+            stage.clock.advance(MAX_IDLE_MS / 2)
+            stage.add("used")
+            stage.fetch(metadata_response({"used": 1}))
+        stage.clock.advance(MAX_IDLE_MS - 1)
+        stage.fetch(metadata_response({"used": 1}))
+        assert stage.metadata.contains_topic("used")
+        stage.clock.advance(1)
+        stage.fetch(metadata_response({"used": 1}))
+        assert not stage.metadata.contains_topic("used")
+
+    def test_one_that_is_used_in_the_moment_in_which_it_expires_does_so_later(self, stage: Stage) -> None:
+        stage.add("used")
+        stage.fetch(metadata_response({"used": 1}))
+        stage.clock.advance(MAX_IDLE_MS)
+        stage.fetch(metadata_response({"used": 1}))
+        assert not stage.metadata.contains_topic("used")
+        # what `add_topic` does without the lock, where it had still found the topic
+        stage.metadata._topics["used"] = stage.now_ms + MAX_IDLE_MS
+        stage.fetch(metadata_response({"used": 1}))
+        assert stage.metadata.contains_topic("used")
+        stage.clock.advance(MAX_IDLE_MS)
+        stage.fetch(metadata_response({"used": 1}))
+        assert not stage.metadata.contains_topic("used")
 
     def test_creation_may_be_forbidden(self) -> None:
         stage = Stage(allow_auto_topic_creation=False)
@@ -580,6 +612,74 @@ class TestListeners:
         stage.fetch(metadata_response(brokers=2))
         assert [version for _, version in heard] == [1, 2]
         assert heard[-1][0] is stage.metadata.cluster
+
+
+class TestChanges:
+    """What listeners are told of: the topics whose partitions aren't what they were at the call before."""
+
+    @pytest.fixture
+    def heard(self, stage: Stage) -> list[set[str]]:
+        heard: list[set[str]] = []
+        stage.metadata.add_listener(lambda cluster, changed: heard.append(set(changed)))
+        stage.add("a", "b")
+        stage.fetch(metadata_response({"a": 2, "b": 2}, brokers=2))
+        assert heard.pop() == {"a", "b"}
+        return heard
+
+    def test_a_new_topic(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.add("c")
+        stage.fetch(metadata_response({"c": 1}, brokers=2))
+        assert heard == [{"c"}]
+
+    def test_nothing(self, stage: Stage, heard: list[set[str]]) -> None:
+        before = stage.metadata.cluster
+        stage.metadata.request_update()
+        stage.fetch(metadata_response({"b": 2, "a": 2}, brokers=2))
+        assert heard == [set()]
+        assert stage.metadata.cluster.partitions_for("a") is before.partitions_for("a")
+
+    def test_more_partitions_and_another_leader(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.metadata.request_update()
+        stage.fetch(metadata_response({"a": 3, "b": 2}, brokers=2))
+        stage.metadata.request_update()
+        moved = metadata_response({"a": 3, "b": 2}, brokers=2)
+        moved.topics[1].partitions[0].leader_id = 1
+        stage.fetch(moved)
+        assert heard == [{"a"}, {"b"}]
+
+    def test_a_topic_that_vanishes_or_expires(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.metadata.request_update()
+        stage.fetch(metadata_response({"a": 2}, errors={"b": UNKNOWN_TOPIC}, brokers=2))
+        stage.clock.advance(MAX_IDLE_MS)
+        stage.add("c")
+        stage.metadata.update(
+            metadata_response({"c": 1}, brokers=2),
+            stage.now_ms,
+            fetch=MetadataFetch(MetadataRequest(topics=[]), 9, True),
+        )
+        assert heard == [{"b"}, {"a", "c"}]
+
+    def test_nodes_that_moved_or_left(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.add("c")
+        response = metadata_response({"c": 1}, brokers=2)
+        response.brokers[0].port = 1
+        stage.fetch(response)
+        assert heard == [{"a", "b", "c"}]
+
+    def test_a_leader_that_a_produce_response_tells(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.metadata.update_leaders({TopicPartition("b", 0): (1, 5)}, [])
+        stage.metadata.update_leaders({TopicPartition("a", 0): (7, 5)}, [Node(7, "new", 1)])
+        assert heard[0] == {"b"}
+        assert heard[1] == {"a"}, "nobody was led by a node that wasn't there"
+
+    def test_what_changes_while_it_bootstraps_again(self, stage: Stage, heard: list[set[str]]) -> None:
+        stage.metadata.rebootstrap()
+        assert heard == [], "batches may still go where they went"
+        without = metadata_response({"a": 2, "b": 1}, brokers=2)
+        del without.brokers[1]
+        stage.fetch(without)
+        assert heard == [{"a", "b"}]
+        assert stage.metadata.cluster.leader_for(TopicPartition("a", 1)) is None
 
 
 class TestManyTopics:
