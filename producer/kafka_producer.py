@@ -229,6 +229,7 @@ class KafkaProducer(SendPath):
                 users_callback(metadata, exception)
 
         try:
+            _check_callback(users_callback)
             return self._append(engine, record, acknowledged)
         except Exception as error:
             partition = record.partition if isinstance(record.partition, int) else -1
@@ -250,10 +251,7 @@ class KafkaProducer(SendPath):
         topic = record.topic
         if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
             raise _illegal_topic(topic)
-        if callback is not None and not callable(callback):
-            raise IllegalArgumentError(
-                f"a callback is called with metadata and exception; {callback!r} can't be called"
-            )
+        _check_callback(callback)
         # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
@@ -496,7 +494,7 @@ class KafkaProducer(SendPath):
 def _seconds(timeout: float | None) -> float:
     if timeout is None:
         return _UNBOUNDED_SECONDS
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 0:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise IllegalArgumentError(f"a timeout is a number of seconds, 0 or more, or None; not {timeout!r}")
     return min(float(timeout), _UNBOUNDED_SECONDS)
 
@@ -506,6 +504,11 @@ def _illegal_topic(topic: object) -> InvalidTopicError:
         f"{topic!r} can't be the name of a topic: it is a string of 1 to 249 letters, digits, '.', '_' and '-', and "
         f"not '.' or '..'"
     )
+
+
+def _check_callback(callback: object) -> None:
+    if callback is not None and not callable(callback):
+        raise IllegalArgumentError(f"a callback is called with metadata and exception; {callback!r} can't be called")
 
 
 def _checked_partition(partition: object) -> int:
