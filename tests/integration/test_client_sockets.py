@@ -3,9 +3,12 @@ when one does."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from support.client_harness import api_versions_response
@@ -26,7 +29,7 @@ from headrace.network.protocol.errors import (
 from headrace.network.protocol.frames import decode_request, encode_response
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.metadata import MetadataRequest
-from headrace.network.resolver import canonical_host_names
+from headrace.network.resolver import ResolvedAddress, Resolver, canonical_host_names, resolve_host
 from headrace.network.selector import Selector
 
 Serve = Callable[[Callable[[socket.socket], None]], int]
@@ -73,7 +76,7 @@ def serve() -> Iterator[Serve]:
 class Running:
     """A client whose polls run on a thread of their own, as a sender's do."""
 
-    def __init__(self, *servers: tuple[str, int]) -> None:
+    def __init__(self, *servers: tuple[str, int], resolver: Resolver = resolve_host) -> None:
         self.metadata = Metadata(
             clock=SYSTEM_CLOCK,
             bootstrap_servers=servers,
@@ -91,8 +94,9 @@ class Running:
             reconnect_backoff_ms=20,
             reconnect_backoff_max_ms=100,
             request_timeout_ms=30_000,
-            connection_setup_timeout_ms=10_000,
-            connection_setup_timeout_max_ms=30_000,
+            connection_setup_timeout_ms=100,
+            connection_setup_timeout_max_ms=5_000,
+            resolver=resolver,
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -110,6 +114,12 @@ class Running:
         self._stop.set()
         self.client.wakeup()
         self._thread.join(30)
+
+    def fetch(self, timeout_ms: float = 30_000) -> None:
+        """Metadata come once more."""
+        version = self.metadata.request_update(reset_backoff=True)
+        self.client.wakeup()
+        self.metadata.await_update(version, timeout_ms)
 
     def failure(self, wanted: type[KafkaError]) -> KafkaError:
         """Wait for metadata, several times, until the reason for the failure is a `wanted`."""
@@ -132,8 +142,8 @@ def garbage(connection: socket.socket) -> None:
     connection.sendall(b"\x00\x00\x00\x08\xde\xad\xbe\xef\x00\x01\x02\x03")
 
 
-def broker(connection: socket.socket) -> None:
-    """Answers ApiVersions and Metadata, as a cluster of itself alone."""
+def broker(connection: socket.socket, name: str | None = None) -> None:
+    """Answers ApiVersions and Metadata, as a cluster of itself alone, under its address or under that name."""
     stream = connection.makefile("rwb")
     while length := stream.read(4):
         header, message = decode_request(stream.read(int.from_bytes(length, "big")))
@@ -143,6 +153,7 @@ def broker(connection: socket.socket) -> None:
             assert isinstance(message, MetadataRequest)
             response = metadata_response({"topic": 3})
             response.brokers[0].host, response.brokers[0].port = connection.getsockname()
+            response.brokers[0].host = name or response.brokers[0].host
         for part in encode_response(response, version=header.api_version, correlation_id=header.correlation_id):
             stream.write(part)
         stream.flush()
@@ -196,6 +207,90 @@ def test_a_bad_server_does_not_hide_a_good_one(serve: Serve) -> None:
     with Running(("127.0.0.1", serve(http)), ("127.0.0.1", serve(broker))) as running:
         running.metadata.await_update(0, 30_000)
         assert running.metadata.last_error is None
+
+
+class Names:
+    """A name service: ports of this machine by name."""
+
+    def __init__(self, **ports: list[int]) -> None:
+        self.ports = ports
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int) -> Sequence[ResolvedAddress]:
+        self.asked.append(host)
+        return [ResolvedAddress(socket.AF_INET, ("127.0.0.1", number)) for number in self.ports[host]]
+
+
+@pytest.fixture
+def refusing() -> int:
+    """A port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """A port that answers no attempt to connect, as behind a firewall that drops it: its queue is full."""
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(4):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+def broker_called(name: str) -> Callable[[socket.socket], None]:
+    """A broker that tells clients this name of itself."""
+    return functools.partial(broker, name=name)
+
+
+def test_every_address_of_a_name_is_tried(serve: Serve, refusing: int, silent: int) -> None:
+    names = Names(cluster=[refusing, silent, refusing, serve(broker_called("cluster"))])
+    with Running(("cluster", 9092), resolver=names) as running:
+        running.metadata.await_update(0, 30_000)
+        assert names.asked == ["cluster"], "in one round"
+
+
+def test_a_name_is_resolved_anew_when_its_connection_is_lost(serve: Serve) -> None:
+    connections: list[socket.socket] = []
+    gone = threading.Event()
+
+    def first(connection: socket.socket) -> None:
+        connections.append(connection)
+        if not gone.is_set():
+            with contextlib.suppress(OSError):
+                broker(connection, name="cluster")
+
+    names = Names(cluster=[serve(first)])
+    with Running(("cluster", 9092), resolver=names) as running:
+        running.metadata.await_update(0, 30_000)
+        running.fetch()
+        names.ports["cluster"] = [serve(broker_called("cluster"))]
+        gone.set()
+        for connection in list(connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        running.fetch()
+
+
+def test_what_only_answers_after_the_time_for_connecting_gets_longer(serve: Serve, silent: int) -> None:
+    names = Names(cluster=[silent])
+    with Running(("cluster", 9092), resolver=names) as running:
+        tries = [str(running.failure(KafkaConnectionError))]
+        for _ in range(300):
+            said = str(running.failure(KafkaConnectionError))
+            if said != tries[-1]:
+                tries.append(said)
+            if len(tries) == 3:
+                break
+        waited = [int(re.findall(r"within (\d+) ms", said)[0]) for said in tries]
+        assert waited[0] < 130
+        assert waited[1] > waited[0] * 1.2
+        assert waited[2] > waited[1] * 1.2
+        names.ports["cluster"] = [serve(broker_called("cluster"))]
+        running.metadata.await_update(0, 30_000)
 
 
 def test_loopback_has_a_canonical_name() -> None:

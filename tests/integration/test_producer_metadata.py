@@ -175,6 +175,24 @@ def test_a_topic_that_was_not_used_for_long_is_forgotten_and_found_again(cluster
         assert producer.send("idle", b"x").get(PATIENCE_S).offset == 1
 
 
+# -- connections --------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_idled_is_closed_and_made_again(cluster: EmbeddedCluster) -> None:
+    cluster.create_topic("seldom", 1)
+    with producer_of(cluster, connections_max_idle_ms=50) as producer:
+
+        def closed() -> float:
+            return producer.metrics()["producer-metrics"]["connection-close-total"]
+
+        gate = threading.Event()
+        for number in range(3):
+            assert producer.send("seldom", b"x").get(PATIENCE_S).offset == number
+            before = closed()
+            while closed() == before:
+                gate.wait(0.01)
+
+
 # -- metadata that are hard to get ----------------------------------------------------------------------------------
 
 
