@@ -9,11 +9,17 @@ if TYPE_CHECKING:
     from ..network.protocol.api import ApiKey
     from .cluster import EmbeddedCluster
     from .faults import Fault
+    from .processes import ProcessCluster
 
-__all__ = ["ApiKey", "EmbeddedCluster", "Fault"]
+__all__ = ["ApiKey", "EmbeddedCluster", "Fault", "ProcessCluster"]
 
 # Imported at their first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most need no broker.
-_MODULES = {"ApiKey": "..network.protocol.api", "EmbeddedCluster": ".cluster", "Fault": ".faults"}
+_MODULES = {
+    "ApiKey": "..network.protocol.api",
+    "EmbeddedCluster": ".cluster",
+    "Fault": ".faults",
+    "ProcessCluster": ".processes",
+}
 
 
 def __getattr__(name: str) -> Any:

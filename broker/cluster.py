@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from ..network.clock import SYSTEM_CLOCK, Clock
 from ..network.protocol.api import ApiKey
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from ..network.selector import describe_address
+from . import inspection
+from .cluster_base import ClusterBase
 from .config import BrokerConfig
 from .control import Control, Handler, Registration, RequestSeen
 from .controller import Controller
@@ -20,22 +23,13 @@ from .data_dirs import broker_directories, make_controller, make_directory
 from .faults import Fault
 from .group.group import Group
 from .log.producer_state import ProducerStateEntry
+from .metadata import advertised_host
 from .node import Broker
-from .releases import HIGHEST_VERSIONS
-from .server import advertised_host
+from .releases import highest_versions
+from .replica.connection import CutLinks
 
 
-class _CutLinks:
-    """Which brokers a test has cut off from which. Any thread: the set is replaced, never changed."""
-
-    def __init__(self) -> None:
-        self.cut: frozenset[frozenset[int]] = frozenset()
-
-    def is_cut(self, one: int, other: int) -> bool:
-        return frozenset((one, other)) in self.cut
-
-
-class EmbeddedCluster:
+class EmbeddedCluster(ClusterBase):
     """A Kafka cluster for tests and development: real sockets, real logs, no JVM.
 
         with EmbeddedCluster() as cluster:
@@ -75,7 +69,7 @@ class EmbeddedCluster:
         self._lock = threading.RLock()
         self._brokers: dict[int, Broker] = {}
         self._ports: dict[int, int] = {}
-        self._links = _CutLinks()
+        self._links = CutLinks()
         self._directory: Path | None = None
         self._controller: Controller | None = None
 
@@ -220,31 +214,6 @@ class EmbeddedCluster:
         """Let all brokers reach each other again."""
         self._links.cut = frozenset()
 
-    # Topics
-
-    def create_topic(
-        self,
-        name: str,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
-    ) -> None:
-        """Make a topic. Raises what `Controller.create_topic` raises."""
-        self.controller.create_topic(
-            name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
-        )
-
-    def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; -1: none. Raises IllegalStateError where there is no such partition."""
-        state = self.controller.image.partition(topic, partition)
-        if state is None:
-            raise IllegalStateError(f"there is no partition {topic}-{partition}")
-        return state.leader
-
-    def move_leader(self, topic: str, partition: int, node_id: int) -> None:
-        """Make an in-sync replica the leader."""
-        self.controller.move_leader(topic, partition, node_id)
-
     # Faults and introspection
 
     def on_request(
@@ -264,11 +233,7 @@ class EmbeddedCluster:
 
         For connections made from then on. Raises KafkaConfigurationError for a release that isn't known.
         """
-        if release is not None and release not in HIGHEST_VERSIONS:
-            raise KafkaConfigurationError(
-                f"there is no table for Kafka {release!r}; known are {', '.join(HIGHEST_VERSIONS)}"
-            )
-        self.control.max_versions = None if release is None else HIGHEST_VERSIONS[release]
+        self.control.max_versions = highest_versions(release)
 
     @property
     def requests(self) -> list[RequestSeen]:
@@ -277,9 +242,7 @@ class EmbeddedCluster:
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
         """What the leader of a partition remembers of idempotent producers, by producer id."""
-        log = self.broker(self.leader_of(topic, partition)).replicas.partition((topic, partition)).log
-        with log.lock:
-            return dict(log.producers.producers)
+        return inspection.producer_state(self.broker(self.leader_of(topic, partition)), topic, partition)
 
     def group(self, group_id: str) -> Group | None:
         """A consumer group as its coordinator has it; None where there is none. Take its `lock` to look closer."""
@@ -291,19 +254,12 @@ class EmbeddedCluster:
 
     def waiting(self) -> dict[str, int]:
         """How many requests wait in the purgatories of all brokers, by kind, and how many timers are set (`Timer`)."""
-        counts: dict[str, int] = {"Timer": 0}
+        counts: Counter[str] = Counter()
         for broker in self.brokers.values():
-            for purgatory in broker.purgatories:
-                counts[purgatory.name] = counts.get(purgatory.name, 0) + purgatory.num_delayed
-            counts["Timer"] += broker.timer.size
-        return counts
+            counts.update(inspection.waiting(broker))
+        return dict(counts)
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
         """All records of a partition as its leader (or another broker) has them, decoded."""
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
-        log = broker.replicas.partition((topic, partition)).log
-        found = []
-        for batch in log.batches(log.log_start_offset, log.end.offset):
-            if not batch.is_control:
-                found.extend(record for record in batch.records() if record.offset >= log.log_start_offset)
-        return found
+        return inspection.records(broker, topic, partition)

@@ -81,14 +81,21 @@ class Control:
         return registration
 
     def fault(
-        self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
+        self,
+        api_key: ApiKey | None,
+        fault: Fault,
+        *,
+        times: int | None = 1,
+        node_id: int | None = None,
+        claim: Callable[[], bool] | None = None,
     ) -> Registration:
-        """The same fault for the next `times` requests (None: until removed). With a topic: requests that name it."""
+        """The same fault for the next `times` requests (None: until removed). With a topic: requests that name it.
+        `claim` has the last word each time."""
 
         def decide(context: RequestContext, message: Request) -> Fault | None:
             if fault.topic is not None and not _names(message, context, fault.topic, fault.partition):
                 return None
-            return fault
+            return fault if claim is None or claim() else None
 
         return self.add(api_key, decide, times=times, node_id=node_id)
 

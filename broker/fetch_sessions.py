@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
@@ -98,9 +98,9 @@ class FetchSessions:
                 if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
                     return None
                 self._end(oldest.session_id)
-            session_id = random.randint(1, _MAX_EPOCH)
-            while session_id in self._sessions:
-                session_id = random.randint(1, _MAX_EPOCH)
+            session_id = NO_SESSION
+            while session_id == NO_SESSION or session_id in self._sessions:
+                session_id = int.from_bytes(os.urandom(4), "big") & _MAX_EPOCH
             session = self._sessions[session_id] = FetchSession(session_id, 1, now_ms)
             self._update(session, entries, ())
         return session

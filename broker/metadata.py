@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,11 @@ NO_LEADER = -1
 
 #: A partition as the broker's tables have it: topic and number.
 PartitionKey = tuple[str, int]
+
+
+def advertised_host(host: str) -> str:
+    """What clients are told to connect to: the machine's name where the broker listens on all of its addresses."""
+    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
 
 
 class BrokerEndpoint(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..network.protocol.api import ApiKey
+from ..network.protocol.errors import KafkaConfigurationError
 
 _RELEASES = ("2.1", "2.6", "2.8", "3.0", "3.6", "3.9")
 
@@ -42,3 +43,12 @@ HIGHEST_VERSIONS: dict[str, dict[ApiKey, int]] = {
     release: {api_key: highest for api_key, row in _HIGHEST.items() if (highest := row[at]) is not None}
     for at, release in enumerate(_RELEASES)
 }
+
+
+def highest_versions(release: str | None) -> dict[ApiKey, int] | None:
+    """The table of a release; None stands for all that there is. Raises KafkaConfigurationError."""
+    if release is not None and release not in HIGHEST_VERSIONS:
+        raise KafkaConfigurationError(
+            f"there is no table for Kafka {release!r}; known are {', '.join(HIGHEST_VERSIONS)}"
+        )
+    return None if release is None else HIGHEST_VERSIONS[release]

@@ -3,28 +3,37 @@
 The controller's side (`BrokerLink`) answers calls and pushes images; the broker's side (`RemoteController`) looks
 like a `Controller` to its broker. An image travels before the answer to the call that made it, and is taken before that
 answer is given on, so a broker that made a topic knows it.
+
+What the cluster's process asks of a broker (`BrokerLink.ask`: faults, inspection) goes the other way, pickled: both
+ends are of the same program, and nobody else has them.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
 import logging
+import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from ..network.protocol.errors import BrokerResponseError, DisconnectedError, make_error
+from ..network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
 from .controller import Controller
 from .controller_api import ControllerApi, MorePartitions, NewTopic, TopicRef
 from .log.files import decode_uuid, encode_uuid
 from .metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from .timer import SerialExecutor
 
 _log = logging.getLogger(__name__)
 
 _CALL_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_MS = 5_000.0
 
 
 def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, Any]:
@@ -108,15 +117,44 @@ class _Lines:
         self._file.close()
 
 
+class _Call:
+    """A call that waits for its answer."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.answer: dict[str, Any] | None = None
+
+    def end(self, answer: dict[str, Any] | None) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+def _to_text(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _from_text(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
+
+
 class BrokerLink:
     """The controller's side of one broker: a thread that answers its calls until it is gone."""
 
-    def __init__(self, node_id: int, sock: socket.socket, controller: Controller) -> None:
+    def __init__(
+        self, node_id: int, sock: socket.socket, controller: Controller, claim_fault: Callable[[int], bool]
+    ) -> None:
         self.node_id = node_id
+        self._claim_fault = claim_fault
         self.is_registered = threading.Event()
         self.is_gone = threading.Event()
         self.endpoint: BrokerEndpoint | None = None
         self.last_producer_id = -1
+        self.pid = -1
+        self._ids = itertools.count()
+        self._calls_lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
         self.on_gone: Callable[[BrokerLink], None] = lambda _link: None
         self._controller = controller
         self._lines = _Lines(sock)
@@ -140,17 +178,53 @@ class BrokerLink:
                 if "register" in message:
                     self.endpoint = BrokerEndpoint(*message["register"])
                     self.last_producer_id = message["last_producer_id"]
+                    self.pid = message["pid"]
                     self.is_registered.set()
+                elif "told" in message:
+                    call = self._calls.pop(message["told"], None)
+                    if call is not None:
+                        call.end(message)
                 else:
                     self._lines.send({"id": message["id"], **self._answer(message["call"], message["arguments"])})
         except (OSError, ValueError) as failed:
             _log.debug("broker %d is gone: %s", self.node_id, failed)
-        self.is_gone.set()
+        with self._calls_lock:
+            self.is_gone.set()
+            calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.end(None)
         self.is_registered.set()
         self._lines.close()
         self.on_gone(self)
 
+    def wait_until_gone(self, timeout_s: float) -> None:
+        """Until the broker has left the link and others have taken over."""
+        self._thread.join(timeout_s)
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """Have the broker do or tell something; blocks for the answer. Raises what the broker raises, and
+        DisconnectedError where it is gone. Any thread but the link's own."""
+        call = _Call()
+        call_id = next(self._ids)
+        with self._calls_lock:
+            if self.is_gone.is_set():
+                raise DisconnectedError(f"broker {self.node_id} is gone")
+            self._calls[call_id] = call
+        try:
+            self._lines.send({"ask": call_id, "pickled": _to_text((what, arguments))})
+        except OSError as failed:
+            raise DisconnectedError(f"broker {self.node_id} is gone: {failed}") from failed
+        if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
+            self._calls.pop(call_id, None)
+            raise DisconnectedError(f"broker {self.node_id} doesn't answer")
+        failed, result = _from_text(call.answer["pickled"])
+        if failed is not None:
+            raise failed
+        return result
+
     def _answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if call == "claim_fault":
+            return {"result": self._claim_fault(arguments["number"])}
         try:
             return {"result": _CALLS[call](self._controller, **arguments)}
         except BrokerResponseError as error:
@@ -199,16 +273,6 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }
 
 
-class _Call:
-    """A call that waits for its answer."""
-
-    __slots__ = ("answer", "done")
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.answer: dict[str, Any] | None = None
-
-
 class RemoteController(ControllerApi):
     """The controller for a broker in another process. Any thread but the one that takes images.
 
@@ -225,6 +289,9 @@ class RemoteController(ControllerApi):
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._on_image: Callable[[ClusterImage], Callable[[], None]] | None = None
+        self._on_ask: Callable[..., Any] | None = None
+        # Apart from the images, which don't wait for somebody who reads a whole log.
+        self._asked = SerialExecutor("controller-asks")
         self.is_gone = threading.Event()
         self._thread = threading.Thread(target=self._read, name="controller-link", daemon=True)
 
@@ -233,10 +300,12 @@ class RemoteController(ControllerApi):
         endpoint: BrokerEndpoint,
         last_producer_id: int,
         on_image: Callable[[ClusterImage], Callable[[], None]],
+        on_ask: Callable[..., Any],
     ) -> None:
-        """This broker is alive, and takes images from now on."""
+        """This broker is alive, takes images from now on, and does what it is asked: `on_ask(what, *arguments)`."""
         self._on_image = on_image
-        self._lines.send({"register": list(endpoint), "last_producer_id": last_producer_id})
+        self._on_ask = on_ask
+        self._lines.send({"register": list(endpoint), "last_producer_id": last_producer_id, "pid": os.getpid()})
         self._thread.start()
 
     def _read(self) -> None:
@@ -247,17 +316,33 @@ class RemoteController(ControllerApi):
                     if self._on_image is not None:
                         self._on_image(self.image)()
                     continue
+                if "ask" in message:
+                    self._asked.submit(partial(self._tell, message))
+                    continue
                 call = self._calls.pop(message["id"], None)
                 if call is not None:
-                    call.answer = message
-                    call.done.set()
+                    call.end(message)
         except (OSError, ValueError) as failed:
             _log.debug("the controller is gone: %s", failed)
         self.is_gone.set()
         with self._lock:
             calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.done.set()
+            call.end(None)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        assert self._on_ask is not None
+        what, arguments = _from_text(message["pickled"])
+        try:
+            outcome = (None, self._on_ask(what, *arguments))
+        except KafkaError as failed:
+            outcome = (failed, None)
+        with contextlib.suppress(OSError):  # the one who asked is gone
+            self._lines.send({"told": message["ask"], "pickled": _to_text(outcome)})
+
+    def claim_fault(self, number: int) -> bool:
+        """Whether an injected fault is still to be done; if so, it is counted as done."""
+        return self._call("claim_fault", number=number)
 
     def _call(self, call_name: str, /, **arguments: Any) -> Any:
         call = _Call()
@@ -314,4 +399,5 @@ class RemoteController(ControllerApi):
         """End the link: the controller takes it as the broker's end."""
         self._lines.shut_down()
         self._thread.join()
+        self._asked.close(_CLOSE_TIMEOUT_MS)
         self._lines.close()

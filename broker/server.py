@@ -25,6 +25,7 @@ from .api import registry
 from .api.api_versions import unsupported_version
 from .api.registry import Api
 from .control import RequestSeen
+from .metadata import advertised_host
 from .replica.connection import CLIENT_ID_PREFIX
 from .requests import FEW_ELEMENTS, Connection, RequestContext
 from .services import BrokerServices
@@ -79,11 +80,6 @@ class BrokerServer:
                 loop.thread.join()
             loop.selector.close()
         self.socket.close()
-
-
-def advertised_host(host: str) -> str:
-    """What clients are told to connect to: the machine's name where the broker listens on all of its addresses."""
-    return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
 
 
 def _listen(host: str, port: int) -> socket.socket:

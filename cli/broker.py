@@ -6,9 +6,9 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 
-from ..broker import EmbeddedCluster
-from ..broker.processes import ProcessCluster
+from .. import broker
 from ..network.protocol.errors import KafkaError
 
 
@@ -40,17 +40,24 @@ def run(options: argparse.Namespace) -> int:
         print("headrace broker: --config takes KEY=VALUE", file=sys.stderr)
         return 2
     try:
-        # One broker needs no second process; several are processes, so that each can be killed.
-        kind = EmbeddedCluster if options.brokers == 1 else ProcessCluster
-        with kind(
-            options.brokers, data_dir=options.data_dir, host=options.host, port=options.port, config=config
-        ) as cluster:
-            print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
-            if isinstance(cluster, ProcessCluster):
-                for node_id, pid in cluster.pids.items():
-                    print(f"broker.{node_id}.pid={pid}", flush=True)
-            stop.wait()
+        settings = {"data_dir": options.data_dir, "host": options.host, "port": options.port, "config": config}
+        # One broker needs no second process; several are processes, so that each can be killed. Only one kind is
+        # imported: its brokers wait for that.
+        if options.brokers == 1:
+            with broker.EmbeddedCluster(**settings) as cluster:
+                _tell(cluster.bootstrap_servers, {})
+                stop.wait()
+        else:
+            with broker.ProcessCluster(options.brokers, **settings) as cluster:
+                _tell(cluster.bootstrap_servers, cluster.pids)
+                stop.wait()
     except KafkaError as failed:
         print(f"headrace broker: {failed}", file=sys.stderr)
         return 1
     return 0
+
+
+def _tell(bootstrap_servers: str, pids: Mapping[int, int]) -> None:
+    print(f"bootstrap.servers={bootstrap_servers}", flush=True)
+    for node_id, pid in pids.items():
+        print(f"broker.{node_id}.pid={pid}", flush=True)

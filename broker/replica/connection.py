@@ -26,11 +26,14 @@ class Links(Protocol):
     def is_cut(self, one: int, other: int) -> bool: ...
 
 
-class OpenLinks:
-    """Every broker reaches every other."""
+class CutLinks:
+    """Which brokers a test has cut off from which. Any thread: the set is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self.cut: frozenset[frozenset[int]] = frozenset()
 
     def is_cut(self, one: int, other: int) -> bool:
-        return False
+        return frozenset((one, other)) in self.cut
 
 
 class InterBrokerConnection:
