@@ -571,7 +571,7 @@ class Metadata:
                 isr=tuple(partition.isr_nodes),
                 offline=tuple(partition.offline_replicas),
             )
-            infos.append(known if known == info else info)
+            infos.append(info if known is None or known != info else known)
             if partition.error_code != 0:
                 error = make_error(partition.error_code)
                 _log.debug("Metadata of %s-%d: %r", name, number, error)
