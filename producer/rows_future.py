@@ -72,6 +72,8 @@ class RowsFuture:
         self._wakers: list[Callable[[], object]] = []
         # the runs of a batch are settled one after another
         self._last_batch: ProducerBatch | None = None
+        #: Of each topic and partition what is to be an OffsetRange.
+        self._ranges: dict[tuple[str, int], list[int]] = {}
         if rows == 0:
             self._done.set()
 
@@ -113,7 +115,7 @@ class RowsFuture:
 
     @property
     def metadata(self) -> RowsMetadata:
-        """What has been delivered so far, even where other rows failed. To be read when done."""
+        """What was delivered, even where other rows failed. To be read when done."""
         return self._metadata
 
     @property
@@ -167,33 +169,45 @@ class RowsFuture:
 
     # Completion: the sender thread, or the thread that sends.
 
-    def delivered(self, batch: ProducerBatch, found: OffsetRange, size_bytes: int = 0) -> None:
-        """Rows of a batch have reached the log, `found` says where; `size_bytes` are theirs if not counted before."""
+    def delivered(self, batch: ProducerBatch, first: int, count: int, size_bytes: int = 0) -> None:
+        """`count` rows of a batch have reached the log, the lowest at offset `first` (-1: not known); `size_bytes` are
+        theirs where they were not counted before."""
         metadata = self._metadata
-        place = batch.topic_partition
+        place = (batch.topic, batch.partition)
+        last = first + count - 1 if first >= 0 else -1
         with self._lock:
-            metadata.rows += found.records
+            metadata.rows += count
             metadata.bytes += size_bytes
             if batch is not self._last_batch:
                 self._last_batch = batch
                 metadata.batches += 1
                 metadata.retries += 1 if batch.attempts else 0
-            known = metadata.offsets.get(place)
-            metadata.offsets[place] = found if known is None else known.widened(found)
-        self._settled(found.records)
+            known = self._ranges.get(place)
+            if known is None:
+                self._ranges[place] = [first, last, count]
+            else:
+                known[0] = min(known[0], first)
+                known[1] = max(known[1], last)
+                known[2] += count
+            self._left -= count
+            is_last = not self._left
+        if is_last:
+            self._finish()
 
     def failed(self, row: int, count: int, place: TopicPartition, cause: BaseException) -> None:
         """`count` rows were not delivered, of which `row` is the lowest."""
         with self._lock:
             if self._error is None or row < self._error.row:
                 self._error = row_error(row, place.topic, place.partition, cause)
-        self._settled(count)
-
-    def _settled(self, count: int) -> None:
-        with self._lock:
             self._left -= count
-            if self._left:
-                return
+            is_last = not self._left
+        if is_last:
+            self._finish()
+
+    def _finish(self) -> None:
+        for (topic, partition), (first, last, count) in self._ranges.items():
+            self._metadata.offsets[TopicPartition(topic, partition)] = OffsetRange(first, last, count)
+        with self._lock:
             self._done.set()
             self._last_batch = None
             callbacks, self._callbacks = self._callbacks, []
@@ -229,9 +243,7 @@ class RowsOfTopic:
     def settle(self, batch: ProducerBatch, start: int, count: int, place: int) -> None:
         """The fate of the rows at `place`, `count` of them, is that of the batch's records from `start` on."""
         if batch.exception is None:
-            first = batch.base_offset + start if batch.base_offset >= 0 else -1
-            last = first + count - 1 if first >= 0 else -1
-            self._future.delivered(batch, OffsetRange(first, last, count))
+            self._future.delivered(batch, batch.base_offset + start if batch.base_offset >= 0 else -1, count)
             return
         cause: BaseException = batch.exception
         row = self.row_at(place)
@@ -251,8 +263,7 @@ class RowsOfTopic:
             self._future.failed(self._base_row + row, 1, metadata.topic_partition, exception)
             return
         sizes = (metadata.serialized_key_size, metadata.serialized_value_size, metadata.serialized_header_size)
-        found = OffsetRange(metadata.offset, metadata.offset, 1)
-        self._future.delivered(sent.batch, found, sum(size for size in sizes if size > 0))
+        self._future.delivered(sent.batch, metadata.offset, 1, sum(size for size in sizes if size > 0))
 
 
 def row_error(row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:

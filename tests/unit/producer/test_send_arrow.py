@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import decimal
 import logging
+import os
 import threading
 from array import array
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from headrace.network.protocol.errors import (
     BrokerNotAvailableError,
     EncodeError,
     IllegalArgumentError,
+    IllegalStateError,
     InvalidTopicError,
     KafkaTimeoutError,
     MessageSizeTooLargeError,
@@ -32,7 +34,7 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records.builder_cy import encode_headers
 from headrace.network.records.columns_cy import BytesColumn, Columns, ListColumn
-from headrace.producer import OffsetRange, ProducerConfig
+from headrace.producer import OffsetRange, ProducerConfig, threads
 from headrace.producer.murmur2_cy import partition_for_key
 from headrace.producer.rows_future import RowsFuture
 
@@ -592,7 +594,7 @@ def test_a_future_is_awaited_before_and_after_it_is_done() -> None:
 
     asyncio.run(wait_for_all())
     # the loop has gone
-    never._settled(1)
+    never.failed(0, 1, TopicPartition("v", 0), BrokerNotAvailableError("gone"))
 
 
 def test_callbacks_run_where_the_producer_has_them_run(caplog: pytest.LogCaptureFixture) -> None:
@@ -615,6 +617,23 @@ def test_callbacks_run_where_the_producer_has_them_run(caplog: pytest.LogCapture
     assert "a callback of a send of rows raised" in caplog.text
     future.add_done_callback(called.append)
     assert called == [future, future]
+
+
+def test_in_a_forked_child_the_rows_are_the_parents(monkeypatch: pytest.MonkeyPatch) -> None:
+    pending, done = RowsFuture(1), RowsFuture(0)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(IllegalStateError, match="these rows were sent before the fork"):
+        pending.get(0)
+    assert done.get(0).rows == 0
+
+
+def test_the_sender_thread_does_not_wait_for_what_it_completes() -> None:
+    threads.enter(threads.Role.SENDER)
+    try:
+        with pytest.raises(IllegalStateError, match="can't be waited for on the sender thread"):
+            RowsFuture(1).get()
+    finally:
+        threads.leave()
 
 
 def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:
