@@ -22,8 +22,8 @@ help:
 	@echo "make demo       real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test       all tests, with the compiled modules and with the interpreted ones"
 	@echo "make check      lint, format, types, the floors of the packages, generated pages"
-	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000')"
-	@echo "make bench-broker  the embedded broker by itself"
+	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
+	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
 	@echo "make bench-spark  Spark DataFrames: this sink beside confluent-kafka and Spark's own"
 	@echo "make compile    compile the hot modules (*_cy.py) where they are"
 	@echo "make docs       write the generated pages of docs/ anew"
@@ -58,6 +58,7 @@ docs: build/compiled
 
 bench: build/compiled
 	$(PYTHON_IN_VENV) benchmarks/producer.py $(BENCH_ARGS)
+	@$(MAKE) --no-print-directory bench-broker BENCH_ARGS=
 
 bench-broker: build/compiled
 	@$(FIND_JAVA) || true; $(PYTHON_IN_VENV) benchmarks/broker.py $(BENCH_ARGS)

@@ -1,23 +1,28 @@
-"""The embedded broker by itself: how many bytes it takes from one producer and gives to one consumer.
+"""The embedded broker beside Apache Kafka: how many bytes each takes from one producer and gives to one consumer.
 
-    python benchmarks/broker.py [--megabytes N] [--batch-bytes N] [--bootstrap HOST:PORT]
+    python benchmarks/broker.py [--megabytes N] [--rounds N] [--batch-bytes N] [--bootstrap HOST:PORT]
 
 One connection, requests made beforehand, so that the client costs next to nothing: batches of 128 KiB with acks=all,
-five in flight, then the same bytes fetched in answers of up to 8 MiB per partition. The broker is `headrace broker` in
-a process of its own, or any other at `--bootstrap`, such as Apache Kafka on the same machine.
+five in flight, then the same bytes fetched in answers of up to 8 MiB per partition. One broker is `headrace broker` in
+a process of its own; the other is Apache Kafka in KRaft mode, from the jars that the tests use too (Java, and Maven
+with access to Maven Central), or whatever listens at `--bootstrap`. They take turns, after a turn that doesn't count.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import resource
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterator
+from pathlib import Path
 
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.message import Request
@@ -27,11 +32,18 @@ from headrace.network.protocol.messages.metadata import MetadataRequest, Metadat
 from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.records.builder_cy import build_batch
 
+# Apache Kafka is started as the tests start it.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from support.apache_kafka import ApacheKafka, ApacheKafkaUnavailable
+
 RECORD_BYTES = 100
 IN_FLIGHT = 5
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11
 FETCH_BYTES = 8 << 20
+# As Kafka's own start script has it: a server's heap and collector, not a test's.
+JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 class Connection:
@@ -109,37 +121,86 @@ def fetch(connection: Connection, topic: str, records_per_batch: int, batch_byte
     return time.perf_counter() - began
 
 
+def run(address: str, batch: memoryview, per_batch: int, count: int) -> tuple[float, float]:
+    """Produce and fetch `count` batches; megabytes per second of both."""
+    total = len(batch) * count / 1e6
+    connection = Connection(address)
+    topic = make_topic(connection)
+    produced = produce(connection, topic, batch, count)
+    fetched = fetch(connection, topic, per_batch, len(batch), count)
+    connection.close()
+    return total / produced, total / fetched
+
+
+def children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@contextlib.contextmanager
+def headrace_broker() -> Iterator[str]:
+    command = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())", "broker"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        assert broker.stdout is not None
+        try:
+            yield broker.stdout.readline().strip().partition("=")[2]
+        finally:
+            broker.terminate()
+
+
+@contextlib.contextmanager
+def with_cpu(name: str, broker: contextlib.AbstractContextManager[str]) -> Iterator[str]:
+    """Print what the broker's process has used once it has ended."""
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(broker)
+        yield address
+        before = children_cpu()
+        stack.close()
+        print(f"{name:14} {children_cpu() - before:8.2f} s of CPU, its start included")
+
+
+@contextlib.contextmanager
+def apache_kafka() -> Iterator[str]:
+    with ApacheKafka(jvm_options=JVM_OPTIONS) as kafka:
+        yield kafka.bootstrap_servers
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batch-bytes", type=int, default=128 * 1024)
-    parser.add_argument("--bootstrap", help="another broker, instead of one that is started here")
+    parser.add_argument("--bootstrap", help="the broker to compare with, instead of an Apache Kafka started here")
     options = parser.parse_args()
-    broker = None
-    address = options.bootstrap
-    if address is None:
-        command = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())", "broker"]
-        broker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert broker.stdout is not None
-        address = broker.stdout.readline().strip().partition("=")[2]
-    try:
-        per_batch = max(options.batch_bytes // (RECORD_BYTES + 10), 1)
-        batch = build_batch([(int(time.time() * 1000), None, b"x" * RECORD_BYTES)] * per_batch)
-        count = max(options.megabytes * 1_000_000 // len(batch), 1)
-        total = len(batch) * count / 1e6
-        connection = Connection(address)
-        topic = make_topic(connection)
-        produced = produce(connection, topic, batch, count)
-        print(f"produce  {total / produced:8.0f} MB/s  {count / produced:8.0f} batches/s of {len(batch)} bytes")
-        fetched = fetch(connection, topic, per_batch, len(batch), count)
-        print(f"fetch    {total / fetched:8.0f} MB/s")
-        connection.close()
-    finally:
-        if broker is not None:
-            broker.terminate()
-            broker.wait()
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            print(f"broker   {used.ru_utime + used.ru_stime:8.2f} s of CPU, its start included")
+    per_batch = max(options.batch_bytes // (RECORD_BYTES + 10), 1)
+    batch = memoryview(build_batch([(int(time.time() * 1000), None, b"x" * RECORD_BYTES)] * per_batch))
+    count = max(options.megabytes * 1_000_000 // len(batch), 1)
+    with contextlib.ExitStack() as stack:
+        brokers = {"headrace": stack.enter_context(with_cpu("headrace", headrace_broker()))}
+        if options.bootstrap:
+            brokers[options.bootstrap] = options.bootstrap
+        else:
+            try:
+                brokers["apache kafka"] = stack.enter_context(with_cpu("apache kafka", apache_kafka()))
+            except ApacheKafkaUnavailable as missing:
+                print(f"Apache Kafka is left out: {missing}")
+        results: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
+        for turn in range(options.rounds + 1):
+            for name, address in brokers.items():
+                rates = run(address, batch, per_batch, count if turn else max(count // 5, 1))
+                if turn:
+                    results[name].append(rates)
+        print(f"batches of {len(batch)} bytes, {options.megabytes} MB, medians of {options.rounds} rounds\n")
+        medians = {
+            name: [statistics.median(each) for each in zip(*runs, strict=True)] for name, runs in results.items()
+        }
+        print(f"{'broker':20} {'produce MB/s':>14} {'fetch MB/s':>14}")
+        for name, (produced, fetched) in medians.items():
+            print(f"{name:20} {produced:14,.0f} {fetched:14,.0f}")
+        for name, (produced, fetched) in list(medians.items())[1:]:
+            ours = medians["headrace"]
+            print(f"headrace / {name}: produce {ours[0] / produced:.2f}, fetch {ours[1] / fetched:.2f}")
+        print()
 
 
 if __name__ == "__main__":
