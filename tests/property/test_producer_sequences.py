@@ -198,7 +198,9 @@ STEPS = st.one_of(
     st.tuples(
         st.just("is refused"), NODES, st.sampled_from((NOT_LEADER, NOT_ENOUGH_REPLICAS, TOPIC_AUTHORIZATION_FAILED))
     ),
-    st.tuples(st.just("is appended but"), NODES, st.sampled_from((NOT_LEADER, NOT_IN_TIME, NOT_ENOUGH_REPLICAS_AFTER_APPEND))),
+    st.tuples(
+        st.just("is appended but"), NODES, st.sampled_from((NOT_LEADER, NOT_IN_TIME, NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+    ),
     st.tuples(st.sampled_from(("is too large", "connection ends", "moves")), NODES),
     st.tuples(st.just("time passes"), st.sampled_from((1, BACKOFF_MS, 450))),
     st.tuples(st.just("aborts"), st.just(0)),
