@@ -214,6 +214,10 @@ class EmbeddedCluster(ClusterBase):
         """Let all brokers reach each other again."""
         self._links.cut = frozenset()
 
+    def close_connections(self, node_id: int) -> None:
+        """End all connections of a broker, as a network that fails does; new ones are accepted."""
+        self.broker(node_id).server.close_connections()
+
     # Faults and introspection
 
     def on_request(

@@ -1,6 +1,6 @@
 """Faults on purpose: what a test makes the brokers of a cluster do to the requests that reach them.
 
-A handler looks at a request before the API does, on the network thread, and may return a `Fault`. franz-go's kfake
+A handler looks at a request before the API does, on the thread that is to answer it, and may return a `Fault`. franz-go's kfake
 is the model of the hook; the ready-made faults are those that a producer has to survive.
 """
 
@@ -33,7 +33,7 @@ class RequestSeen(NamedTuple):
     received_ms: float
 
 
-#: Looks at a request before it is handled, on the network thread, and says what is to go wrong with it.
+#: Looks at a request before it is handled, on the thread that handles it, and says what is to go wrong with it.
 Handler = Callable[[RequestContext, Request], "Fault | None"]
 
 
