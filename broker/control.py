@@ -1,7 +1,7 @@
 """Faults on purpose: what a test makes the brokers of a cluster do to the requests that reach them.
 
-A handler looks at a request before the API does, on the thread that is to answer it, and may return a `Fault`. franz-go's kfake
-is the model of the hook; the ready-made faults are those that a producer has to survive.
+A handler looks at a request before the API does, on the thread that is to answer it, and may return a `Fault`.
+franz-go's kfake is the model of the hook; the ready-made faults are those that a producer has to survive.
 """
 
 from __future__ import annotations
