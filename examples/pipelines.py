@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -65,8 +66,11 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="counts", value_format="msgpack")
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = records.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
-        query = writer.foreachBatch(sink.write_batch).start()
+        query = writer.foreachBatch(sink.write_batch).trigger(processingTime="2 seconds").start()
         query.awaitTermination(30)
+        # between two micro-batches: Spark complains at length of one that it has to interrupt
+        while query.status["isTriggerActive"]:
+            time.sleep(0.05)
         query.stop()
     latest: dict[str, int] = {}
     for partition in range(3):

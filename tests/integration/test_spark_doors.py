@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -16,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from support.confluent import read_topic
-from support.spark_session import needs_spark, python_path, spark
+from support.spark_session import needs_spark, spark
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.api import ApiKey
@@ -210,34 +206,3 @@ def test_tasks_share_a_producer(
     asked = [seen for seen in cluster.requests if seen.client_id == topic and seen.api_key is ApiKey.INIT_PRODUCER_ID]
     # twelve tasks; two run at a time, and Spark may start a worker while it takes another one back
     assert 1 <= len(asked) <= 4
-
-
-def test_executors_as_processes_of_their_own(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
-    """In a driver of its own, because a process has one SparkContext."""
-    program = f"""
-        import os, pyspark
-        os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
-        os.environ["SPARK_SCALA_VERSION"] = "2.13"
-        from headrace.producer.spark import KafkaSink
-        from support.spark_session import start
-        spark = start("local-cluster[2,1,1024]", {{"spark.executor.memory": "512m"}})
-        rows = spark.range(0, 2000, numPartitions=4).selectExpr("cast(id AS string) AS value")
-        sink = KafkaSink(bootstrap_servers={cluster.bootstrap_servers!r}, topic={topic!r})
-        rows.foreachPartition(sink)
-        print(sink.report.rows, sink.write(rows).rows)
-        spark.stop()
-    """
-    path = tmp_path / "driver.py"
-    path.write_text(dedent(program))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path)],
-        env=python_path(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["2000", "2000"]
-    assert values(cluster, topic) == Counter({b"%d" % number: 2 for number in range(2000)})

@@ -155,3 +155,57 @@ def test_time_passes(spark: SparkSession, cluster: EmbeddedCluster, topic: str, 
     # after it the same sink works
     rows.foreachPartition(sink)
     assert set(values(cluster, topic)) == {b"%d" % number for number in range(50)}
+
+
+def test_a_job_that_is_cancelled(spark: SparkSession, cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
+    under_way = tmp_path / "under way"
+
+    def rows(numbers: Iterator[int]) -> Iterator[dict[str, Any]]:
+        for number in numbers:
+            if number == 500:
+                under_way.touch()
+                await_file(tmp_path / "never")
+            yield numbered(number)
+
+    sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            spark.sparkContext.parallelize(range(1000), 2).mapPartitions(rows).foreachPartition(sink)
+        except JOB_ERRORS as cancelled:
+            failures.append(cancelled)
+
+    running = threading.Thread(target=run)
+    running.start()
+    await_file(under_way)
+    spark.sparkContext.cancelAllJobs()
+    running.join()
+    assert "cancelled" in str(failures)
+    # the same sink goes on
+    spark.sparkContext.parallelize(range(1000), 2).map(numbered).foreachPartition(sink)
+    found = values(cluster, topic)
+    assert set(found) == {b"%d" % number for number in range(1000)}
+    assert all(found[b"%d" % number] == 1 for number in range(500, 1000))
+    assert max(found.values()) <= 2
+
+
+def test_a_thousand_tasks_leave_nothing_behind(spark: SparkSession, cluster: EmbeddedCluster, topic: str) -> None:
+    def taken(_: Iterator[int]) -> Iterator[tuple[int, int]]:
+        yield len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
+
+    def run(tasks: int) -> tuple[int, int]:
+        """The most file descriptors and threads that a worker has afterwards."""
+        spark.sparkContext.parallelize(range(tasks), tasks).map(numbered).foreachPartition(sink)
+        workers = spark.sparkContext.parallelize(range(8), 8).mapPartitions(taken).collect()
+        return max(descriptors for descriptors, _ in workers), max(threads for _, threads in workers)
+
+    descriptors, threads = run(20)
+    more_descriptors, more_threads = run(1000)
+    # one for each connection that a producer may not have needed before
+    assert more_descriptors <= descriptors + 2
+    assert more_threads <= threads + 1
+    assert sink.report.tasks == sink.report.rows == 1020
+    assert values(cluster, topic).total() == 1020
