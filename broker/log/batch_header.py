@@ -69,12 +69,12 @@ def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> Ba
     if header.magic in (0, 1) and header.batch_length >= LegacyBatch.MIN_LENGTH:
         # Not damage, so recovery must not cut it away.
         raise UnsupportedForMessageFormatError(
-            f"there is a record of message format v{header.magic} at byte {position}; this broker keeps v2 only: "
-            "let Kafka convert the topic (message.format.version of Kafka before 4.0)"
+            f"there is a record of message format v{header.magic}; this broker keeps v2 only: let Kafka convert the "
+            "topic (message.format.version of Kafka before 4.0)"
         )
     if header.magic != MAGIC_V2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD or header.last_offset_delta < 0:
         raise CorruptRecordError(
-            f"no record batch of format v2 at byte {position}: magic {header.magic}, length {header.batch_length}, "
-            f"last offset delta {header.last_offset_delta}"
+            f"there is no record batch of format v2: magic {header.magic}, length {header.batch_length}, last offset "
+            f"delta {header.last_offset_delta}"
         )
     return header

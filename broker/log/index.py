@@ -184,7 +184,9 @@ class OffsetIndex(_SparseIndex):
             self._first[0] < 0 or any(a >= b for a, b in zip(self._first, self._first[1:], strict=False))
         ):
             raise CorruptIndexError(f"the offsets in {self.path} don't ascend")
-        if self._second and any(a >= b for a, b in zip(self._second, self._second[1:], strict=False)):
+        if self._second and (
+            self._second[0] < 0 or any(a >= b for a, b in zip(self._second, self._second[1:], strict=False))
+        ):
             raise CorruptIndexError(f"the positions in {self.path} don't ascend")
 
 

@@ -7,8 +7,10 @@ import logging
 from pathlib import Path
 
 from ...network.clock import Clock
+from ...network.protocol.errors import CorruptRecordError, KafkaStorageError, UnsupportedForMessageFormatError
 from ..topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
+from .files import RECOVERY_POINT_FILE
 from .index import CorruptIndexError
 from .leader_epochs import LeaderEpochs
 from .log import Log, recall_batches, replay_producers
@@ -36,10 +38,50 @@ def load_log(
 ) -> Log:
     """Open (or make) the log in `directory`.
 
-    Unless the last stop was clean, every batch from `recovery_point` on is checked: the log ends before the first one
-    that isn't whole. Indexes that are missing or break their rules are rebuilt. Raises OSError, KafkaStorageError,
-    UnsupportedForMessageFormatError.
+    Unless the last stop was clean and its files look like it, every batch from `recovery_point` on is checked: the log
+    ends before the first one that isn't whole. Indexes that are missing or break their rules are rebuilt. Raises
+    OSError, KafkaStorageError, UnsupportedForMessageFormatError.
     """
+
+    def load(*, trusts_files: bool) -> Log:
+        return _load(
+            directory,
+            topic,
+            partition,
+            config=config,
+            clock=clock,
+            is_clean=trusts_files,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+        )
+
+    if is_clean:
+        try:
+            return load(trusts_files=True)
+        except (CorruptRecordError, UnsupportedForMessageFormatError) as wrong:
+            _log.warning("checking what a clean stop should have left whole: %s", wrong)
+    try:
+        return load(trusts_files=False)
+    except CorruptRecordError as wrong:
+        raise KafkaStorageError(
+            f"{wrong}. That part was on the disk already; restore the file, or remove {RECOVERY_POINT_FILE} beside "
+            f"{directory} to have the log end before the damage"
+        ) from wrong
+
+
+def _load(
+    directory: Path,
+    topic: str,
+    partition: int,
+    *,
+    config: TopicConfig,
+    clock: Clock,
+    is_clean: bool,
+    recovery_point: int,
+    log_start_offset: int,
+    producer_id_expiration_ms: int,
+) -> Log:
     directory.mkdir(parents=True, exist_ok=True)
     _tidy(directory)
     epochs = LeaderEpochs(directory)

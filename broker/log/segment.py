@@ -176,7 +176,10 @@ class LogSegment:
             content = read(position, HEADER_BYTES)
             if len(content) < HEADER_BYTES:
                 return
-            header = read_header(content)
+            try:
+                header = read_header(content)
+            except (CorruptRecordError, UnsupportedForMessageFormatError) as wrong:
+                raise type(wrong)(f"{self.log.path}, byte {position}: {wrong}") from None
             if position + header.size_bytes > end:
                 return
             yield FoundBatch(position, header)

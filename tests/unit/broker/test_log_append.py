@@ -609,3 +609,42 @@ def test_the_records_out_of_time_are_told():
         check(times)
     assert refused.value.indexes == [1, 4]
     assert check([times[0], times[2], times[3]]).count == 3
+
+
+def test_a_clean_stop_that_left_garbage_is_checked_after_all(harness):
+    log = harness.open()
+    harness.append(5)
+    log.flush()
+    log.close()
+    with log.active_segment.log.path.open("ab") as file:
+        file.write(b"\1" * 200)
+    again = harness.open(recovery_point=5)
+    assert again.end.offset == 5
+    assert harness.append().first_offset == 5
+
+
+def test_damage_to_what_was_flushed_is_told_and_not_cut(harness):
+    log = harness.open(**{"segment.bytes": 500})
+    for number in range(6):
+        harness.append(1, value=b"v" * 300, producer_id=3, producer_epoch=0, base_sequence=number)
+    first, content = log.segments[0].log.path, log.segments[0].log.path.read_bytes()
+    for path in first.parent.glob("*.snapshot"):
+        path.unlink()
+    first.write_bytes(b"\0" * 100 + content[100:])
+    with pytest.raises(KafkaStorageError, match=r"00000000000000000000\.log, byte 0: .* restore the file"):
+        harness.open(is_clean=False, recovery_point=6)
+    assert first.read_bytes()[100:] == content[100:]
+    assert harness.open(is_clean=False, recovery_point=0).end.offset == 0
+
+
+@pytest.mark.parametrize("entry", [(-1, 0), (0, -1), (3, 5)])
+def test_an_index_of_nonsense_is_rebuilt(harness, entry):
+    log = harness.open(**{"index.interval.bytes": 0})
+    for _ in range(4):
+        harness.append(2, value=b"v" * 100)
+    log.flush()
+    log.close()
+    path = harness.directory / "t-0" / "00000000000000000000.index"
+    path.write_bytes(struct.pack(">ii", *entry))
+    again = harness.open(recovery_point=8, **{"index.interval.bytes": 0})
+    assert (again.end.offset, len(again.segments[0].offset_index)) == (8, 3)
