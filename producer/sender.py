@@ -486,11 +486,12 @@ class Sender:
             if given_up and self._transactions is not None and batch.has_sequence:
                 self._transactions.mark_unresolved(batch)
             if given_up and self._is_late(batch, now_ms):
-                error = self._delivery_timeout(batch, batch.attempts + 1, now_ms)
+                error, record_errors = self._delivery_timeout(batch, batch.attempts + 1, now_ms), None
             elif action.in_log is InLog.NO and batch.doubt is not None:
                 # this attempt didn't put it into the log, but an earlier one may have; others may share the error
                 error = copy(error)
-                error.__cause__ = batch.doubt
+                for each in (error, *(record_errors or {}).values()):
+                    each.__cause__ = batch.doubt
             self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
 
     def _may_retry(

@@ -41,6 +41,7 @@ from headrace.producer.transaction_manager import MAX_PRODUCER_EPOCH
 
 NOT_LEADER = 6
 NOT_ENOUGH_REPLICAS = 19
+INVALID_RECORD = 87
 TOPIC_AUTHORIZATION_FAILED = 29
 MESSAGE_TOO_LARGE = 10
 
@@ -609,7 +610,14 @@ def test_an_error_that_speaks_of_the_last_attempt_names_the_one_that_may_have_le
     assert error is not None
     assert type(error) is errors.error_for(last_code)
     assert isinstance(error.__cause__, errors.NetworkExceptionError)
-    (future,), request = h.request(b"b")
+    futures, request = h.request(b"b", b"c")
+    h.lose(request)
+    (request,) = h.retry()
+    h.answer(request, INVALID_RECORD, record_errors=[BatchIndexAndErrorMessage(batch_index=0)])
+    for error in (future.exception(0) for future in futures):
+        assert isinstance(error, errors.InvalidRecordError)
+        assert isinstance(error.__cause__, errors.NetworkExceptionError)
+    (future,), request = h.request(b"d")
     h.answer(request, TOPIC_AUTHORIZATION_FAILED)
     error = future.exception(0)
     assert error is not None
