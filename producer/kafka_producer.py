@@ -271,7 +271,7 @@ class KafkaProducer(SendPath):
         if record.headers:
             try:
                 headers = encode_headers(record.headers)
-            except EncodeError as wrong:
+            except (EncodeError, UnicodeEncodeError) as wrong:
                 raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}") from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:

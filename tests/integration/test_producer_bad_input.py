@@ -7,12 +7,14 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from headrace.broker import EmbeddedCluster
+from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.network.protocol import errors
 from headrace.producer import KafkaProducer, ProducerRecord
 
@@ -71,6 +73,11 @@ def _garbage(connection: socket.socket) -> None:
     connection.sendall(b"\x00\x00\x00\x10" + b"\xde\xad\xbe\xef" * 4)
 
 
+def _says_nothing(connection: socket.socket) -> None:
+    while connection.recv(1000):
+        pass
+
+
 def _absurd_length(connection: socket.socket) -> None:
     connection.recv(1000)
     connection.sendall(b"\x7f\xff\xff\xff" + b"\x00" * 100)
@@ -91,8 +98,9 @@ def causes(error: BaseException | None) -> list[BaseException]:
         (_closes, errors.KafkaError, "closed the connection"),
         (_garbage, errors.KafkaError, "not Kafka"),
         (_absurd_length, errors.KafkaError, "not Kafka"),
+        (_says_nothing, errors.KafkaTimeoutError, "max.block.ms"),
     ],
-    ids=["HTTP", "closes", "garbage", "absurd length"],
+    ids=["HTTP", "closes", "garbage", "absurd length", "silence"],
 )
 def test_a_port_where_no_kafka_speaks(act: Callable, kind: type, text: str) -> None:
     peer = Peer(act)
@@ -143,6 +151,17 @@ def test_a_host_that_does_not_resolve() -> None:
         ({"value_serializer": "no.such.Class"}, "serializer"),
         ({"partitioner_class": object()}, "partitioner"),
         ({"delivery_timeout_ms": 10, "linger_ms": 100}, "delivery"),
+        ({"linger_ms": b"5"}, "linger"),
+        ({b"linger.ms": 5}, "is not text"),
+        ({"bootstrap_servers": b"localhost:1"}, "bootstrap"),
+        ({"client_id": b"x"}, "client_id"),
+        ({"compression_type": b"gzip"}, "compression"),
+        ({"config_file": "/no/such/file"}, "can't be read"),
+        ({"enable.idempotence": True, "acks": 1}, "contradicts acks=1"),
+        ({"value_serializer": lambda: b""}, "has to take"),
+        ({"partitioner": lambda key: 0}, "has to take"),
+        ({"interceptor_classes": [5]}, "on_send"),
+        ({"metric_reporters": ["no.such.Reporter"]}, "metric"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
 )
@@ -180,7 +199,13 @@ def test_a_partition_that_does_not_exist(producer: KafkaProducer) -> None:
     assert producer.send("known", b"x", partition=2).get(PATIENCE_S).partition == 2
 
 
-@pytest.mark.parametrize("partition", [-1, 1.0, "1", True])
+@pytest.mark.parametrize("partition", [3, 2**40, 2**70])
+def test_a_partition_far_beyond(producer: KafkaProducer, partition: int) -> None:
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match=f"there is no partition {partition}"):
+        producer.send("known", b"x", key=b"k", partition=partition)
+
+
+@pytest.mark.parametrize("partition", [-1, -(2**40), 1.0, "1", True])
 def test_a_partition_that_is_none(producer: KafkaProducer, partition: Any) -> None:
     with pytest.raises(errors.IllegalArgumentError, match="partition"):
         producer.send("known", b"x", partition=partition)
@@ -191,7 +216,9 @@ def test_numbers_of_numpy_are_numbers(producer: KafkaProducer) -> None:
     assert (metadata.partition, metadata.timestamp) == (2, 77)
 
 
-@pytest.mark.parametrize("timestamp", [-1, 1.5, "now", True, 2**63])
+@pytest.mark.parametrize(
+    "timestamp", [-1, 1.5, 5.0, float("nan"), "now", True, 2**63, datetime(2026, 1, 1, tzinfo=timezone.utc)]
+)
 def test_a_timestamp_that_is_none(producer: KafkaProducer, timestamp: Any) -> None:
     with pytest.raises(errors.IllegalArgumentError, match="timestamp_ms"):
         producer.send("known", b"x", timestamp_ms=timestamp)
@@ -241,10 +268,34 @@ def test_what_is_like_bytes_is_taken_and_may_change_afterwards(producer: KafkaPr
     assert future.get(PATIENCE_S).serialized_value_size == 1
 
 
-@pytest.mark.parametrize("headers", [[("a", "text")], [("a",)], ["ab", 1], [(b"a", b"b")], 7, {"key": "value"}])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("a", "text")],
+        [("a", 5)],
+        [("a",)],
+        [("a", b"b", b"c")],
+        ["ab", 1],
+        [(b"a", b"b")],
+        [(None, b"b")],
+        [("\ud800", b"b")],
+        7,
+        "ab",
+        {"key": "value"},
+        {"key": b"value"},
+        {"ab": b"value"},
+    ],
+)
 def test_headers_that_are_none(producer: KafkaProducer, headers: Any) -> None:
-    with pytest.raises((errors.SerializationError, errors.IllegalArgumentError)):
+    with pytest.raises(errors.SerializationError, match="headers of a record for topic 'known'"):
         producer.send("known", b"x", headers=headers)
+
+
+@pytest.mark.parametrize("make", [list, tuple, iter], ids=["list", "tuple", "iterator"])
+def test_pairs_of_any_kind_are_headers(cluster: EmbeddedCluster, producer: KafkaProducer, make: Callable) -> None:
+    metadata = producer.send("known", b"x", headers=make([["a", b"b"], ("c", None)])).get(PATIENCE_S)
+    record = cluster.records("known", metadata.partition)[metadata.offset]
+    assert list(record.headers) == [("a", b"b"), ("c", None)]
 
 
 def test_a_serializer_that_raises(cluster: EmbeddedCluster) -> None:
@@ -257,12 +308,18 @@ def test_a_serializer_that_raises(cluster: EmbeddedCluster) -> None:
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-def test_a_serializer_that_does_not_give_bytes(cluster: EmbeddedCluster) -> None:
+@pytest.mark.parametrize("output", [5, "text", [b"x"], object()])
+def test_a_serializer_that_does_not_give_bytes(cluster: EmbeddedCluster, output: Any) -> None:
     with (
-        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: 5) as producer,
-        pytest.raises(errors.SerializationError, match="int"),
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: output) as producer,
+        pytest.raises(errors.SerializationError, match=f"returned {type(output).__name__} for topic known"),
     ):
         producer.send("known", b"x")
+
+
+def test_a_serializer_that_gives_nothing_makes_a_tombstone(cluster: EmbeddedCluster) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, value_serializer=lambda data: None) as producer:
+        assert producer.send("known", "x", key=b"k").get(PATIENCE_S).serialized_value_size == -1
 
 
 def test_a_partitioner_that_raises_or_chooses_what_is_not_there(cluster: EmbeddedCluster) -> None:
@@ -289,6 +346,64 @@ def test_a_callback_that_can_not_be_called(producer: KafkaProducer) -> None:
         with pytest.raises(errors.IllegalArgumentError, match="callback"):
             producer.send("known", b"x", callback=5)  # type: ignore[arg-type]
         producer.send("known", b"x", key=b"k")
+
+
+def test_an_argument_that_send_does_not_have(producer: KafkaProducer) -> None:
+    with pytest.raises(TypeError, match="on_delivery"):
+        producer.send("known", b"x", on_delivery=print)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("data", [5, b"bytes", [b"x"], pa.table({"other": [b"x"]}), pa.table({"value": [1.5]})])
+def test_columns_that_can_not_be_sent(producer: KafkaProducer, data: Any) -> None:
+    with pytest.raises((errors.IllegalArgumentError, errors.SerializationError)):
+        producer.send_arrow("known", data)
+
+
+def test_no_memory_in_time(cluster: EmbeddedCluster) -> None:
+    with (
+        cluster.inject(ApiKey.PRODUCE, Fault(delay_ms=2000), times=None),
+        KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers, buffer_memory=20_000, batch_size=10_000, max_block_ms=100
+        ) as producer,
+    ):
+        for _ in range(2):
+            producer.send("known", b"x" * 9000, partition=0)
+        with pytest.raises(errors.BufferExhaustedError, match=r"max\.block\.ms"):
+            producer.send("known", b"x" * 9000, partition=0)
+    assert issubclass(errors.BufferExhaustedError, errors.KafkaTimeoutError)
+
+
+def test_what_is_not_known_in_time(cluster: EmbeddedCluster) -> None:
+    with cluster.inject(ApiKey.PRODUCE, Fault(delay_ms=2000), times=None):
+        producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+        future = producer.send("known", b"x")
+        for wait in (lambda: future.get(0.01), lambda: future.exception(0.01), lambda: producer.flush(0.01)):
+            with pytest.raises(errors.KafkaTimeoutError):
+                wait()
+        assert not future.done()
+        with pytest.raises(errors.KafkaTimeoutError, match="1 record"):
+            producer.close(0.01)
+        assert isinstance(future.exception(PATIENCE_S), errors.KafkaError)
+
+
+def test_flush_in_a_callback(producer: KafkaProducer) -> None:
+    outcomes: list[Any] = []
+
+    def callback(metadata: Any, error: Any) -> None:
+        try:
+            producer.flush()
+        except errors.KafkaError as refused:
+            outcomes.append(refused)
+
+    producer.send("known", b"x", callback=callback)
+    producer.flush(PATIENCE_S)
+    producer.close()
+    assert [type(outcome) for outcome in outcomes] == [errors.IllegalStateError]
+
+
+def test_an_await_where_no_loop_runs(producer: KafkaProducer) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        producer.send("known", b"x").__await__()
 
 
 def test_something_beside_a_record(producer: KafkaProducer) -> None:
