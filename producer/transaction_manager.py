@@ -37,7 +37,11 @@ BATCHES_REMEMBERED = 5
 
 
 def is_in_doubt_no_more(error: KafkaError) -> bool:
-    """Whether this answer says that the broker looked for the batch among those it remembers, and has not got it."""
+    """Whether this answer says that the broker looked for the batch among those it remembers, and has not got it.
+
+    A Kafka broker that was restarted cleanly, with no other replica to lead meanwhile, remembers one batch, and says
+    so of those before it, too: were all their answers lost, they are appended twice. Java's producer knows no better.
+    """
     return isinstance(error, (OutOfOrderSequenceNumberError, UnknownProducerIdError))
 
 
