@@ -5,7 +5,9 @@ Models: Kafka's Metadata and ProducerMetadata. Differences, on purpose:
 - an error reaches every thread that waits, not only the first one (Java clears it when the first has thrown it);
 - re-bootstrapping keeps the known topics, without leaders, so that `send` goes on buffering while the brokers are away
   (as librdkafka does), where Java forgets them and blocks;
-- the backoff is drawn once an attempt and not once a question.
+- the backoff is drawn once an attempt and not once a question;
+- a topic that is to be asked for again, because it has no leader yet or isn't there yet, is asked for by itself and not
+  along with all others: creating ten thousand topics one after the other would ask for all of them each time.
 """
 
 from __future__ import annotations
@@ -118,6 +120,7 @@ class Metadata:
         self._request_version = 0
         self._topics: dict[str, float] = {}  # when each expires
         self._new_topics: set[str] = set()
+        self._unsettled_topics: set[str] = set()  # what was told of them last is hoped to pass soon
         # a heap of (when to look whether it has expired, topic): a topic that is added again is left where it is
         self._expiries: list[tuple[float, str]] = []
         self._epochs: dict[str, dict[int, int]] = {}  # highest leader epoch seen, by topic and partition
@@ -234,7 +237,15 @@ class Metadata:
         with self._changed:
             if topic in self._new_topics:
                 return self._request_update_for_new_topics()
+            if topic in self._unsettled_topics:
+                return self._version
             return self.request_update()
+
+    def request_update_for_waiting(self, topics: Iterable[str]) -> None:
+        """Ask for an update that covers these topics, none of which is to hurry: what is asked for already suffices."""
+        with self._changed:
+            if not all(topic in self._new_topics or topic in self._unsettled_topics for topic in topics):
+                self._needs_full_update = True
 
     def await_update(self, last_version: int, timeout_ms: float) -> None:
         """Wait until `version` is above `last_version`.
@@ -284,11 +295,12 @@ class Metadata:
             return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 
     def next_fetch(self, now_ms: float) -> MetadataFetch:
-        """The request to send now: for the new topics only when nothing else is due, else for all that are kept."""
+        """The request to send now: for the new topics, and those to be asked for again, when nothing else is due,
+        else for all that are kept."""
         with self._changed:
             is_partial = not self._needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
             # dict and set may grow in add_topic's fast path, but only under their present keys
-            names = sorted(self._new_topics if is_partial else self._topics)
+            names = sorted(self._new_topics | self._unsettled_topics if is_partial else self._topics)
             message = MetadataRequest(
                 topics=[MetadataRequestTopic(name=name) for name in names],
                 allow_auto_topic_creation=self._allow_auto_topic_creation,
@@ -313,8 +325,8 @@ class Metadata:
             request_version = self._request_version if fetch is None else fetch.request_version
             is_partial = fetch is not None and fetch.is_partial
             # topics that were added since the request was made don't wait for a backoff
-            self._needs_partial_update = request_version < self._request_version
-            self._last_refresh_ms = -math.inf if self._needs_partial_update else now_ms
+            are_new = request_version < self._request_version
+            self._last_refresh_ms = -math.inf if are_new else now_ms
             self._failed_attempts = 0
             self._attempts_backoff_ms = self._backoff.backoff_ms(0)
             self._last_error = None
@@ -326,7 +338,9 @@ class Metadata:
             before = self._cluster
             answered = [topic.name for topic in response.topics if topic.name is not None]
             touched = [*expired, *answered] if is_partial else None
+            self._unsettled_topics.difference_update(self._topics if touched is None else touched)
             self._cluster = cluster = self._merge(response, version, touched)
+            self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._new_topics.difference_update(answered)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
@@ -460,6 +474,7 @@ class Metadata:
             elif self._topics.pop(topic, None) is not None:
                 expired.append(topic)
                 self._epochs.pop(topic, None)
+                self._unsettled_topics.discard(topic)
                 _log.debug("Forgetting topic %s, which was not used for %g ms", topic, self._max_idle_ms)
         for entry in unanswered:
             heappush(heap, entry)
@@ -523,7 +538,7 @@ class Metadata:
                 level = logging.DEBUG if self._topic_errors.get(name) is type(error) else logging.WARNING
                 _log.log(level, "Metadata of topic %s: %r", name, error)
                 if isinstance(error, InvalidMetadataError):
-                    self.request_update()
+                    self._unsettled_topics.add(name)
         self._topic_errors = errors
         return Cluster(
             nodes=nodes.values(),
@@ -576,6 +591,6 @@ class Metadata:
                 error = make_error(partition.error_code)
                 _log.debug("Metadata of %s-%d: %r", name, number, error)
                 if isinstance(error, InvalidMetadataError):
-                    self.request_update()
+                    self._unsettled_topics.add(name)
         infos.sort(key=lambda info: info.partition)
         return same_or(old.partitions_for(name), tuple(infos))

@@ -244,7 +244,7 @@ class Sender:
             # the topic may have expired from the metadata while its records waited
             self._metadata.add_topic(topic, now_ms)
         if check.leaderless_topics:
-            self._metadata.request_update()
+            self._metadata.request_update_for_waiting(check.leaderless_topics)
 
         sent_any = False
         for node in check.nodes.values():

@@ -15,6 +15,7 @@ from headrace.broker.controller_api import MorePartitions
 from headrace.network.clock import SystemClock
 from headrace.network.cluster import Cluster
 from headrace.network.protocol.api import ApiKey
+from headrace.network.protocol.errors import LeaderNotAvailableError
 from headrace.network.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -259,6 +260,26 @@ def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
         assert len(changes) == 10_001, "nothing has changed"
         assert metadata.cluster.partitions_for("topic-1") is told[-2].partitions_for("topic-1")
     assert [record.value for record in cluster.records("real", 0)] == [b"0", b"1", b"2"]
+
+
+def test_topics_that_are_made_one_after_the_other_are_asked_for_by_themselves(cluster: EmbeddedCluster) -> None:
+    """As brokers do, this one has no leader to tell of when it's first asked for a topic, which it makes then."""
+    asked: list[int] = []
+    made: set[str] = set()
+
+    def answer(context: object, request: Any) -> Fault | None:
+        names = [topic.name or "" for topic in request.topics or []]
+        asked.append(len(names))
+        new = set(names) - made
+        made.update(new)
+        return Fault(error=LeaderNotAvailableError, topic=new.pop()) if new else None
+
+    cluster.on_request(ApiKey.METADATA, answer)
+    with producer_of(cluster) as producer:
+        for number in range(100):
+            assert producer.send(f"made-{number}", b"x").get(PATIENCE_S).offset == 0
+    assert len(made) == 100
+    assert sum(asked) < 400
 
 
 # -- racks (KIP-1123) ---------------------------------------------------------------------------------------------

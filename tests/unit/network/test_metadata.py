@@ -369,6 +369,55 @@ class TestTopicErrors:
         stage.fetch(metadata_response(errors={"a": UNKNOWN_TOPIC}))
         assert stage.metadata.update_requested
 
+    def test_a_topic_that_is_to_be_asked_for_again_is_asked_for_by_itself(self, stage: Stage) -> None:
+        stage.add("settled")
+        stage.fetch(metadata_response({"settled": 1}))
+        stage.add("new")
+        stage.fetch(metadata_response(errors={"new": LEADER_NOT_AVAILABLE}))
+        assert stage.due_in_ms == pytest.approx(100)
+        stage.clock.advance(100)
+        assert stage.asked_for() == ["new"]
+        stage.add("newer")
+        assert stage.asked_for() == ["new", "newer"]
+        stage.fetch(metadata_response({"newer": 1}, errors={"new": UNKNOWN_TOPIC}))
+        assert 0 < stage.due_in_ms < MAX_AGE_MS
+        assert stage.asked_for() == ["new"]
+        stage.metadata.failed_update(stage.now_ms)
+        assert stage.asked_for() == ["new"]
+        stage.fetch(metadata_response({"new": 1}))
+        assert stage.due_in_ms == MAX_AGE_MS - 100
+        assert set(stage.metadata.cluster.topics) == {"settled", "new", "newer"}
+
+    def test_nor_does_waiting_for_it_ask_for_more(self, stage: Stage) -> None:
+        stage.add("settled")
+        stage.fetch(metadata_response({"settled": 1}))
+        stage.add("new")
+        stage.metadata.request_update_for_waiting(["new"])
+        stage.fetch(metadata_response(errors={"new": LEADER_NOT_AVAILABLE}))
+        assert stage.metadata.request_update_for_topic("new") == 2
+        stage.metadata.request_update_for_waiting(["new"])
+        assert stage.asked_for() == ["new"]
+        assert stage.due_in_ms == pytest.approx(100), "and it does not hurry"
+        stage.metadata.request_update_for_waiting(["new", "settled"])
+        assert stage.asked_for() == ["new", "settled"]
+
+    def test_nobody_asks_again_for_a_topic_that_expired(self, stage: Stage) -> None:
+        stage.add("gone")
+        stage.fetch(metadata_response(errors={"gone": UNKNOWN_TOPIC}))
+        stage.clock.advance(MAX_IDLE_MS)
+        stage.fetch(metadata_response(errors={"gone": UNKNOWN_TOPIC}))
+        assert stage.due_in_ms > 1000
+        stage.clock.advance(1)
+        stage.add("new")
+        assert stage.asked_for() == ["new"]
+
+    def test_a_full_answer_settles_all_that_it_does_not_name(self, stage: Stage) -> None:
+        stage.add("a", "b")
+        stage.fetch(metadata_response(errors={"a": UNKNOWN_TOPIC, "b": UNKNOWN_TOPIC}))
+        stage.metadata.request_update()
+        stage.fetch(metadata_response({"a": 1}, errors={"b": UNKNOWN_TOPIC}))
+        assert stage.asked_for() == ["b"]
+
     def test_they_go_with_the_next_answer_that_covers_the_topic(self, stage: Stage) -> None:
         stage.add("bad")
         stage.fetch(metadata_response(errors={"bad": UNAUTHORIZED}))
