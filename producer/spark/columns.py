@@ -19,9 +19,12 @@ from typing import Any
 
 import msgpack
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.compute
 
 from .formats import UnfitValueError
+
+# its functions are made when it is imported: no type checker sees them
+pc: Any = pyarrow.compute
 
 _TEXT = pa.large_string()
 _TO_ESCAPE = '["\\\\\x00-\x1f]'

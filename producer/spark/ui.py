@@ -46,7 +46,7 @@ def _added_up(reports: DataFrame, name: str, label: str) -> Any:
     """A column that, when it is computed, adds another to an accumulator, as a setter of a Java bean would take it."""
     from pyspark.sql.classic.column import Column  # noqa: PLC0415  (only who needs it needs pyspark)
 
-    context = reports.sparkSession.sparkContext
+    context: Any = reports.sparkSession.sparkContext
     jvm: Any = context._jvm
     expressions = jvm.org.apache.spark.sql.catalyst.expressions
     types = jvm.org.apache.spark.sql.types
