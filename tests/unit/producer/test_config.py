@@ -11,7 +11,7 @@ import pytest
 
 from headrace.network.addresses import Address
 from headrace.network.protocol.errors import KafkaConfigurationError
-from headrace.producer.config import LEFT_OUT, WITHOUT_EFFECT, ProducerConfig
+from headrace.producer.config import DEFAULT_CONFIG, LEFT_OUT, WITHOUT_EFFECT, ProducerConfig
 
 SERVERS = "localhost:9092"
 
@@ -71,6 +71,45 @@ KAFKA_4_DEFAULTS = {
 def test_defaults_are_kafkas() -> None:
     config = resolve()
     assert {name: config[name] for name in KAFKA_4_DEFAULTS} == KAFKA_4_DEFAULTS
+
+
+# Kafka's ProducerConfig of 4.x: every name of a key in it, those of SslConfigs and SaslConfigs by an example each
+KAFKA_4_KEYS = """
+acks auto.include.jmx.reporter batch.size bootstrap.servers buffer.memory client.dns.lookup client.id client.rack
+compression.gzip.level compression.lz4.level compression.type compression.zstd.level config.providers
+connections.max.idle.ms delivery.timeout.ms enable.idempotence enable.metrics.push interceptor.classes key.serializer
+linger.ms max.block.ms max.in.flight.requests.per.connection max.request.size metadata.max.age.ms metadata.max.idle.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples
+metrics.recording.level metrics.sample.window.ms partitioner.adaptive.partitioning.enable
+partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys partitioner.rack.aware
+receive.buffer.bytes
+reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retries retry.backoff.max.ms retry.backoff.ms
+sasl.jaas.config sasl.mechanism security.protocol security.providers send.buffer.bytes
+socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.keystore.location ssl.truststore.password
+transaction.timeout.ms transaction.two.phase.commit.enable transactional.id value.serializer
+"""
+
+
+@pytest.mark.parametrize("name", KAFKA_4_KEYS.split())
+def test_each_of_kafkas_keys_is_there_or_left_out_with_a_reason(name: str) -> None:
+    assert (name in ProducerConfig._names) != bool(ProducerConfig.why_left_out(name))
+
+
+@pytest.mark.parametrize("name", ["sasl_plain_password", "ssl.key.password", "sasl.jaas.config"])
+def test_a_secret_that_is_refused_is_not_repeated(name: str) -> None:
+    assert "hush" not in refusal({"bootstrap.servers": SERVERS, name: "hush"})
+
+
+def test_addresses_are_read_in_the_form_that_other_clients_take() -> None:
+    config = resolve(bootstrap_servers="a:1,[::1]:2,b")
+    assert config["bootstrap_servers"] == config["bootstrap.servers"] == ["a:1", "[::1]:2", "b:9092"]
+    assert [address.port for address in config.bootstrap_servers] == [1, 2, 9092]
+
+
+def test_the_table_of_defaults_has_kafka_pythons_spellings() -> None:
+    assert DEFAULT_CONFIG["linger_ms"] == 5
+    assert DEFAULT_CONFIG["partitioner"] is DEFAULT_CONFIG["partitioner_class"] is None
+    assert not [name for name in DEFAULT_CONFIG if "." in name]
 
 
 def test_every_key_is_documented_and_typed() -> None:
