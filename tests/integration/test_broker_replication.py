@@ -12,8 +12,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from headrace.broker import EmbeddedCluster
-from headrace.broker.processes import ProcessCluster
+from headrace.broker import ApiKey, EmbeddedCluster, ProcessCluster
 
 QUIET = {"log_level": 0}
 HEADRACE = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())"]
@@ -252,6 +251,42 @@ def test_a_cluster_comes_back_as_it_was(tmp_path):
             if turn == 0:
                 first_id = topic_id
             assert topic_id == first_id
+
+
+def test_followers_tell_their_leaders_only_what_has_changed(cluster):
+    """A hundred partitions at rest are a fetch of a few bytes, and one that moves is one entry in it (KIP-227)."""
+
+    def last_fetch(number=1):
+        return [each for each in cluster.requests if each.client_id == f"headrace-broker-{number}"][-1]
+
+    def fetches():
+        return cluster.control.counts[ApiKey.FETCH]
+
+    cluster.create_topic("t", 1, 3)
+    cluster.create_topic("many", 100, 3)
+    until(lambda: all(last_fetch(number).size_bytes < 150 for number in (1, 2, 3)))
+    sent = Acknowledged(cluster.bootstrap_servers)
+    sent.send("t", numbered(b"v", 20))
+    sent.flush()
+    assert len(sent.values) == 20
+    assert max(each.size_bytes for each in list(cluster.requests)[-10:] if each.api_key is ApiKey.FETCH) < 300
+    # A leader that is back knows nothing, and is told everything again.
+    cluster.kill_broker(2)
+    cluster.start_broker(2)
+    until(lambda: all(set(each.isr) == {1, 2, 3} for each in cluster.controller.image.topics["many"].partitions))
+    sent.send("t", numbered(b"w", 20))
+    sent.flush()
+    until(lambda: all(last_fetch(number).size_bytes < 150 for number in (1, 2, 3)))
+    # What is gone is asked for no more: a leader would answer that at once, again and again.
+    cluster.controller.delete_topic("many")
+    until(lambda: "many" not in {topic for topic, _ in cluster.broker(3).replicas.partitions})
+    before = fetches()
+    sent.send("t", numbered(b"x", 20))
+    sent.flush()
+    time.sleep(1.0)
+    assert fetches() - before < 200
+    for node_id in (1, 2, 3):
+        until(lambda node_id=node_id: set(values_of(cluster, "t", node_id)) == set(sent.values))
 
 
 def test_brokers_in_processes_are_killed_one_by_one():
