@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .protocol.errors import UnresolvableHostError
+
+# `getaddrinfo` encodes names with it, and finds it by an import: too late for a forked child that is about to end.
+codecs.lookup("idna")
 
 
 class ResolvedAddress(NamedTuple):
