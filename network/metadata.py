@@ -324,9 +324,6 @@ class Metadata:
                 raise IllegalStateError("metadata arrived after its owner was closed")
             request_version = self._request_version if fetch is None else fetch.request_version
             is_partial = fetch is not None and fetch.is_partial
-            # topics that were added since the request was made don't wait for a backoff
-            are_new = request_version < self._request_version
-            self._last_refresh_ms = -math.inf if are_new else now_ms
             self._failed_attempts = 0
             self._attempts_backoff_ms = self._backoff.backoff_ms(0)
             self._last_error = None
@@ -340,8 +337,11 @@ class Metadata:
             touched = [*expired, *answered] if is_partial else None
             self._unsettled_topics.difference_update(self._topics if touched is None else touched)
             self._cluster = cluster = self._merge(response, version, touched)
-            self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._new_topics.difference_update(answered)
+            # topics that were added since the request was made don't wait for a backoff
+            are_new = request_version < self._request_version and bool(self._new_topics)
+            self._last_refresh_ms = -math.inf if are_new else now_ms
+            self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
             )

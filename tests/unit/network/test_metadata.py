@@ -165,6 +165,16 @@ class TestWhenDue:
         assert stage.due_in_ms == 0
         assert stage.asked_for() == ["two"]
 
+    def test_nor_is_anything_asked_for_once_more_because_somebody_waits_for_what_is_under_way(
+        self, stage: Stage
+    ) -> None:
+        stage.fetch(metadata_response())
+        stage.add("one")
+        fetch = stage.metadata.next_fetch(stage.now_ms)
+        assert stage.metadata.request_update_for_topic("one") == 1
+        stage.metadata.update(metadata_response({"one": 1}), stage.now_ms, fetch=fetch)
+        assert stage.due_in_ms == MAX_AGE_MS
+
 
 class TestTopics:
     def test_new_topics_are_asked_for_alone_and_merged(self, stage: Stage) -> None:
