@@ -46,6 +46,9 @@ LEFT_OUT = {
     "auto.include.jmx.reporter": "JMX needs the JVM",
     "config.providers": "they are Java classes and need the JVM; environment variables hold what no file should",
     "automatic.config.providers": "config providers are Java classes and need the JVM",
+    "bootstrap.resolve.timeout.ms": "no time is set for the names of bootstrap servers (KIP-909): whoever waits for "
+    "metadata is told at once that none can be resolved, and they are resolved again as long as the producer lives",
+    "metadata.cluster.check.enable": "brokers are not told which cluster and node they are taken for (KIP-1242)",
     "socket.options": "TCP_NODELAY and SO_KEEPALIVE are set already; send.buffer.bytes and receive.buffer.bytes set "
     "the buffers",
     "kafka.client": _INTERNAL,
