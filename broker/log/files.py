@@ -33,12 +33,17 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
     """Make `path` hold `content`, or leave it as it was. Raises OSError."""
     beside = path.with_name(path.name + ".tmp")
     # Through a file object: where the disk is nearly full, the system's own `write` may write a part and be content.
-    with beside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        # A full disk shouldn't keep half a file, too.
+        beside.unlink(missing_ok=True)
+        raise
     if sync:
         sync_directory(path.parent)
 

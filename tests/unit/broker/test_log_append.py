@@ -563,7 +563,7 @@ def test_a_file_is_replaced_by_all_of_the_content_or_stays(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
-    assert path.read_bytes() == b"before"
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"before")]
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "uncompressed"])
