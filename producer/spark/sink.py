@@ -165,4 +165,9 @@ def _accumulator() -> Any:
     """Where tasks leave their reports, if there is a classic Spark session on this driver by now."""
     pyspark = sys.modules.get("pyspark")
     context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
-    return None if context is None else context.accumulator(WriteReport(), ReportAccumulatorParam())
+    if context is None:
+        return None
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415  (only who needs it needs pyspark)
+
+    # a server of Spark Connect that PySpark runs in this process has a context, but it isn't the session's
+    return None if is_remote() else context.accumulator(WriteReport(), ReportAccumulatorParam())

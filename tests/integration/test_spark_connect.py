@@ -96,7 +96,8 @@ def test_all_doors(tmp_path: Path) -> None:
     with EmbeddedCluster(num_partitions=3) as cluster:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
-            env=python_path(),
+            # PySpark then lets its server take a port that is free, instead of always the same
+            env={**python_path(), "SPARK_TESTING": "1"},
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -57,7 +57,7 @@ def topic() -> str:
 
 
 def drive(program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> dict[str, Any]:
-    """Run a driver program; what it told."""
+    """Run a driver program; what it told. Its log is left in `tmp_path`."""
     path = tmp_path / "driver.py"
     path.write_text(dedent(PREAMBLE) + dedent(program))
     done = subprocess.run(
@@ -70,6 +70,7 @@ def drive(program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path) ->
         timeout=580,
     )
     assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    (tmp_path / "driver.log").write_text(done.stderr)
     told: dict[str, Any] = {}
     for line in done.stdout.splitlines():
         if line.startswith("TOLD "):
@@ -100,6 +101,9 @@ def test_executors_as_processes_of_their_own(cluster: EmbeddedCluster, topic: st
     )
     assert told == {"rows": 2000, "batches": 2000}
     assert values(cluster, topic) == Counter({b"%d" % number: 3 for number in range(2000)})
+    # the data source's report, told when the write is committed
+    log = (tmp_path / "driver.log").read_text()
+    assert f"written to {topic} at {cluster.bootstrap_servers}: 2000 rows" in log
 
 
 def test_an_executor_that_is_killed_in_the_middle(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
