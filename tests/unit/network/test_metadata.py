@@ -411,10 +411,13 @@ class TestTopicErrors:
         stage.metadata.request_update_for_waiting(["new", "settled"])
         assert stage.asked_for() == ["new", "settled"]
 
-    def test_nobody_asks_again_for_a_topic_that_expired(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("is_full", [True, False])
+    def test_nobody_asks_again_for_a_topic_that_expired(self, stage: Stage, is_full: bool) -> None:
         stage.add("gone")
         stage.fetch(metadata_response(errors={"gone": UNKNOWN_TOPIC}))
         stage.clock.advance(MAX_IDLE_MS)
+        if is_full:
+            stage.metadata.request_update()
         stage.fetch(metadata_response(errors={"gone": UNKNOWN_TOPIC}))
         assert stage.due_in_ms > 1000
         stage.clock.advance(1)
