@@ -36,7 +36,7 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from .config import BrokerConfig
-from .controller_api import ControllerApi, MorePartitions, NewTopic, TopicRef
+from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
 from .log.files import decode_uuid, encode_uuid, replace_file
 from .metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 
@@ -209,21 +209,39 @@ class Controller(ControllerApi):
             )
             self._replace_topic(state.with_partition(index, moved))
 
-    def alter_isr(
-        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
-    ) -> PartitionState:
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         with self._lock:
-            state, partition = self._partition(topic, index)
-            if leader != partition.leader or leader_epoch != partition.leader_epoch:
-                raise FencedLeaderEpochError(
-                    f"broker {leader} doesn't lead {topic}-{index} in epoch {leader_epoch} any more"
-                )
-            if partition_epoch != partition.partition_epoch:
-                raise InvalidUpdateVersionError(f"{topic}-{index} has changed since epoch {partition_epoch}")
-            in_sync = tuple(broker for broker in partition.replicas if broker in isr and broker in self.image.brokers)
-            changed = partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1)
-            self._replace_topic(state.with_partition(index, changed))
-            return changed
+            changed: dict[str, list[PartitionState]] = {}
+            outcomes: list[PartitionState | BrokerResponseError] = []
+            for change in changes:
+                try:
+                    outcomes.append(self._alter_isr(change, changed))
+                except BrokerResponseError as refused:
+                    outcomes.append(refused)
+            if changed:
+                topics = self.image.topics
+                states = {name: replace(topics[name], partitions=tuple(parts)) for name, parts in changed.items()}
+                try:
+                    self._publish(self.image.with_changes(states))
+                except KafkaStorageError as failed:
+                    return [each if isinstance(each, BrokerResponseError) else failed for each in outcomes]
+            return outcomes
+
+    def _alter_isr(self, change: IsrChange, changed: dict[str, list[PartitionState]]) -> PartitionState:
+        topic, index, leader, leader_epoch, partition_epoch, isr = change
+        state, partition = self._partition(topic, index)
+        if topic in changed:
+            partition = changed[topic][index]
+        if leader != partition.leader or leader_epoch != partition.leader_epoch:
+            raise FencedLeaderEpochError(
+                f"broker {leader} doesn't lead {topic}-{index} in epoch {leader_epoch} any more"
+            )
+        if partition_epoch != partition.partition_epoch:
+            raise InvalidUpdateVersionError(f"{topic}-{index} has changed since epoch {partition_epoch}")
+        in_sync = tuple(broker for broker in partition.replicas if broker in isr and broker in self.image.brokers)
+        altered = partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1)
+        changed.setdefault(topic, list(state.partitions))[index] = altered
+        return altered
 
     def _partition(self, topic: str, index: int) -> tuple[TopicState, PartitionState]:
         state = self.image.topics.get(topic)

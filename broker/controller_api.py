@@ -37,9 +37,20 @@ class MorePartitions(NamedTuple):
     assignments: Sequence[Sequence[int]] | None = None
 
 
+class IsrChange(NamedTuple):
+    """The in-sync replicas that the leader of a partition asks for, in the epochs that it knows."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Sequence[int]
+
+
 class ControllerApi(ABC):
-    """The calls about several topics give an outcome for each, in their order, and make one image of all that went
-    well, so that a thousand topics are told to the brokers once and not a thousand times. Any thread."""
+    """The calls about several topics or partitions give an outcome for each, in their order, and make one image of all
+    that went well, so that a thousand are told to the brokers once and not a thousand times. Any thread."""
 
     image: ClusterImage
 
@@ -67,10 +78,9 @@ class ControllerApi(ABC):
         """Replace a topic's overrides. Raises UnknownTopicOrPartitionError, InvalidConfigurationError."""
 
     @abstractmethod
-    def alter_isr(
-        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
-    ) -> PartitionState:
-        """The leader's new in-sync replicas (AlterPartition). Raises where the leader's view is out of date."""
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        """New in-sync replicas of partitions (AlterPartition). UnknownTopicOrPartitionError, FencedLeaderEpochError,
+        InvalidUpdateVersionError where the leader's view is out of date, KafkaStorageError."""
 
     @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:

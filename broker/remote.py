@@ -25,7 +25,7 @@ from typing import Any
 
 from ..network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
 from .controller import Controller
-from .controller_api import ControllerApi, MorePartitions, NewTopic, TopicRef
+from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
 from .log.files import decode_uuid, encode_uuid
 from .metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from .timer import SerialExecutor
@@ -228,7 +228,7 @@ class BrokerLink:
         try:
             return {"result": _CALLS[call](self._controller, **arguments)}
         except BrokerResponseError as error:
-            return {"error": error.code, "message": str(error)}
+            return _refusal(error)
 
 
 def _create_topics(controller: Controller, topics: list[list[Any]], validate_only: bool) -> list[dict[str, Any]]:
@@ -250,11 +250,17 @@ def _delete_topics(controller: Controller, topics: list[list[Any]]) -> list[dict
     return encode_outcomes(controller.delete_topics(asked))
 
 
+def _alter_isrs(controller: Controller, changes: list[list[Any]]) -> list[Any]:
+    outcomes = controller.alter_isrs([IsrChange(*fields) for fields in changes])
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
+
+
+def _refusal(error: BrokerResponseError) -> dict[str, Any]:
+    return {"error": error.code, "message": str(error)}
+
+
 def encode_outcomes(outcomes: Sequence[TopicState | BrokerResponseError]) -> list[dict[str, Any]]:
-    return [
-        {"error": each.code, "message": str(each)} if isinstance(each, BrokerResponseError) else encode_topic(each)
-        for each in outcomes
-    ]
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else encode_topic(each) for each in outcomes]
 
 
 def decode_outcomes(entries: Sequence[Mapping[str, Any]]) -> list[TopicState | BrokerResponseError]:
@@ -268,7 +274,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "delete_topics": _delete_topics,
     "create_partitions": _create_partitions,
     "set_topic_configs": Controller.set_topic_configs,
-    "alter_isr": lambda controller, **arguments: list(controller.alter_isr(**arguments)),
+    "alter_isrs": _alter_isrs,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -377,19 +383,11 @@ class RemoteController(ControllerApi):
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
         self._call("set_topic_configs", name=name, configs=dict(configs), validate_only=validate_only)
 
-    def alter_isr(
-        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int]
-    ) -> PartitionState:
-        answer = self._call(
-            "alter_isr",
-            topic=topic,
-            index=index,
-            leader=leader,
-            leader_epoch=leader_epoch,
-            partition_epoch=partition_epoch,
-            isr=list(isr),
-        )
-        return _partition(answer)
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        return [
+            make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each)
+            for each in self._call("alter_isrs", changes=changes)
+        ]
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from typing import Protocol
 
 from ...network.clock import Clock
@@ -18,6 +18,7 @@ from ...network.protocol.errors import (
     NotLeaderForPartitionError,
 )
 from ..config import BrokerConfig
+from ..controller_api import IsrChange
 from ..log.manager import LogManager
 from ..metadata import ClusterImage, PartitionKey, PartitionState, TopicState
 from ..purgatory import DelayedOperationPurgatory
@@ -45,9 +46,7 @@ Aside = Callable[[Callable[[], None]], object]
 class IsrAuthority(Protocol):
     """The part of the controller that the leader of a partition talks to."""
 
-    def alter_isr(
-        self, topic: str, index: int, leader: int, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
-    ) -> PartitionState: ...
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> Sequence[PartitionState | BrokerResponseError]: ...
 
 
 class Fetchers(Protocol):
@@ -280,6 +279,7 @@ class ReplicaManager:
 
     def _note_fetches(self, node: int, results: list[FetchResult]) -> None:
         moved: list[PartitionKey] = []
+        to_expand: list[Partition] = []
         for result in results:
             if result.error is not None or result.diverging_epoch is not None:
                 continue
@@ -292,7 +292,9 @@ class ReplicaManager:
                 result.high_watermark = partition.log.high_watermark
             if partition.followers_to_add():
                 partition.isr_change_pending = True
-                self.scheduler.schedule("expand-isr", lambda each=partition: self._expand_isr(each), delay_ms=0)
+                to_expand.append(partition)
+        if to_expand:
+            self.scheduler.schedule("expand-isrs", lambda: self._expand_isrs(to_expand), delay_ms=0)
         # Once all is noted: a produce that waits for many of these partitions then finds them all.
         for key in moved:
             self._wake(key)
@@ -306,30 +308,35 @@ class ReplicaManager:
 
     def shrink_isrs(self) -> None:
         """Take followers that lag out of the in-sync replicas."""
+        proposals = []
         for partition in list(self._partitions.values()):
             proposal = partition.propose_shrinking(self.config.replica_lag_time_max_ms)
             if proposal is not None:
                 _log.info("%r: only %s are in sync, others lag", partition, proposal.isr)
-                self._alter_isr(partition, proposal)
+                proposals.append((partition, proposal))
+        self._alter_isrs(proposals)
 
-    def _expand_isr(self, partition: Partition) -> None:
-        proposal = partition.propose_expansion()
-        if proposal is not None:
-            self._alter_isr(partition, proposal)
+    def _expand_isrs(self, partitions: Sequence[Partition]) -> None:
+        proposals = [(partition, partition.propose_expansion()) for partition in partitions]
+        self._alter_isrs([(partition, proposal) for partition, proposal in proposals if proposal is not None])
 
-    def _alter_isr(self, partition: Partition, proposal: IsrProposal) -> None:
+    def _alter_isrs(self, proposals: Sequence[tuple[Partition, IsrProposal]]) -> None:
         """Propose new in-sync replicas; the controller's image brings them back. No lock is held."""
-        isr, leader_epoch, partition_epoch = proposal
-        is_refused = False
+        if not proposals:
+            return
+        changes = [
+            IsrChange(each.topic, each.index, self.broker_id, leader_epoch, partition_epoch, isr)
+            for each, (isr, leader_epoch, partition_epoch) in proposals
+        ]
+        refused: set[int] = set()
         try:
-            self.controller.alter_isr(
-                partition.topic, partition.index, self.broker_id, leader_epoch, partition_epoch, isr
-            )
-        except BrokerResponseError as refused:
-            is_refused = True
-            _log.debug("%r: the controller refused in-sync replicas %s: %s", partition, isr, refused)
+            for at, outcome in enumerate(self.controller.alter_isrs(changes)):
+                if isinstance(outcome, BrokerResponseError):
+                    refused.add(at)
+                    _log.debug("the controller refused %s: %s", changes[at], outcome)
         finally:
-            partition.end_proposal(proposal, is_refused=is_refused)
+            for at, (partition, proposal) in enumerate(proposals):
+                partition.end_proposal(proposal, is_refused=at in refused)
 
     # Stop
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker.config import BrokerConfig
 from headrace.broker.controller import Controller
-from headrace.broker.controller_api import MorePartitions, NewTopic, TopicRef
+from headrace.broker.controller_api import IsrChange, MorePartitions, NewTopic, TopicRef
 from headrace.broker.group.group import CommittedOffset, Group, Member
 from headrace.broker.group.offsets import partition_for
 from headrace.broker.group.store import (
@@ -142,19 +142,30 @@ def test_the_next_in_sync_replica_leads_when_the_leader_dies(controller):
 def test_an_unclean_election_where_it_is_allowed():
     controller = make()
     controller.create_topic("t", assignments={0: [1, 2]}, configs={"unclean.leader.election.enable": "true"})
-    controller.alter_isr("t", 0, 1, 0, 0, [1])
+    controller.alter_isrs([IsrChange("t", 0, 1, 0, 0, [1])])
     controller.unregister_broker(1)
     assert (partition(controller).leader, partition(controller).isr) == (2, (2,))
 
 
 def test_in_sync_replicas_are_changed_by_the_present_leader_only(controller):
-    controller.create_topic("t", assignments={0: [1, 2, 3]})
-    changed = controller.alter_isr("t", 0, 1, 0, 0, [1, 3])
+    controller.create_topic("t", assignments={0: [1, 2, 3], 1: [1, 2, 3]})
+    told = len(controller.images)
+    changed, again, other, foreign, unknown = controller.alter_isrs(
+        [
+            IsrChange("t", 0, 1, 0, 0, [1, 3]),
+            IsrChange("t", 0, 1, 0, 0, [1]),
+            IsrChange("t", 1, 1, 0, 0, [1, 2]),
+            IsrChange("t", 0, 2, 0, 1, [2]),
+            IsrChange("t", 2, 1, 0, 0, [1]),
+        ]
+    )
     assert (changed.isr, changed.partition_epoch) == ((1, 3), 1)
-    with pytest.raises(InvalidUpdateVersionError):
-        controller.alter_isr("t", 0, 1, 0, 0, [1])
-    with pytest.raises(FencedLeaderEpochError):
-        controller.alter_isr("t", 0, 2, 0, 1, [2])
+    assert isinstance(again, InvalidUpdateVersionError)
+    assert (other.isr, partition(controller, index=1)) == ((1, 2), other)
+    assert isinstance(foreign, FencedLeaderEpochError)
+    assert isinstance(unknown, UnknownTopicOrPartitionError)
+    assert partition(controller) == changed
+    assert len(controller.images) == told + 3  # each of three brokers once
     with pytest.raises(InvalidRequestError):
         controller.move_leader("t", 0, 2)
     controller.move_leader("t", 0, 3)
