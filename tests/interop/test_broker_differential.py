@@ -9,17 +9,15 @@ scenario says so and why.
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.conversation import NOW_MS, Conversation, changed, differences, records
 
 from headrace.broker import EmbeddedCluster
-from headrace.network.protocol.frames import decode_response, encode_request
-from headrace.network.protocol.message import fields_of
 from headrace.network.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 from headrace.network.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -53,7 +51,6 @@ from headrace.network.protocol.messages.init_producer_id import InitProducerIdRe
 from headrace.network.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from headrace.network.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from headrace.network.protocol.messages.list_groups import ListGroupsRequest
-from headrace.network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -75,168 +72,12 @@ from headrace.network.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from headrace.network.records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, read_batches
-from headrace.network.records.builder_cy import build_batch
 from headrace.network.records.compression import Compression
-from headrace.network.records.crc import crc32c
 
 pytestmark = pytest.mark.timeout(180)
 
-NOW_MS = 1_700_000_000_000
-#: Words and addresses of each broker's own.
-NOT_COMPARED = {
-    *("throttle_time_ms", "error_message", "batch_index_error_message", "host", "port", "cluster_id", "client_host"),
-    *("brokers", "node_endpoints", "documentation"),
-}
-#: Drawn at random: told by when they were first seen.
-DRAWN = {"topic_id", "producer_id", "member_id", "leader", "session_id"}
-TIMEOUT_S = 30.0
-
-
-class Conversation:
-    """What is said to one broker, and its answers as they are compared."""
-
-    def __init__(self, bootstrap_servers: str, prefix: str) -> None:
-        host, _, port = bootstrap_servers.partition(":")
-        self._address = (host, int(port))
-        self._sockets: dict[str, socket.socket] = {}
-        self._drawn: dict[tuple[str, object], str] = {}
-        self._waiting: dict[str, tuple[str, Any, int]] = {}
-        self.prefix = prefix
-        self.answers: list[tuple[str, Any]] = []
-
-    def close(self) -> None:
-        for sock in self._sockets.values():
-            sock.close()
-
-    def send(self, label: str, message: Any, version: int, *, on: str = "") -> None:
-        """Ask without waiting for the answer, on a connection of its own name."""
-        if on not in self._sockets:
-            self._sockets[on] = socket.create_connection(self._address, TIMEOUT_S)
-        self._sockets[on].sendall(
-            b"".join(encode_request(message, version=version, correlation_id=1, client_id="differential"))
-        )
-        self._waiting[on] = (label, type(message), version)
-
-    def receive(self, *, on: str = "") -> Any:
-        """The answer to what was sent last on that connection; None where the broker has closed it."""
-        label, request, version = self._waiting.pop(on)
-        content = self._frame(self._sockets[on])
-        if content is None:
-            self._sockets.pop(on).close()
-            self.answers.append((label, "closed"))
-            return None
-        answer = decode_response(request, version, memoryview(content))[1]
-        self.answers.append((label, self._comparable(answer, version)))
-        return answer
-
-    def ask(self, label: str, message: Any, version: int, *, on: str = "") -> Any:
-        self.send(label, message, version, on=on)
-        return self.receive(on=on)
-
-    @staticmethod
-    def _frame(sock: socket.socket) -> bytes | None:
-        with sock.makefile("rb") as file:
-            head = file.read(4)
-            return file.read(struct.unpack(">i", head)[0]) if len(head) == 4 else None
-
-    def _comparable(self, value: Any, version: int, name: str = "") -> Any:
-        if isinstance(value, list):
-            return [self._comparable(each, version, name) for each in value]
-        if hasattr(type(value), "__codecs__"):
-            # With an error, whether there are no aborted transactions or none are told, is left to chance.
-            left_out = {*NOT_COMPARED, "aborted_transactions"} if getattr(value, "error_code", 0) else NOT_COMPARED
-            return {
-                spec.name: self._comparable(getattr(value, spec.name), version, spec.name)
-                for spec in fields_of(type(value))
-                if version in spec.versions and spec.name not in left_out
-            }
-        if name == "records":
-            return [(each.base_offset, each.last_offset, each.size_bytes) for each in read_batches(value or b"")]
-        if name in DRAWN and value not in (-1, 0, "", None, uuid.UUID(int=0)):
-            kind = "member_id" if name == "leader" else name
-            return self._drawn.setdefault((kind, value), f"{kind} {sum(key[0] == kind for key in self._drawn)}")
-        if isinstance(value, str):
-            return value.replace(self.prefix, "")
-        return bytes(value) if isinstance(value, memoryview) else value
-
-    # What several scenarios need
-
-    def name(self, topic: str) -> str:
-        """Each run has topics and groups of its own."""
-        return self.prefix + topic
-
-    def create(self, topic: str, partitions: int = 1, **configs: str) -> uuid.UUID:
-        settings = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-        made = CreatableTopic(name=self.name(topic), num_partitions=partitions, replication_factor=1, configs=settings)
-        answer = self.ask(f"create {topic}", CreateTopicsRequest(topics=[made]), 7)
-        self.forget_configs()
-        # Kafka answers when the controller has it; a moment later the broker leads it, too.
-        last = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
-        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.name(topic), partitions=last)])
-        self._ask_until_ready(request, 7, lambda told: any(each.error_code for each in told.topics[0].partitions))
-        return answer.topics[0].topic_id
-
-    def forget_configs(self) -> None:
-        """Which keys a topic has, and their defaults, is each broker's own."""
-        for topic in self.answers[-1][1]["topics"]:
-            topic.pop("configs", None)
-
-    def _ask_until_ready(self, message: Any, version: int, is_early: Callable[[Any], bool]) -> None:
-        while is_early(self.ask("early", message, version)):
-            self.answers.pop()
-        self.answers.pop()
-
-    def await_coordinator(self, group: str) -> None:
-        """Until the broker has made and loaded what it keeps of groups."""
-        self._ask_until_ready(FindCoordinatorRequest(key=group), 3, lambda told: told.error_code)
-        beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
-        self._ask_until_ready(beat, 4, lambda told: told.error_code in (14, 15, 16))
-
-    def produce(self, label: str, topic: str, *batches: bytes, version: int = 9, acks: int = -1, partition: int = 0):
-        data = TopicProduceData(
-            name=self.name(topic), partition_data=[PartitionProduceData(index=partition, records=b"".join(batches))]
-        )
-        return self.ask(label, ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[data]), version)
-
-    def list_offsets(self, label: str, topic: str, timestamp: int, version: int = 7, **options: int) -> Any:
-        asked = ListOffsetsPartition(partition_index=options.pop("partition", 0), timestamp=timestamp, **options)
-        return self.ask(
-            label, ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.name(topic), partitions=[asked])]), version
-        )
-
-    def fetch(self, label: str, topic: str, offset: int, *, version: int = 12, **options: Any) -> Any:
-        partition = FetchPartition(
-            partition=options.pop("partition", 0),
-            fetch_offset=offset,
-            partition_max_bytes=options.pop("partition_max_bytes", 2**20),
-            **{key: options.pop(key) for key in ("current_leader_epoch", "last_fetched_epoch") if key in options},
-        )
-        asked = FetchTopic(
-            topic=self.name(topic), topic_id=options.pop("topic_id", uuid.UUID(int=0)), partitions=[partition]
-        )
-        request = FetchRequest(
-            max_wait_ms=options.pop("max_wait_ms", 0), min_bytes=options.pop("min_bytes", 1), topics=[asked], **options
-        )
-        return self.ask(label, request, version)
-
-
 Scenario = Callable[[Conversation], None]
-
-
-def records(count: int = 1, *, key: bytes | None = b"key", start: int = NOW_MS, step: int = 10, **header: Any) -> bytes:
-    return bytes(build_batch([(start + at * step, key, b"value %d" % at) for at in range(count)], **header))
-
-
-def changed(batch: bytes, position: int, layout: str, value: int, *, seal: bool = True) -> bytes:
-    """A batch with one field of its header changed, and the CRC that belongs to it."""
-    buffer = bytearray(batch)
-    struct.pack_into(layout, buffer, position, value)
-    if seal:
-        struct.pack_into(">I", buffer, CRC_OFFSET, crc32c(memoryview(buffer)[ATTRIBUTES_OFFSET:]))
-    return bytes(buffer)
 
 
 def produce_refusals(broker: Conversation) -> None:
@@ -919,15 +760,3 @@ def test_both_answer_the_same(apache_kafka, cluster: EmbeddedCluster, scenario: 
         for difference in differences(expected, answer)
     ]
     assert not found, "\n".join(["Kafka's answers | ours:", *found])
-
-
-def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Where two answers differ, in a line each."""
-    if isinstance(expected, dict) and isinstance(found, dict):
-        for key, value in expected.items():
-            yield from differences(value, found.get(key), f"{path}.{key}")
-    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        for at, pair in enumerate(zip(expected, found, strict=True)):
-            yield from differences(*pair, f"{path}[{at}]")
-    elif expected != found:
-        yield f"{path}: {expected!r} | {found!r}"
