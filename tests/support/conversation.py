@@ -95,7 +95,8 @@ class Conversation:
             }
         if name == "records":
             return [(each.base_offset, each.last_offset, each.size_bytes) for each in read_batches(value or b"")]
-        if name in DRAWN and value not in (-1, 0, "", None, uuid.UUID(int=0)):
+        # a session 0 is none, but the first producer of a cluster is number 0
+        if name in DRAWN and (value != 0 or name == "producer_id") and value not in (-1, "", None, uuid.UUID(int=0)):
             kind = "member_id" if name == "leader" else name
             return self._drawn.setdefault((kind, value), f"{kind} {sum(key[0] == kind for key in self._drawn)}")
         if isinstance(value, str):
