@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any
@@ -22,9 +22,12 @@ from ..rows_future import RowsFuture
 from .formats import encoder
 from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
 
-#: Few enough that a chunk's rows are still in the processor's cache when their columns are made, and that Python's
-#: garbage collector seldom finds them alive: 4096 rows take three times as long.
-CHUNK_ROWS = 128
+#: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
+#: Python's garbage collector comes by. 4096 take three times as long.
+HANDFUL_ROWS = 128
+#: A chunk, which is sent as one, begins small, as rows may be large, and grows while it holds less than so many bytes.
+MAX_CHUNK_ROWS = 1024
+CHUNK_BYTES = 1 << 20
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
@@ -33,13 +36,30 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 class RowWriter(PartitionWriter):
     """Writes Rows, named tuples, dicts or bare values."""
 
-    def _chunks(self, source: Iterable[Any]) -> Iterator[list[Any]]:
+    _chunk_rows = HANDFUL_ROWS
+
+    def _chunks(self, source: Iterable[Any]) -> Iterator[_Chunk]:
         remaining = iter(source)
-        while chunk := list(islice(remaining, CHUNK_ROWS)):
+        chunk = _Chunk()
+        while rows := list(islice(remaining, HANDFUL_ROWS)):
+            try:
+                columns = _columns_of(rows)
+            except KafkaError as error:
+                if chunk:
+                    yield chunk
+                yield _Chunk(error)
+                return
+            if len(chunk) >= self._chunk_rows or not chunk.fits(columns):
+                yield chunk
+                chunk = _Chunk()
+            chunk.add(columns, len(rows))
+        if chunk:
             yield chunk
 
-    def _send(self, chunk: list[Any]) -> RowsFuture:
-        columns = _columns_of(chunk)
+    def _send(self, chunk: _Chunk) -> RowsFuture:
+        if chunk.error is not None:
+            raise chunk.error
+        columns = chunk.columns
         options = self._options
         topics = self._topics(columns)
         values = _encoded("value", columns["value"], options.value_format)
@@ -70,10 +90,12 @@ class RowWriter(PartitionWriter):
             partitions,
             producer.wall_ms(),
         )
+        if self._chunk_rows < MAX_CHUNK_ROWS and prepared.total_bytes < CHUNK_BYTES // 2:
+            self._chunk_rows *= 2
         send_columns(producer, prepared, topics, future, 0)
         return future
 
-    def _topics(self, columns: dict[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    def _topics(self, columns: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
         """Each topic with the rows that go there."""
         if self._options.topic is not None:
             return [(self._options.topic, None)]
@@ -89,6 +111,26 @@ class RowWriter(PartitionWriter):
             return [(topic, None) for topic in numbers]
         order, ends = group(array("q", [numbers[topic] for topic in topics]), len(numbers))
         return [(topic, order[ends[number] : ends[number + 1]]) for topic, number in numbers.items()]
+
+
+class _Chunk:
+    """Columns of some rows, all with the same names; or why there are none."""
+
+    def __init__(self, error: KafkaError | None = None) -> None:
+        self.error = error
+        self.columns: dict[str, list[Any]] = {}
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def fits(self, columns: Mapping[str, Sequence[Any]]) -> bool:
+        return not self._rows or columns.keys() == self.columns.keys()
+
+    def add(self, columns: Mapping[str, Sequence[Any]], rows: int) -> None:
+        for name, column in columns.items():
+            self.columns.setdefault(name, []).extend(column)
+        self._rows += rows
 
 
 def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
@@ -161,7 +203,7 @@ def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
         return encoder(form)(column)
 
 
-def _numbers(name: str, columns: dict[str, Sequence[Any]]) -> Any:
+def _numbers(name: str, columns: Mapping[str, Sequence[Any]]) -> Any:
     """A column of whole numbers or (as milliseconds) timestamps; -1 where it is null."""
     column = columns.get(name)
     if column is None:

@@ -55,9 +55,7 @@ class PartitionWriter:
             first_row += len(chunk)
             while self._pending and (len(self._pending) > MAX_PENDING_CHUNKS or self._pending[0][1].done()):
                 self._settle(*self._pending.popleft())
-        if self._pending:
-            self._producer.flush()
-            self._settle_all()
+        self._settle_all()
         self._report.task_ms = self._clock.now_ms() - started_ms
         return self._report
 
@@ -70,6 +68,9 @@ class PartitionWriter:
         raise TypeError("a door has to say how its chunks are sent")
 
     def _settle_all(self) -> None:
+        if self._pending:
+            # nobody waits for linger.ms any more
+            self._producer.flush()
         while self._pending:
             self._settle(*self._pending.popleft())
 

@@ -16,7 +16,7 @@ from headrace.producer.batch_cy import ProducerBatch
 from headrace.producer.rows_future import OffsetRange
 from headrace.producer.spark.batches import BatchWriter
 from headrace.producer.spark.options import SinkOptions
-from headrace.producer.spark.rows import RowWriter
+from headrace.producer.spark.rows import HANDFUL_ROWS, RowWriter
 from headrace.producer.spark.writer import PartitionWriter
 
 NOON = datetime.datetime(2013, 1, 1, 12, 0, 0, 5000, tzinfo=datetime.timezone.utc)
@@ -194,6 +194,28 @@ def test_a_poison_row_is_named_and_nothing_of_its_chunk_is_sent(rows: list[Any],
         write(RowWriter, rows, producer, topic="t")
     assert message in str(caught.value)
     assert not producer.bench.batches()
+
+
+def test_a_row_that_is_none_is_named_by_its_place_in_the_partition_and_what_came_before_is_sent() -> None:
+    producer = FakeProducer()
+    rows = [{"value": b"%d" % number} for number in range(300)]
+    with pytest.raises(RowDeliveryError, match=r"^row 299 of Spark partition 3 for t was .* is no row"):
+        write(RowWriter, [*rows[:299], 7], producer, topic="t")
+    assert {each[4] for each in producer.records()} == {b"%d" % number for number in range(HANDFUL_ROWS * 2)}
+
+
+def test_rows_whose_columns_change_between_handfuls() -> None:
+    plain = [Row(value=b"v%d" % number) for number in range(HANDFUL_ROWS)]
+    keyed = [Row(key=b"k", value=b"w%d" % number) for number in range(HANDFUL_ROWS)]
+    sent = write(RowWriter, [*plain, *keyed, *plain], topic="t").records()
+    assert [each[3] for each in sent].count(b"k") == HANDFUL_ROWS
+    assert len(sent) == 3 * HANDFUL_ROWS
+
+
+def test_many_rows_arrive_once_each_however_they_are_cut() -> None:
+    rows = [Row(value=b"%d" % number, partition=0) for number in range(20 * HANDFUL_ROWS + 1)]
+    sent = write(RowWriter, rows, topic="t").records()
+    assert [each[4] for each in sent] == [row.value for row in rows]
 
 
 @pytest.mark.parametrize(
