@@ -8,6 +8,7 @@ Source: Kafka's Sender.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -96,7 +97,7 @@ class Sender:
         self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
-        self._producer_id_retry_at_ms = 0.0
+        self._producer_id_retry_at_ms = -math.inf  # the clock may begin below 0
         self._aborts: deque[threading.Event] = deque()
         self._closing = threading.Event()
         self._force_close = threading.Event()

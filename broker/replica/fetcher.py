@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import uuid
 from collections.abc import Iterable
@@ -46,7 +47,7 @@ class Followed:
 
     partition: Partition
     leader_epoch: int
-    not_before_ms: float = 0.0
+    not_before_ms: float = -math.inf
 
 
 class _Position(NamedTuple):

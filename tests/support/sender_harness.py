@@ -77,7 +77,8 @@ class SenderHarness:
     ) -> None:
         """`established`: as if batches had been acknowledged before, so that several may be in flight at once."""
         self.topic = topic
-        self.clock = MockClock(1_000_000)
+        # a monotonic clock has an arbitrary start: 0 is a time like any other
+        self.clock = MockClock(-1_000_000)
         self.metadata = Metadata(
             clock=self.clock,
             bootstrap_servers=[("localhost", 9092)],

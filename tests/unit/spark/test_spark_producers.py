@@ -63,11 +63,13 @@ def test_a_failed_producer_lasts_until_its_other_tasks_end() -> None:
 
 def test_an_idle_producer_is_closed() -> None:
     made = Made()
-    cache = ProducerCache(SYSTEM_CLOCK, idle_ms=1, make=made)
+    clock = MockClock()
+    cache = ProducerCache(clock, idle_ms=10, make=made)
     with cache.lease(b"a", CONFIG):
         pass
     janitor = cache._janitor
     assert janitor is not None
+    clock.advance(10)
     janitor.join(30)
     assert not janitor.is_alive()
     assert made.producers[0].closed_with == 0
