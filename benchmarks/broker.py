@@ -6,6 +6,7 @@ One connection, requests made beforehand, so that the client costs next to nothi
 five in flight, then the same bytes fetched in answers of up to 8 MiB per partition. One broker is `headrace broker` in
 a process of its own; the other is Apache Kafka in KRaft mode, from the jars that the tests use too (Java, and Maven
 with access to Maven Central), or whatever listens at `--bootstrap`. They take turns, after a turn that doesn't count.
+Memory for what a broker writes is touched beforehand (`page_memory.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+
+from page_memory import touch_memory
 
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.message import Request
@@ -187,6 +190,7 @@ def main() -> None:
         results: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
         for turn in range(options.rounds + 1):
             for name, address in brokers.items():
+                touch_memory(options.megabytes * 1_000_000)
                 rates = run(address, batch, per_batch, count if turn else max(count // 5, 1))
                 if turn:
                     results[name].append(rates)

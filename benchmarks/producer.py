@@ -5,7 +5,8 @@
 Every measurement runs in a process of its own, the clients in turn, `--rounds` times over; what is printed are medians.
 Both clients get the same settings: idempotence, `linger.ms=5`, the same `batch.size`, no compression, values of 100
 random bytes, a topic of 4 partitions. Counted is the time from the first `send` until every record is acknowledged, and
-the CPU time of the client's process, broker excluded. Without ``--bootstrap`` the broker is ``headrace broker``.
+the CPU time of the client's process, broker excluded. Memory for what the broker writes is touched beforehand
+(`page_memory.py`). Without ``--bootstrap`` the broker is ``headrace broker``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+
+from page_memory import touch_memory
 
 VALUE_BYTES = 100
 KEYS = 1000
@@ -165,6 +168,7 @@ def measure(name: str, bootstrap: str, mode: str, records: int, batch_bytes: int
     environment = {**os.environ, "HEADRACE_PURE": "1" if pure else ""}
     command = [sys.executable, __file__, "--measure", client, "--mode", mode, "--bootstrap", bootstrap]
     command += ["--records", str(int(records * share)), "--batch-size", str(batch_bytes)]
+    touch_memory(int(records * share) * VALUE_BYTES)
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     if ran.returncode:
         raise SystemExit(f"{name}, {mode} failed:\n{ran.stderr}")

@@ -6,10 +6,10 @@ One Spark session (local[2]), one broker process, one DataFrame: a Parquet file 
 rows costs Spark more than reading them. The contenders in turn, `--rounds` times over, each into a topic of its own;
 what is printed are medians of rows/s, counted from the start of the job to its end, when every record is acknowledged.
 The same settings for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
-The no-op writers show where Spark itself is the limit: rows or Arrow batches that reach Python and go no further.
-Without ``--bootstrap`` the broker is
-``headrace broker``; ``--apache`` takes Apache Kafka (from Maven Central). Spark's own sink takes part where its jar can
-be had from there.
+Memory for what the broker writes is touched beforehand (`page_memory.py`). The no-op writers show where Spark itself is
+the limit: rows or Arrow batches that reach Python and go no further. Without ``--bootstrap`` the broker is ``headrace
+broker``; ``--apache`` takes Apache Kafka (from Maven Central). Spark's own sink takes part where its jar can be had
+from there.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
+from page_memory import touch_memory
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.producer import KafkaProducer
@@ -231,6 +232,7 @@ def main() -> int:
                 rows = many if number else few
                 for name, contender in contenders.items():
                     topic = topics.make()
+                    touch_memory(rows * ROW_BYTES)
                     started = time.perf_counter()
                     contender(frames[rows], servers, topic)
                     seconds = time.perf_counter() - started
@@ -243,6 +245,7 @@ def main() -> int:
                         print(f"  round {number}: {name:26} {rows / seconds:12,.0f} rows/s", flush=True)
                 if number:
                     topic = topics.make()
+                    touch_memory(rows * ROW_BYTES)
                     rates[ALONE].append(send_arrow_alone(servers, topic, rows))
                     topics.remove(topic)
     print(f"\nmedians of {arguments.rounds} rounds, {arguments.rows:,} rows of {ROW_BYTES} bytes, local[2]:")
