@@ -39,14 +39,13 @@ from headrace.network.records.builder_cy import build_batch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.apache_kafka import ApacheKafka, ApacheKafkaUnavailable
+from support.apache_kafka.cluster import SERVER_JVM_OPTIONS
 
 RECORD_BYTES = 100
 IN_FLIGHT = 5
 PRODUCE_VERSION = 9
 FETCH_VERSION = 11
 FETCH_BYTES = 8 << 20
-# As Kafka's own start script has it: a server's heap and collector, not a test's.
-JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 class Connection:
@@ -164,7 +163,7 @@ def with_cpu(name: str, broker: contextlib.AbstractContextManager[str]) -> Itera
 
 @contextlib.contextmanager
 def apache_kafka() -> Iterator[str]:
-    with ApacheKafka(jvm_options=JVM_OPTIONS) as kafka:
+    with ApacheKafka(jvm_options=SERVER_JVM_OPTIONS) as kafka:
         yield kafka.bootstrap_servers
 
 

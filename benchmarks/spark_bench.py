@@ -123,9 +123,9 @@ def broker(arguments: argparse.Namespace) -> Iterator[str]:
         yield arguments.bootstrap
         return
     if arguments.apache:
-        from support.apache_kafka.cluster import ApacheKafka
+        from support.apache_kafka.cluster import SERVER_JVM_OPTIONS, ApacheKafka
 
-        with ApacheKafka() as kafka:
+        with ApacheKafka(jvm_options=SERVER_JVM_OPTIONS) as kafka:
             yield kafka.bootstrap_servers
         return
     command = [sys.executable, "-m", "headrace.cli", "broker", "--port", "0"]
@@ -230,7 +230,10 @@ def main() -> int:
             frames = {rows: frame(spark, folder, rows) for rows in (few, many)}
             for number in range(arguments.rounds + 1):
                 rows = many if number else few
-                for name, contender in contenders.items():
+                # each round begins with another, so that none always has the same one before it
+                names = list(contenders)
+                for name in names[number % len(names) :] + names[: number % len(names)]:
+                    contender = contenders[name]
                     topic = topics.make()
                     touch_memory(rows * ROW_BYTES)
                     started = time.perf_counter()

@@ -25,6 +25,8 @@ TOOL_TIMEOUT_S = 60.0
 
 # A JVM that is started often, lives for seconds and has to leave room for its neighbours.
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+#: As Kafka's own start script has it: a server's heap, collector and compiler, for what is measured.
+SERVER_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 # Below every system's range of ephemeral ports, so that no outgoing connection takes one between looking and binding.
