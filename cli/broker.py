@@ -1,4 +1,8 @@
-"""`headrace broker`: a cluster on the terminal."""
+"""`headrace broker`: run a Kafka cluster here, until Ctrl-C or SIGTERM.
+
+Prints bootstrap.servers=HOST:PORT as soon as clients are served. Several brokers are a process each, whose ids follow.
+Without --data-dir the records go when it ends.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,19 @@ from collections.abc import Mapping
 
 from .. import broker
 from ..network.protocol.errors import KafkaError
+from .arguments import whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="how many brokers (default: 1)")
+    parser.add_argument("--brokers", type=whole_number(1), default=1, metavar="N", help="how many brokers (default: 1)")
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)")
     parser.add_argument(
-        "--port", type=int, default=0, metavar="P", help="port of the first broker (default: any free one)"
+        "--port",
+        type=whole_number(0, 65535),
+        default=0,
+        metavar="P",
+        help="port of the first broker, the others take the next ones (default: any free ones)",
     )
     parser.add_argument("--data-dir", metavar="D", help="where the logs are kept (default: a temporary directory)")
     parser.add_argument(

@@ -16,6 +16,7 @@ from ..network.protocol.errors import (
     KafkaConnectionError,
     KafkaError,
     NotKafkaError,
+    UnknownTopicOrPartitionError,
     make_error,
 )
 from ..network.protocol.frames import decode_response, encode_request
@@ -126,7 +127,9 @@ class Client:
                 return _Connection(address)
             except KafkaError as failed:
                 failures.append(str(failed))
-        raise KafkaConnectionError("; ".join(failures) or "--bootstrap-server names no broker")
+        if not failures:
+            raise KafkaConnectionError("--bootstrap-server names no broker")
+        raise KafkaConnectionError(f"{'; '.join(failures)} (-b HOST:PORT says where the cluster is)")
 
     def __enter__(self) -> Client:
         return self
@@ -165,6 +168,10 @@ class Client:
         self._addresses = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         if topics is not None:
             for topic in answer.topics:
+                if topic.error_code == UnknownTopicOrPartitionError.code:
+                    raise UnknownTopicOrPartitionError(
+                        f"there is no topic {topic.name!r}; `headrace topics list` shows those that there are"
+                    )
                 if topic.error_code:
                     raise topic_error(topic.name or "?", topic.error_code)
         return answer

@@ -24,6 +24,7 @@ from ..network.protocol.messages.fetch import FetchPartition, FetchRequest, Fetc
 from ..network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.records.batch import RecordBatch, read_batches
 from ..network.records.record import Record
+from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, leaders_of, topic_error
 from .text import bytes_text, time_text
 
@@ -40,7 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_argument(parser)
     parser.add_argument(
-        "--partition", "-p", type=int, action="append", metavar="N", help="only this one; may be given several times"
+        "--partition",
+        "-p",
+        type=whole_number(0),
+        action="append",
+        metavar="N",
+        help="only this one; may be given several times",
     )
     parser.add_argument(
         "--from",
@@ -49,9 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="beginning, end, an offset, or -N for the last N of each partition (as in --from=-10); default: beginning",
     )
-    parser.add_argument("--max", "-n", type=int, metavar="N", help="end after so many records")
+    parser.add_argument("--max", "-n", type=whole_number(0), metavar="N", help="end after so many records")
     parser.add_argument("--follow", "-f", action="store_true", help="go on with what arrives, until interrupted")
-    parser.add_argument("--width", type=int, metavar="N", help="cut keys and values after so many characters")
+    parser.add_argument(
+        "--width", type=whole_number(1), metavar="N", help="cut keys and values after so many characters"
+    )
     parser.add_argument(
         "--json", action="store_true", help="an object a line; what is not UTF-8 as {'base64': ...}, for other programs"
     )
@@ -60,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the records. Raises KafkaError."""
     printed = 0
-    if options.max is not None and options.max <= 0:
+    if options.max == 0:
         return 0
     with Client(options.bootstrap_server) as client:
         reader = _Reader(client, options.topic, options.partition)

@@ -16,6 +16,7 @@ from pathlib import Path
 from ..network.protocol.errors import KafkaError
 from ..network.records.compression import COMPRESSION_MASK, Compression
 from . import log_inspection as inspection
+from .arguments import whole_number
 from .log_inspection import Batch, Contents, Damage, FoundBatch, IndexEntry
 from .text import bytes_text, size_text, table, time_text
 
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIRECTORY")
     parser.add_argument("--records", "-r", action="store_true", help="the records of each batch, too")
-    parser.add_argument("--width", type=int, metavar="N", help="cut keys and values after so many characters")
+    parser.add_argument(
+        "--width", type=whole_number(1), metavar="N", help="cut keys and values after so many characters"
+    )
     parser.add_argument("--quiet", "-q", action="store_true", help="only what is wrong, and a line for each file")
 
 

@@ -38,10 +38,28 @@ class _Version(argparse.Action):
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the process's exit code."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        try:
+            return _run(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read the output (`| head`) has seen enough
+        _write_no_more()
+        return 0
+    except OSError as failed:
+        _write_no_more()
+        print(f"headrace: {failed}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headrace", description="The Kafka producer for Python, and its broker.")
     parser.add_argument("--version", action=_Version, help="what is installed, and whether it is compiled")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    command = parser
     for name, description in COMMANDS.items():
         if arguments[:1] != [name]:
             commands.add_parser(name, help=description)
@@ -51,20 +69,20 @@ def main(arguments: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=description, description=module.__doc__)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        # argparse by itself would show how to use `headrace`, not the command
+        command.error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command is None:
         parser.print_help()
         return 0
     try:
-        status = options.run(options)
-        sys.stdout.flush()
+        return options.run(options)
     except KafkaError as failed:
         print(f"headrace {options.command}: {failed}", file=sys.stderr)
         return 1
-    except BrokenPipeError:
-        # Whoever read the output (`| head`) has seen enough; nothing may be written to it any more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    return status
+
+
+def _write_no_more() -> None:
+    """What is still to be written can't be, not even at the interpreter's exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,6 +12,7 @@ from ..network.protocol.messages.delete_topics import DeleteTopicsRequest, Delet
 from ..network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.protocol.types import ZERO_UUID
+from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, topic_error
 from .text import table
 
@@ -32,9 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     describing.add_argument("topics", nargs="+", metavar="TOPIC")
     creating = actions.add_parser("create", help="make a topic")
     creating.add_argument("topic", metavar="TOPIC")
-    creating.add_argument("--partitions", type=int, default=-1, metavar="N", help="default: as the brokers have it")
     creating.add_argument(
-        "--replication-factor", type=int, default=-1, metavar="N", help="default: as the brokers have it"
+        "--partitions", type=whole_number(1), default=-1, metavar="N", help="default: as the brokers have it"
+    )
+    creating.add_argument(
+        "--replication-factor", type=whole_number(1), default=-1, metavar="N", help="default: as the brokers have it"
     )
     creating.add_argument(
         "--config", action="append", default=[], metavar="KEY=VALUE", help="a key of the topic, e.g. retention.ms=60000"
