@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -128,19 +129,18 @@ class EmbeddedCluster(ClusterBase):
         return broker
 
     def close(self) -> None:
-        """Stop every broker cleanly and remove what is temporary. Any number of times."""
+        """Stop every broker cleanly and remove what is temporary. Any number of times. Raises KafkaStorageError, once
+        all have ended, where one couldn't write what a clean stop leaves."""
         with self._lock:
             brokers, self._brokers = self._brokers, {}
             try:
-                # Nobody copies any more, so nobody misses those that end first.
-                for broker in brokers.values():
-                    broker.fetchers.close()
-                for broker in brokers.values():
-                    if self._given_directory is None:
-                        # Nobody will read what a clean stop would bring onto the disk.
-                        broker.kill()
-                    else:
-                        broker.close()
+                with contextlib.ExitStack() as stack:
+                    for broker in brokers.values():
+                        # Nobody will read what a clean stop would bring onto a temporary disk.
+                        stack.callback(broker.kill if self._given_directory is None else broker.close)
+                    # Nobody copies any more, so nobody misses those that end first.
+                    for broker in brokers.values():
+                        broker.fetchers.close()
             finally:
                 self._controller = None
                 if self._given_directory is None and self._directory is not None:

@@ -55,7 +55,10 @@ class LogManager:
     """Loads, makes, deletes, flushes and checkpoints logs; writes the clean shutdown marker.
 
     `lock` guards the table of logs, never a log itself; it is taken before a log's own lock, not after. Reading the
-    table needs no lock.
+    table needs no lock. `_checkpoint_lock` is for the writing of checkpoints, and taken last.
+
+    Invariant: no checkpoint file tells of a log that was deleted, once there is another of that name. It would hide
+    the new one's records after a crash, or have them pass unchecked.
     """
 
     def __init__(
@@ -77,8 +80,9 @@ class LogManager:
         self.lock = threading.RLock()
         self.logs: dict[Partition, Log] = {}
         self.directory_id = ""
-        self._log_starts: dict[Partition, int] = {}
-        self._recovery_points: dict[Partition, int] = {}
+        self._checkpoint_lock = threading.Lock()
+        #: What the checkpoint files say, by file.
+        self._checkpoints: dict[str, dict[Partition, int]] = {}
         self._doomed: list[Path] = []
         self._cleaner_offsets: dict[Partition, int] = {}
         self._uncleanable: set[Partition] = set()
@@ -91,8 +95,8 @@ class LogManager:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._check_meta_properties()
-            self._recovery_points = self._read_offsets(RECOVERY_POINT_FILE)
-            self._log_starts = self._read_offsets(LOG_START_OFFSET_FILE)
+            for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
+                self._checkpoints[name] = self._read_offsets(name)
             self._cleaner_offsets = self._read_offsets(CLEANER_OFFSET_FILE)
             marker = self.directory / CLEAN_SHUTDOWN_FILE
             self._is_clean = marker.exists()
@@ -109,7 +113,7 @@ class LogManager:
                     self._load(partition, self.config_of(partition[0]))
         except OSError as failed:
             raise KafkaStorageError(f"can't load {self.directory}: {failed}; repair the data directory") from failed
-        for partition, offset in self._read_offsets(HIGH_WATERMARK_FILE).items():
+        for partition, offset in self._checkpoints[HIGH_WATERMARK_FILE].items():
             log = self.logs.get(partition)
             if log is not None:
                 log.advance_high_watermark(offset)
@@ -123,8 +127,8 @@ class LogManager:
             config=config,
             clock=self.clock,
             is_clean=self._is_clean,
-            recovery_point=self._recovery_points.get(partition, 0),
-            log_start_offset=self._log_starts.get(partition, 0),
+            recovery_point=self._checkpoints[RECOVERY_POINT_FILE].get(partition, 0),
+            log_start_offset=self._checkpoints[LOG_START_OFFSET_FILE].get(partition, 0),
             producer_id_expiration_ms=self.producer_id_expiration_ms,
         )
         self.logs[partition] = log
@@ -205,7 +209,7 @@ class LogManager:
             try:
                 if log is None:
                     self._is_clean = True
-                    self._log_starts.pop((topic, partition), None)
+                    self._forget_checkpoints((topic, partition))
                     log = self._load((topic, partition), config)
                 known = read_topic_id(log.directory) if (log.directory / PARTITION_METADATA_FILE).exists() else None
                 if known is None:
@@ -226,6 +230,7 @@ class LogManager:
         with self.lock:
             log = self.logs.pop((topic, partition), None)
             self._cleaner_offsets.pop((topic, partition), None)
+            self._uncleanable.discard((topic, partition))
             if log is None:
                 return None
             with log.lock:
@@ -291,17 +296,27 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write where each log is flushed up to, where it starts, and its high watermark. Raises OSError."""
+        with self._checkpoint_lock:
+            self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
         logs = dict(self.logs)
-        write_offsets(self.directory / RECOVERY_POINT_FILE, {key: log.recovery_point for key, log in logs.items()})
-        write_offsets(
-            self.directory / LOG_START_OFFSET_FILE,
-            {
-                key: log.log_start_offset
-                for key, log in logs.items()
-                if log.log_start_offset > log.segments[0].base_offset
-            },
-        )
-        write_offsets(self.directory / HIGH_WATERMARK_FILE, {key: log.high_watermark for key, log in logs.items()})
+        starts = {
+            key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
+        }
+        for name, offsets in (
+            (RECOVERY_POINT_FILE, {key: log.recovery_point for key, log in logs.items()}),
+            (LOG_START_OFFSET_FILE, starts),
+            (HIGH_WATERMARK_FILE, {key: log.high_watermark for key, log in logs.items()}),
+        ):
+            write_offsets(self.directory / name, offsets)
+            self._checkpoints[name] = offsets
+
+    def _forget_checkpoints(self, partition: Partition) -> None:
+        """Before a log is made: what is known of a deleted one of that name doesn't hold for it. Raises OSError."""
+        with self._checkpoint_lock:
+            if any(partition in offsets for offsets in self._checkpoints.values()):
+                self._write_checkpoints()
 
 
 def parse_directory_name(name: str) -> Partition | None:

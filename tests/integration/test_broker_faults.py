@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -470,3 +472,15 @@ def test_other_addresses_than_the_loopbacks(host, told):
         assert answer.brokers[0].host == (told or socket.gethostname())
     finally:
         cluster.close()
+
+
+def test_a_broker_that_cannot_stop_cleanly_is_told_of_and_the_others_stop(tmp_path):
+    before = set(threading.enumerate())
+    cluster = EmbeddedCluster(3, data_dir=tmp_path)
+    cluster.start()
+    shutil.rmtree(tmp_path / "broker-1")
+    with pytest.raises(KafkaStorageError, match="broker-1"):
+        cluster.close()
+    assert set(threading.enumerate()) == before
+    for node_id in (2, 3):
+        assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
