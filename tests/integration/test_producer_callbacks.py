@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from support.waiting import know
 
 from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer, errors
@@ -68,6 +69,7 @@ def test_slow_callbacks_slow_the_sends_down_instead_of_piling_up(bootstrap: str)
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, linger_ms=0, batch_size=1000, buffer_memory=10_000, max_block_ms=200
     )
+    know(producer, "t")
     leave = threading.Event()
 
     def fill() -> None:

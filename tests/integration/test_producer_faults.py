@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.fault_proxy import Direction, FaultProxy
 from support.producer_storm import KINDS, Storm, parse_seeds, run_storm
+from support.waiting import JumpingClock, wait_until
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -242,11 +243,14 @@ def test_a_broker_that_appends_and_never_answers(cluster: EmbeddedCluster, topic
 
 
 def test_a_broker_that_never_answers_at_all_fails_the_records_in_time(cluster: EmbeddedCluster, topic: str) -> None:
-    with producer_of(cluster, request_timeout_ms=200, delivery_timeout_ms=500) as producer:
+    clock = JumpingClock()
+    with producer_of(cluster, clock=clock) as producer:
         first = send_numbers(producer, topic, 0, 1)
         producer.flush(PATIENCE_S)
         silent = cluster.inject(ApiKey.PRODUCE, Fault(silent=True), times=None)
         lost = send_numbers(producer, topic, 1, 10)
+        wait_until(lambda: silent.hits)
+        clock.ahead_ms += producer.config.delivery_timeout_ms
         producer.flush(PATIENCE_S)
         for future in lost:
             assert isinstance(future.exception(0), errors.DeliveryTimeoutError)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from support.waiting import know, memory_comes_back
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -150,6 +151,7 @@ def test_with_the_broker_gone_memory_is_bounded_and_send_blocks_no_longer_than_i
     with EmbeddedCluster() as cluster:
         cluster.create_topic("gone", 1)
         producer = producer_of(cluster, buffer_memory=memory, batch_size=10_000, max_block_ms=200)
+        know(producer, "gone")
         producer.send("gone", b"first").get(PATIENCE_S)
         cluster.stop_broker(1)
         taken: list[RecordFuture] = []
@@ -166,7 +168,7 @@ def test_with_the_broker_gone_memory_is_bounded_and_send_blocks_no_longer_than_i
         assert producer._engine.pool.waiting == 0
         cluster.start_broker(1)
         producer.flush(PATIENCE_S)
-        assert producer._engine.pool.available_bytes == memory
+        memory_comes_back(producer)
         producer.close()
         assert len(values_in(cluster, "gone")) == len(taken) + 1
 
@@ -278,7 +280,7 @@ def test_closing_leaves_no_thread_and_no_descriptor(cluster: EmbeddedCluster, to
             producer.send(topic, b"x").get(PATIENCE_S)
     del producer
     gc.collect()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     # the broker's side of a connection may take a moment to be closed
     gate = threading.Event()
     while descriptors() > files:

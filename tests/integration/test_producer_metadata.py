@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
+from support.waiting import JumpingClock, wait_until
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
 from headrace.broker.controller_api import MorePartitions
-from headrace.network.clock import SystemClock
 from headrace.network.cluster import Cluster
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import LeaderNotAvailableError
@@ -35,15 +35,6 @@ IMPATIENT = {
     "reconnect_backoff_ms": 5,
     "reconnect_backoff_max_ms": 20,
 }
-
-
-class JumpingClock(SystemClock):
-    """The machine's clock, and what a test puts it ahead by."""
-
-    ahead_ms = 0.0
-
-    def now_ms(self) -> float:
-        return super().now_ms() + self.ahead_ms
 
 
 @pytest.fixture(scope="module")
@@ -182,15 +173,14 @@ def test_a_connection_that_idled_is_closed_and_made_again(cluster: EmbeddedClust
     cluster.create_topic("seldom", 1)
     with producer_of(cluster, connections_max_idle_ms=50) as producer:
 
-        def closed() -> float:
-            return producer.metrics()["producer-metrics"]["connection-close-total"]
+        def connections(what: str) -> float:
+            return producer.metrics()["producer-metrics"][f"connection-{what}"]
 
-        gate = threading.Event()
         for number in range(3):
+            made = connections("creation-total")
             assert producer.send("seldom", b"x").get(PATIENCE_S).offset == number
-            before = closed()
-            while closed() == before:
-                gate.wait(0.01)
+            assert connections("creation-total") > made
+            wait_until(lambda: connections("count") == 0)
 
 
 # -- metadata that are hard to get ----------------------------------------------------------------------------------

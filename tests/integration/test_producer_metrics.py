@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.waiting import memory_comes_back, wait_until
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.metrics import Metric, Metrics, MetricsReporter
 from headrace.network.selector import Selector
-from headrace.producer import KafkaProducer
+from headrace.producer import KafkaProducer, errors
 from headrace.producer.reporters import prometheus_text
 
 
@@ -48,6 +49,7 @@ def test_figures_agree_with_each_other(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
         for number in range(50):
             producer.send("agree", b"x" * 100, key=str(number).encode()).get(timeout=30)
+        memory_comes_back(producer)
         groups = producer.metrics()
         closed = producer
     overall, topic = numbers(groups["producer-metrics"]), numbers(groups["producer-topic-metrics.agree"])
@@ -104,9 +106,11 @@ def test_a_selector_counts_what_it_does() -> None:
 
 
 def test_a_broker_that_is_not_there_is_no_connection() -> None:
-    producer = KafkaProducer(bootstrap_servers="127.0.0.1:1", max_block_ms=300)
-    with producer, pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
-        producer.send("t", b"x")
+    producer = KafkaProducer(bootstrap_servers="127.0.0.1:1", max_block_ms=100)
+    with producer:
+        wait_until(lambda: producer._engine.metadata.last_error)
+        with pytest.raises(errors.KafkaTimeoutError, match=r"127\.0\.0\.1:1"):
+            producer.send("t", b"x")
     overall = numbers(producer.metrics()["producer-metrics"])
     assert overall["connection-creation-total"] == overall["connection-close-total"] == 0
     assert overall["metadata-wait-time-ns-total"] > 0

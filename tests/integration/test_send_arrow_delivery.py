@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from support.waiting import JumpingClock, memory_comes_back, wait_until
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -170,9 +171,11 @@ def test_a_partition_that_fails_and_others_that_do_not(cluster: EmbeddedCluster,
 
 def test_a_part_that_is_not_delivered_in_time(cluster: EmbeddedCluster, topic: str) -> None:
     cluster.inject(ApiKey.PRODUCE, Fault(error=errors.NotEnoughReplicasError, topic=topic, partition=2), times=None)
-    options = {"delivery_timeout_ms": 300, "request_timeout_ms": 200, "linger_ms": 0}
-    with producer_of(cluster, **options) as producer:
+    clock = JumpingClock()
+    with producer_of(cluster, clock=clock) as producer:
         future = producer.send_arrow(topic, pa.table({"value": list("abcd"), "partition": [0, 1, 2, 2]}))
+        wait_until(lambda: len(producer._engine.accumulator.incomplete_batches()) == 1)
+        clock.ahead_ms += producer.config.delivery_timeout_ms
         with pytest.raises(errors.RowDeliveryError, match=r"row 2 for t-.*-2 was not delivered: DeliveryTimeoutError"):
             future.get(PATIENCE_S)
     assert future.metadata.rows == 2
@@ -217,6 +220,7 @@ def test_where_memory_does_not_come_in_time_the_rows_before_are_delivered(cluste
         assert 0 < taken < 100
         held.remove()
         producer.flush(PATIENCE_S)
+        memory_comes_back(producer)
         assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 5000
         # and it goes on
         producer.send_arrow(topic, pa.table({"value": values, "partition": [0] * 100})).get(PATIENCE_S)
@@ -253,15 +257,6 @@ def test_a_producer_that_is_closed_half_way(cluster: EmbeddedCluster, topic: str
         assert stored == [b"%0100d" % row for row in range(failure.row)]
     with pytest.raises(errors.ProducerClosedError):
         producer.send_arrow(topic, pa.table({"value": []}))
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    turn = threading.Event()
-    for _ in range(PATIENCE_S * 100):
-        if happened():
-            return
-        turn.wait(0.01)
-    raise AssertionError("it did not happen")
 
 
 def test_partitions_that_are_added_in_the_middle_of_a_call(cluster: EmbeddedCluster) -> None:

@@ -1,0 +1,41 @@
+"""Waiting for what other threads do, however busy the machine is. pytest's timeout bounds all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from headrace.network.clock import SystemClock
+from headrace.network.protocol.errors import KafkaTimeoutError
+from headrace.producer import KafkaProducer
+
+
+class JumpingClock(SystemClock):
+    """The machine's clock, and what a test puts it ahead by: a time that passes takes none."""
+
+    ahead_ms = 0.0
+
+    def now_ms(self) -> float:
+        return super().now_ms() + self.ahead_ms
+
+
+def wait_until(happened: Callable[[], object]) -> None:
+    """Look again and again until it is so."""
+    gate = threading.Event()
+    while not happened():
+        gate.wait(0.01)
+
+
+def know(producer: KafkaProducer, topic: str) -> None:
+    """See to it that the producer knows the topic, also where that takes longer than its max.block.ms."""
+    known = False
+    while not known:
+        with contextlib.suppress(KafkaTimeoutError):
+            known = bool(producer.partitions_for(topic))
+
+
+def memory_comes_back(producer: KafkaProducer) -> None:
+    """Wait until all memory is free: a batch gives it back a moment after its futures are done."""
+    pool = producer._engine.pool
+    wait_until(lambda: pool.available_bytes == pool.total_bytes)
