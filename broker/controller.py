@@ -37,7 +37,7 @@ from ..network.protocol.errors import (
 )
 from .config import BrokerConfig
 from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
-from .log.files import decode_uuid, encode_uuid, replace_file
+from .log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from .metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 
 TOPIC_NAME_BYTES = 249
@@ -121,7 +121,7 @@ class Controller(ControllerApi):
         self._kept = kept
         text = f'{json.dumps(state)[:-1]}, "topics": [{", ".join(each.text for each in kept.values())}]}}'
         try:
-            replace_file(self._state_path, text.encode(), sync=False)
+            replace_file_over_spare(self._state_path, text.encode())
         except OSError as failed:
             raise KafkaStorageError(f"can't keep the topics in {self._state_path}: {failed.strerror}") from failed
 

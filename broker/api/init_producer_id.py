@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from ...network.protocol.errors import TransactionalIdAuthorizationFailedError
+import logging
+
+from ...network.protocol.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaStorageError,
+    TransactionalIdAuthorizationFailedError,
+)
 from ...network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from ..requests import RequestContext
 from ..services import BrokerServices
 from .registry import serves
+
+_log = logging.getLogger(__name__)
 
 
 # Version 6 is for transactions in two phases, which need a transaction coordinator.
@@ -19,4 +27,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: InitProduce
         error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
     if error is not None:
         return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
-    return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)
+    try:
+        return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)
+    except KafkaStorageError as failed:
+        # As Kafka says it when its controller gives no ids: clients ask again.
+        _log.warning("broker %d has no producer ids left: %s", broker.node_id, failed)
+        return InitProducerIdResponse(error_code=CoordinatorLoadInProgressError.code, producer_epoch=-1)

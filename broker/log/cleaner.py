@@ -124,14 +124,19 @@ def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, in
         # The batch with a producer's last sequence stays, if need be without records: it is how a duplicate is known.
         last_of_producers = {(each.producer_id, each.last_offset) for each in log.producers.producers.values()}
     path = log.directory / f"{segment_name(group[0].base_offset)}.log{CLEANED_SUFFIX}"
-    with path.open("wb") as file:
-        for segment in group:
-            for batch in _batches(segment):
-                kept = _filter(batch, last_offsets, last_of_producers, log.config.delete_retention_ms, wall_ms)
-                if kept is not None:
-                    file.write(kept)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("wb") as file:
+            for segment in group:
+                for batch in _batches(segment):
+                    kept = _filter(batch, last_offsets, last_of_producers, log.config.delete_retention_ms, wall_ms)
+                    if kept is not None:
+                        file.write(kept)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        # A full disk shouldn't keep half a segment, too.
+        path.unlink(missing_ok=True)
+        raise
     return path
 
 

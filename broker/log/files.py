@@ -48,6 +48,31 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
         sync_directory(path.parent)
 
 
+def replace_file_over_spare(path: Path, content: bytes) -> None:
+    """Make `path` hold `content`, or leave it as it was; on a full disk, too, unless the content is longer than the one
+    before. Raises OSError.
+
+    What is replaced stays beside as the spare, whose place on the disk the next content takes. Whole after the death of
+    the process at any point, but not on the disk when this returns.
+    """
+    spare, old = path.with_name(path.name + ".spare"), path.with_name(path.name + ".old")
+    if old.exists() and not spare.exists():
+        old.replace(spare)  # the process died before it came to that
+    with open(os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b") as file:
+        file.write(content)
+        file.flush()
+        file.truncate()
+    # A file system without links keeps no spare.
+    with contextlib.suppress(OSError):
+        old.unlink(missing_ok=True)
+        os.link(path, old)
+    spare.replace(path)
+    with contextlib.suppress(OSError):
+        old.replace(spare)
+        with spare.open("ab") as file:
+            file.write(b"\n" * (len(content) - file.tell()))
+
+
 def sync_directory(directory: Path) -> None:
     """Have the names of new files on the disk, too. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY)

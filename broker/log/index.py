@@ -12,6 +12,7 @@ anyway.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from array import array
@@ -115,7 +116,9 @@ class _SparseIndex:
         descriptor = os.open(self.path, mode, 0o644)
         try:
             if self._written < len(self._first):
-                os.pwrite(descriptor, self._encode(self._written), self._written * self.ENTRY_BYTES)
+                content = self._encode(self._written)
+                if os.pwrite(descriptor, content, self._written * self.ENTRY_BYTES) < len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._written = len(self._first)
             if sync:
                 os.fsync(descriptor)

@@ -26,8 +26,7 @@ class LeaderEpochs:
         try:
             entries = sorted((int(epoch), int(offset)) for epoch, offset in read_checkpoint(self.path, 2))
         except (CorruptCheckpointError, ValueError):
-            # Every batch carries its epoch, so recovery of the log tells the entries again.
-            self.path.unlink()
+            # Every batch carries its epoch, so the log tells the entries again (`loader`).
             entries = []
         for epoch, offset in entries:
             if not self._offsets or offset >= self._offsets[-1]:
@@ -74,18 +73,22 @@ class LeaderEpochs:
             return epoch, offsets[0]
         return epochs[slot], offsets[slot + 1]
 
-    def truncate_from_end(self, offset: int) -> None:
+    def truncate_from_end(self, offset: int, *, write: bool = True) -> None:
         """Drop epochs that begin at `offset` or after: the log was cut there. Raises OSError."""
         kept = [entry for entry in self.entries if entry[1] < offset]
         if len(kept) < len(self._epochs):
-            self._replace(kept)
+            self._replace(kept, write=write)
 
     def truncate_from_start(self, offset: int) -> None:
-        """Let the epoch that `offset` lies in begin there: the log now starts at it. Raises OSError."""
+        """Let the epoch that `offset` lies in begin there: the log now starts at it.
+
+        The file waits for the next flush, for it tells nothing wrong of what is left; and what frees space must not
+        need any.
+        """
         slot = bisect_right(self._offsets, offset) - 1
         if slot > 0 or (slot == 0 and self._offsets[0] < offset):
             later = self.entries[slot + 1 :]
-            self._replace([(self._epochs[slot], offset), *later])
+            self._replace([(self._epochs[slot], offset), *later], write=False)
 
     def clear(self) -> None:
         self._replace([])

@@ -85,6 +85,7 @@ def _load(
     directory.mkdir(parents=True, exist_ok=True)
     _tidy(directory)
     epochs = LeaderEpochs(directory)
+    epochs_are_lost = not epochs.entries
     producers = ProducerStateManager(directory, expiration_ms=producer_id_expiration_ms)
 
     def segment(base_offset: int) -> LogSegment:
@@ -100,8 +101,16 @@ def _load(
     segments = [segment(base) for base in bases] or [segment(log_start_offset)]
     segments = _check(segments, epochs, is_clean, recovery_point)
     next_offset = segments[-1].next_offset()
-    epochs.truncate_from_end(max(next_offset, 1))
     log_start_offset = min(max(log_start_offset, segments[0].base_offset), next_offset)
+    if epochs_are_lost:
+        _recall_epochs(epochs, segments)
+    epochs.truncate_from_end(max(next_offset, 1), write=False)
+    epochs.truncate_from_start(log_start_offset)
+    try:
+        epochs.write_out()
+    except OSError as failed:
+        # A full disk shouldn't keep a broker from being read; the next flush writes it.
+        _log.warning("can't write %s yet: %s", epochs.path, failed.strerror)
     producers.delete_snapshots(after=next_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
     replay_producers(segments, producers, next_offset)
@@ -170,5 +179,12 @@ def _check(segments: list[LogSegment], epochs: LeaderEpochs, is_clean: bool, rec
                 later.delete()
             segments = segments[: number + 1]
             break
-    epochs.write_out()
     return segments
+
+
+def _recall_epochs(epochs: LeaderEpochs, segments: list[LogSegment]) -> None:
+    """Where their file is lost, the header of each batch tells its epoch."""
+    epochs.truncate_from_end(0, write=False)
+    for segment in segments:
+        for found in segment.batches():
+            epochs.assign(found.header.partition_leader_epoch, found.header.base_offset, write=False)

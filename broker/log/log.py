@@ -217,17 +217,20 @@ class Log:
                     old.close_for_appends()
                     kept = self.segments
                     self.producers.take_snapshot()
-                segment = self._new_segment(base_offset)
-                # Its name alone tells where the log ends, should all before it be deleted or compacted away.
-                segment.log.fileno()
             except OSError as failed:
                 raise KafkaStorageError(
                     f"can't begin a segment in {self.directory}: {failed.strerror}; free space or "
                     "repair the data directory"
                 ) from failed
-            self.segments = [*kept, segment]
-            self.end = LogEnd(self.end.offset, base_offset, 0)
-            return segment
+            return self._begin_segment(base_offset, kept)
+
+    def _begin_segment(self, base_offset: int, kept: list[LogSegment]) -> LogSegment:
+        segment = self._new_segment(base_offset)
+        # Its name alone tells where the log ends, should all before it be deleted or compacted away.
+        segment.log.fileno()
+        self.segments = [*kept, segment]
+        self.end = LogEnd(self.end.offset, base_offset, 0)
+        return segment
 
     def _new_segment(self, base_offset: int) -> LogSegment:
         return LogSegment(
@@ -397,17 +400,21 @@ class Log:
             doomed = self._segments_past_retention()
             if not doomed:
                 return 0
-            if len(doomed) == len(self.segments):
-                self.roll()
+            is_all = len(doomed) == len(self.segments)
+            if is_all:
+                # Not rolled: what goes isn't closed first, for that takes space, which may be what is missing.
+                self._begin_segment(self.end.offset, self.segments)
             kept = self.segments[len(doomed) :]
             # First what may be read, or a reader would find the first segment left in the place of one that is gone.
             self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
             self.segments = kept
             self.leader_epochs.truncate_from_start(self.log_start_offset)
-            self.producers.delete_snapshots(before=self.log_start_offset)
             try:
                 for segment in doomed:
                     segment.delete()
+                if is_all:
+                    self.producers.take_snapshot()
+                self.producers.delete_snapshots(before=self.log_start_offset)
             except OSError as failed:
                 raise KafkaStorageError(f"can't delete a segment in {self.directory}: {failed.strerror}") from failed
             return len(doomed)

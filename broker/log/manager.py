@@ -18,6 +18,7 @@ from ...network.protocol.errors import (
     KafkaError,
     KafkaStorageError,
 )
+from ...network.repeats import Repeats
 from ..scheduler import Scheduler
 from ..topic_config import TopicConfig
 from .cleaner import clean
@@ -86,6 +87,7 @@ class LogManager:
         self._doomed: list[Path] = []
         self._cleaner_offsets: dict[Partition, int] = {}
         self._uncleanable: set[Partition] = set()
+        self._repeats = Repeats()
         self._is_clean = False
 
     # Start and stop
@@ -252,12 +254,23 @@ class LogManager:
 
     def delete_old_segments(self) -> int:
         """Apply retention to every log; returns the number of segments deleted."""
-        return sum(log.delete_old_segments() for log in list(self.logs.values()))
+        return sum(self._each("its old segments can't be deleted", lambda log: log.delete_old_segments()))
+
+    def _each(self, trouble: str, job: Callable[[Log], int]) -> list[int]:
+        """Do a job to every log: one that fails is told of, and doesn't keep the others from theirs."""
+        results = []
+        for log in list(self.logs.values()):
+            try:
+                results.append(job(log))
+            except (KafkaError, OSError) as failed:
+                if not log.is_closed:
+                    _log.warning("%r: %s: %s", log, trouble, failed)
+        return results
 
     def clean_logs(self) -> int:
         """Compact the logs whose topics ask for it; returns how many were. Raises OSError.
 
-        A log that can't be compacted is left alone until the broker is started again: the others must not wait for it.
+        One that is damaged is left alone until the broker is started again; what the disk refuses is tried again.
         """
         cleaned = 0
         for key, log in list(self.logs.items()):
@@ -265,12 +278,14 @@ class LogManager:
                 continue
             try:
                 result = clean(log, self._cleaner_offsets.get(key, 0))
-            except (CorruptRecordError, KafkaStorageError, OSError):
+            except (CorruptRecordError, KafkaStorageError, OSError) as failed:
                 if log.is_closed:
                     # Deleted in the meantime, so there is nothing left to compact.
                     continue
-                _log.exception("%r can't be compacted", log)
-                self._uncleanable.add(key)
+                level = self._repeats.level(key, logging.WARNING, self.clock.now_ms())
+                _log.log(level, "%r can't be compacted: %s", log, failed)
+                if isinstance(failed, CorruptRecordError):
+                    self._uncleanable.add(key)
                 continue
             if result is not None:
                 _log.info("compacted %r from %d to %d bytes", log, result.bytes_before, result.bytes_after)
@@ -283,9 +298,14 @@ class LogManager:
     def flush_dirty(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""
         now_ms = self.clock.now_ms()
-        for log in list(self.logs.values()):
-            if log.recovery_point < log.end.offset and now_ms - log.last_flush_ms >= log.config.flush_ms:
+
+        def flush(log: Log) -> int:
+            is_due = log.recovery_point < log.end.offset and now_ms - log.last_flush_ms >= log.config.flush_ms
+            if is_due:
                 log.flush()
+            return is_due
+
+        self._each("it can't be flushed", flush)
 
     def expire_producers(self) -> None:
         """Forget idempotent producers that have been quiet for long."""

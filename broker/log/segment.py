@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -278,7 +279,9 @@ class LogSegment:
         self._bytes_since_index_entry = position - last_indexed
         if position < size:
             self.log.truncate(position)
-        self.close_for_appends()
+        # On a full disk the indexes stay in memory; the next flush or roll writes them.
+        with contextlib.suppress(OSError):
+            self.close_for_appends()
         return size - position
 
     def _is_legacy_message(self, position: int) -> bool:

@@ -9,7 +9,7 @@ from ...network.protocol.errors import BrokerResponseError, RequestTimedOutError
 from ..log.log import AppendInfo
 from ..metadata import PartitionKey
 from ..purgatory import DelayedOperation
-from .replicas import Replicas
+from .replicas import Replicas, without_frames
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class DelayedProduce(DelayedOperation):
             try:
                 result.is_pending = not self._replicas.partition(key).is_replicated(result.required_offset)
             except BrokerResponseError as error:
-                result.error = error
+                result.error = without_frames(error)
                 result.is_pending = False
             waiting = waiting or result.is_pending
         return False if waiting else self.force_complete()

@@ -28,7 +28,7 @@ from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
 from .partition import IsrProposal, Partition
-from .replicas import Replicas
+from .replicas import Replicas, without_frames
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +38,8 @@ _ERRORS_WITHOUT_LOG_START = (
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
 )
+
+_RETRY_OFFLINE_MS = 1_000.0
 
 Respond = Callable[[dict[PartitionKey, ProduceResult]], None]
 Aside = Callable[[Callable[[], None]], object]
@@ -90,6 +92,7 @@ class ReplicaManager:
         self.leadership_listeners: list[Callable[[Partition], None]] = []
         self.replicas = Replicas(broker_id, ClusterImage(logs.cluster_id))
         self._lock = threading.RLock()
+        self._retry_is_scheduled = False
         self._partitions = self.replicas.partitions
 
     @property
@@ -130,6 +133,7 @@ class ReplicaManager:
                     gone += [key for key in keys if key in self._partitions and self._is_gone(key, image)]
             if self.fetchers is not None:
                 self.fetchers.stop_following([*gone, *(partition.key for partition in restarted)])
+            self.replicas.offline = {key for key in self.replicas.offline if image.partition(*key) is not None}
             for key in gone:
                 touched.append(self._partitions.pop(key))
                 self._delete_log(key)
@@ -139,11 +143,35 @@ class ReplicaManager:
                 )
             perhaps_followed = self._partitions.values() if brokers_changed else restarted
             followed = [each for each in perhaps_followed if not each.is_leader]
+        self._announce(touched)
+        return lambda: self._follow(followed, image)
+
+    def _announce(self, touched: Iterable[Partition]) -> None:
         for partition in touched:
             for listener in self.leadership_listeners:
                 listener(partition)
             self._wake(partition.key)
-        return lambda: self._follow(followed, image)
+
+    def _retry_offline(self) -> None:
+        """Make what couldn't be made: the disk may have space again."""
+        touched: list[Partition] = []
+        restarted: list[Partition] = []
+        with self._lock:
+            self._retry_is_scheduled = False
+            for name in {name for name, _ in self.replicas.offline}:
+                topic = self.image.topics.get(name)
+                if topic is not None:
+                    self._apply_topic(topic, topic, touched, restarted)
+            if self.replicas.offline:
+                self._retry_later()
+        self._announce(touched)
+        self._follow([each for each in restarted if not each.is_leader], self.image)
+
+    def _retry_later(self) -> None:
+        if self._retry_is_scheduled:
+            return
+        self._retry_is_scheduled = True
+        self.scheduler.schedule("make-replicas", self._retry_offline, delay_ms=_RETRY_OFFLINE_MS)
 
     def _follow(self, followed: list[Partition], image: ClusterImage) -> None:
         with self._lock:
@@ -186,10 +214,14 @@ class ReplicaManager:
             if partition is None:
                 try:
                     log = self.logs.get_or_create(topic.name, index, topic.topic_id, config)
-                except KafkaError:
-                    # The broker goes on without this replica; its clients are told that nobody leads it here.
-                    _log.exception("broker %d can't take %s-%d", self.broker_id, topic.name, index)
+                except KafkaError as failed:
+                    # The broker goes on without this replica, whose clients are told that its storage has failed.
+                    if key not in self.replicas.offline:
+                        _log.error("broker %d can't take %s-%d yet: %s", self.broker_id, topic.name, index, failed)
+                        self.replicas.offline.add(key)
+                        self._retry_later()
                     continue
+                self.replicas.offline.discard(key)
                 partition = Partition(topic.name, index, topic.topic_id, self.broker_id, log, self.clock)
                 partition.log.config = config
                 partition.apply(state)
@@ -232,7 +264,7 @@ class ReplicaManager:
                 info, moved = partition.append(records, required_acks=required_acks)
             except BrokerResponseError as error:
                 # A producer tells by the start of the log whether what it wrote before has been deleted (KIP-360).
-                results[key] = ProduceResult(None, error)
+                results[key] = ProduceResult(None, without_frames(error))
                 if partition is not None and not isinstance(error, _ERRORS_WITHOUT_LOG_START):
                     results[key].log_start_offset = partition.log.log_start_offset
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...network.protocol.errors import (
     BrokerResponseError,
     FencedLeaderEpochError,
+    KafkaStorageError,
     NotLeaderForPartitionError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
@@ -15,21 +16,36 @@ from .fetch import FetchEntry, FetchParams, FetchResult
 from .partition import Partition
 
 
+def without_frames(error: BrokerResponseError) -> BrokerResponseError:
+    """An error to be kept in a result: its frames have the result, too, and the log. Only the garbage collector would
+    part them, and until then a deleted log would keep its place on the disk."""
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
+
+
 class Replicas:
     """The partitions that this broker holds, by (topic, index), and the image that says which there are elsewhere.
 
-    Any thread reads; only `ReplicaManager` changes `image` and `partitions`, under its lock.
+    `offline` are those that should be here and couldn't be made or loaded. Any thread reads; only `ReplicaManager`
+    changes `image`, `partitions` and `offline`, under its lock.
     """
 
     def __init__(self, broker_id: int, image: ClusterImage) -> None:
         self.broker_id = broker_id
         self.image = image
         self.partitions: dict[PartitionKey, Partition] = {}
+        self.offline: set[PartitionKey] = set()
 
     def partition(self, key: PartitionKey) -> Partition:
-        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it."""
+        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it,
+        KafkaStorageError where this one should and can't."""
         found = self.partitions.get(key)
         if found is None:
+            if key in self.offline:
+                raise KafkaStorageError(f"broker {self.broker_id} can't keep {key[0]}-{key[1]}; its log says why")
             if self.image.partition(*key) is not None:
                 raise NotLeaderForPartitionError(f"broker {self.broker_id} has no replica of {key[0]}-{key[1]}")
             raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
@@ -75,7 +91,7 @@ class Replicas:
             leader = None
             if partition is not None and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
                 leader = (partition.leader_id, partition.leader_epoch)
-            return FetchResult(entry, error=error, leader=leader)
+            return FetchResult(entry, error=without_frames(error), leader=leader)
 
     def _divergence(self, partition: Partition, entry: FetchEntry) -> tuple[int, int] | None:
         """Where the follower's log leaves the leader's: an epoch and its end here; None where it doesn't (KIP-595)."""

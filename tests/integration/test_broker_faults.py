@@ -11,10 +11,10 @@ import threading
 import time
 
 import pytest
+from support.wire import Wire, codes, fetch, now_ms, produce
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
-from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
     KafkaConfigurationError,
@@ -26,7 +26,6 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
-from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.network.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -44,74 +43,10 @@ def cluster():
         yield cluster
 
 
-class Wire:
-    """One connection, spoken to in messages or in bytes."""
-
-    def __init__(self, cluster):
-        host, port = cluster.bootstrap_servers.split(",")[0].split(":")
-        self.sock = socket.create_connection((host, int(port)), 10)
-        self.file = self.sock.makefile("rb")
-        self.sent = []
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.file.close()
-        self.sock.close()
-
-    def send(self, message, version):
-        self.sent.append((type(message), version))
-        self.sock.sendall(
-            b"".join(encode_request(message, version=version, correlation_id=len(self.sent), client_id="wire"))
-        )
-
-    def receive(self, number=None):
-        """The next answer; it must be the one to request `number` (from 1)."""
-        size = self.file.read(4)
-        if len(size) < 4:
-            return None
-        body = self.file.read(struct.unpack(">i", size)[0])
-        (correlation_id,) = struct.unpack_from(">i", body)
-        assert number is None or correlation_id == number
-        return decode_response(*self.sent[correlation_id - 1], body)[1]
-
-    def ask(self, message, version):
-        self.send(message, version)
-        return self.receive(len(self.sent))
-
-    def ends(self):
-        """Whether the broker closes the connection, without another byte."""
-        try:
-            return self.file.read(1) == b""
-        except ConnectionResetError:
-            return True
-
-
 @pytest.fixture
 def wire(cluster):
     with Wire(cluster) as wire:
         yield wire
-
-
-def now_ms():
-    return SYSTEM_CLOCK.wall_ms()
-
-
-def produce(*partitions, topic="t", acks=-1, value=b"v"):
-    data = [PartitionProduceData(index=each, records=build_batch([(now_ms(), b"k", value)])) for each in partitions]
-    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[TopicProduceData(name=topic, partition_data=data)])
-
-
-def codes(response):
-    return [part.error_code for topic in response.responses for part in topic.partition_responses]
-
-
-def fetch(offset, *, max_wait_ms=0, min_bytes=1, partition=0):
-    asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms, min_bytes=min_bytes, topics=[FetchTopic(topic="t", partitions=[asked])]
-    )
 
 
 def count(cluster, partition=0):
