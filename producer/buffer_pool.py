@@ -76,11 +76,12 @@ class BufferPool:
     def _wait_for(self, size_bytes: int, max_block_ms: float) -> bytearray | None:
         """Queue up for `size_bytes`; returns a pooled buffer, or None when that much has been set aside. Locked."""
         turn = threading.Condition(self._lock)
-        self._waiters.append(turn)
         accumulated = 0
         pooled: bytearray | None = None
         start_ms = self._clock.now_ms()
         deadline_ms = start_ms + max_block_ms
+        # last: who sees it wait can rely on its time running
+        self._waiters.append(turn)
         try:
             while accumulated < size_bytes:
                 if self._clock.now_ms() >= deadline_ms:

@@ -222,20 +222,17 @@ class TestPool:
         while not measured.pool.waiting:
             pass
         assert measured.value("waiting-threads") == 1
-        while thread.is_alive():
-            # again and again, because the thread may only be about to wait
-            measured.clock.advance(wait_ms if measured.pool.waiting else 0)
-            thread.join(0.01)
+        measured.clock.advance(wait_ms)
+        thread.join(30)
         assert len(errors) == 1
 
     def test_waits_for_memory(self) -> None:
         measured = Measured(total_bytes=100)
         measured.pool.allocate(100, 0)
         self.wait_in_vain(measured, 500)
-        waited_ms = measured.pool.wait_time_ms
-        assert waited_ms >= 500
-        assert measured.value("bufferpool-wait-time-ns-total") == waited_ms * 1e6
-        assert measured.value("bufferpool-wait-ratio") == waited_ms / 1000
+        assert measured.pool.wait_time_ms == 500
+        assert measured.value("bufferpool-wait-time-ns-total") == 500 * 1e6
+        assert measured.value("bufferpool-wait-ratio") == 0.5
         assert measured.value("buffer-exhausted-total") == measured.value("buffer-exhausted-rate") == 1
 
     def test_a_late_reader_does_not_see_old_waits_as_new_ones(self) -> None:
