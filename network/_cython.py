@@ -4,13 +4,17 @@ A hot module begins with::
 
     from ..network import _cython as cython
 
-    if cython.compiled:  # read by Cython only: see network/_cython.py
+    if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
         import cython
 
 The interpreter keeps this module, whose `compiled` is False, and never runs the second import: whether Cython is
 installed makes no difference to it. Cython acts on ``import cython`` when it compiles, wherever that stands, and from
 there on takes ``cython`` for its own, where ``cython.compiled`` is true. That is why the condition above stands alone:
 what is compiled or interpreted otherwise belongs into an ``if cython.compiled`` of its own, below it.
+
+``not TYPE_CHECKING`` keeps what is Cython's from type checkers, a user's too: a class that comes from either of two
+imports, or stands below a decorator of an unknown module, would be of no known type in the user's program. To Cython
+it is a condition like any other, and none that keeps it from an import.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..network import _cython as cython
 from ..network.clock import Clock
@@ -22,15 +22,15 @@ from ..network.records.builder_cy import encoded_size
 from ..network.records.compression import Compression, compress
 from .buffer_pool import BufferPool
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture  # type: ignore
-    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues  # type: ignore
-else:
+if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
     from .queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture
+    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues
 
 # A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
 MAX_CAPACITY_FACTOR = 8
@@ -495,10 +495,11 @@ class RecordAccumulator:
         Raises KafkaTimeoutError, which says how much is left, where `timeout_ms` passes first.
         """
         deadline_ms = self.clock.now_ms() + timeout_ms
+        # first: what others send while it flushes it doesn't wait for
+        pending = self.incomplete_batches()
         self.flushing.add(1)
         try:
             self.wakeup()
-            pending = self.incomplete_batches()
             while pending:
                 batch = pending.pop()
                 left_ms = deadline_ms - self.clock.now_ms()

@@ -15,7 +15,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..network import _cython as cython
 from ..network.clock import SYSTEM_CLOCK
@@ -23,15 +23,15 @@ from ..network.cluster import TopicPartition
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from .threads import on_any_producers_thread, on_sender_thread
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
-    from cython.cimports.headrace.producer.record_metadata_cy import RecordMetadata  # type: ignore
-else:
+if not cython.compiled:
     from ..network.records.builder_cy import RecordBatchBuilder
     from .record_metadata_cy import RecordMetadata
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
+    from cython.cimports.headrace.producer.record_metadata_cy import RecordMetadata
 
 log = logging.getLogger("headrace.producer")
 
@@ -364,7 +364,9 @@ class ProducerBatch:
             run = run.next
         return None
 
-    def listen(self, future: RecordFuture, callback: Callable, waker: bool = False) -> bool:
+    def listen(
+        self, future: RecordFuture, callback: Callable[[RecordMetadata, Any], object], waker: bool = False
+    ) -> bool:
         """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already.
 
         A `waker` is one of ours that returns at once: the sender thread calls it itself.
@@ -512,29 +514,29 @@ class RecordFuture:
         if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
             _progress.stuck_at = _progress.returned
 
-    def add_callback(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+    def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call ``callback(*args, metadata, **kwargs)`` on success: on the callbacks' thread, or here and now."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
         return self
 
-    def add_errback(self, errback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+    def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call ``errback(*args, exception, **kwargs)`` on failure: on the callbacks' thread, or here and now."""
         call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
         self._listen(lambda metadata, exception: None if exception is None else call(exception))
         return self
 
-    def add_both(self, callback: Callable, *args: Any, **kwargs: Any) -> RecordFuture:
+    def add_both(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call `callback` with the metadata or with the exception, as kafka-python's ``add_both`` does."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: call(metadata if exception is None else exception))
         return self
 
-    def add_done_callback(self, callback: Callable) -> None:
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
         self._listen(lambda metadata, exception: callback(self))
 
-    def _listen(self, callback: Callable, waker: bool = False) -> None:
+    def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
         if self.batch.listen(self, callback, waker):
             return
         try:

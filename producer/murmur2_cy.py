@@ -7,10 +7,12 @@ Source: Kafka's Utils.murmur2 and BuiltInPartitioner.partitionForKey.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..network import _cython as cython
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 
 @cython.cfunc

@@ -16,18 +16,18 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..network import _cython as cython
 from ..network.cluster import Cluster, Node
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture  # type: ignore
-else:
+if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, RecordFuture
 
 
 @cython.final

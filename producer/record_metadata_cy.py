@@ -7,11 +7,13 @@ Source: Kafka's RecordMetadata.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..network import _cython as cython
 from ..network.cluster import TopicPartition
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 
 @cython.final

@@ -11,25 +11,25 @@ told per run (`batch_cy.Run`).
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..network import _cython as cython
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder  # type: ignore
-    from cython.cimports.headrace.network.records.columns_cy import BytesColumn, Columns  # type: ignore
-    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, Run  # type: ignore
-    from cython.cimports.headrace.producer.murmur2_cy import murmur2_at  # type: ignore
-    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues  # type: ignore
-else:
+if not cython.compiled:
     from ..network.records.builder_cy import RecordBatchBuilder
     from ..network.records.columns_cy import BytesColumn, Columns
     from .batch_cy import ProducerBatch, Run
     from .murmur2_cy import murmur2_at
     from .queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
+    from cython.cimports.headrace.network.records.columns_cy import BytesColumn, Columns
+    from cython.cimports.headrace.producer.batch_cy import ProducerBatch, Run
+    from cython.cimports.headrace.producer.murmur2_cy import murmur2_at
+    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues
 
 # A batch with less room than this is done: no record is shorter than a third of it.
 LEAST_ROOM: cython.Py_ssize_t = 32

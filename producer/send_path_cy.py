@@ -12,23 +12,26 @@ Source: Kafka's KafkaProducer.doSend.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ..network import _cython as cython
 from ..network.clock import Clock
 from ..network.records.builder_cy import encoded_size
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.producer.batch_cy import RecordFuture  # type: ignore
-    from cython.cimports.headrace.producer.murmur2_cy import murmur2_of  # type: ignore
-    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues  # type: ignore
-else:
+if not cython.compiled:
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.batch_cy import RecordFuture
+    from cython.cimports.headrace.producer.murmur2_cy import murmur2_of
+    from cython.cimports.headrace.producer.queues_cy import PartitionQueue, TopicQueues
+
+if TYPE_CHECKING:
+    from .record_metadata_cy import RecordMetadata
 
 
 @cython.cclass
@@ -67,7 +70,7 @@ class SendPath:
         headers: Iterable[tuple[str, bytes | None]] | None = None,
         partition: SupportsIndex | None = None,
         timestamp_ms: SupportsIndex | None = None,
-        callback: Callable | None = None,
+        callback: Callable[[RecordMetadata, Any], object] | None = None,
     ) -> RecordFuture:
         """Send one record and return a future for its delivery, before it is on the way.
 
@@ -81,8 +84,9 @@ class SendPath:
         Any thread; within a callback of this producer it raises where it would have to wait.
 
         Raises KafkaTimeoutError (no metadata in time), BufferExhaustedError (no memory in time), InvalidTopicError,
-        UnknownTopicOrPartitionError, IllegalArgument-like ValueError and TypeError, SerializationError,
-        MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. What goes wrong later is in the future.
+        UnknownTopicOrPartitionError, IllegalArgumentError (a partition, timestamp or callback that can't be one),
+        SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. What goes wrong later
+        is in the future.
         """
         queues: TopicQueues | None
         queue: PartitionQueue
@@ -127,7 +131,7 @@ class SendPath:
         headers: Iterable[tuple[str, bytes | None]] | None,
         partition: SupportsIndex | None,
         timestamp_ms: SupportsIndex | None,
-        callback: Callable | None,
+        callback: Callable[[RecordMetadata, Any], object] | None,
     ) -> RecordFuture:
         """The whole way, step by step. `KafkaProducer` has it."""
         raise TypeError("SendPath sends nothing by itself: use KafkaProducer")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..protocol.errors import EncodeError
@@ -23,18 +23,18 @@ from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
 from .compression import Compression, compress
 from .record import MAX_RECORD_OVERHEAD
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
-if cython.compiled:
-    from cython.cimports.headrace.network.records.columns_cy import (  # type: ignore
+if not cython.compiled:
+    from .columns_cy import BytesColumn, Columns, ListColumn
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.columns_cy import (
         BytesColumn,
         Columns,
         ListColumn,
     )
-    from cython.cimports.libc.string import memcpy  # type: ignore[import-not-found]
-else:
-    from .columns_cy import BytesColumn, Columns, ListColumn
+    from cython.cimports.libc.string import memcpy
 
 #: The encoded header list of a record without headers: a count of zero.
 NO_HEADERS = b"\x00"

@@ -12,15 +12,15 @@ Source: Arrow's columnar format.
 from __future__ import annotations
 
 from array import array
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _cython as cython
 from ..protocol.errors import EncodeError
 from .batch import RECORD_BATCH_OVERHEAD
 from .record import MAX_RECORD_OVERHEAD
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 #: What a record takes beside its key, value and headers in a batch of its own, at most.
 SINGLE_RECORD_OVERHEAD: cython.longlong = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD

@@ -11,12 +11,14 @@ Source: Kafka's ``DefaultRecord.readFrom`` and ``DefaultRecordBatch.RecordIterat
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _cython as cython
 from ..protocol.errors import CorruptRecordError
 from .record import Record
 
-if cython.compiled:  # read by Cython only: see network/_cython.py
-    import cython  # pyright: ignore[reportMissingImports]
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-not-found]

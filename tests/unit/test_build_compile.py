@@ -16,9 +16,11 @@ pytest.importorskip("Cython", reason="what setup.py builds with is not installed
 ROOT = Path(__file__).resolve().parents[2]
 HOT = """\
 # cython: language_level=3
+from typing import TYPE_CHECKING
+
 from . import _cython as cython
 
-if cython.compiled:
+if not TYPE_CHECKING and cython.compiled:
     import cython
 
 
