@@ -26,6 +26,7 @@ from typing import Any
 from .channel import SCRATCH_BYTES, ChannelState, InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
 from .clock import Clock
 from .protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
+from .repeats import Repeats
 from .transport import PlaintextTransport, Transport
 
 _log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ class Selector:
         self._channels: dict[str, KafkaChannel] = {}
         self._listeners: dict[socket.socket, _Listener] = {}
         self._paused_listeners: list[_Listener] = []
+        self._repeats = Repeats()
         self._last_active_ms: OrderedDict[str, float] = OrderedDict()
         # what happened between two polls, for the next one to tell
         self._immediately_connected: list[KafkaChannel] = []
@@ -468,14 +470,16 @@ class Selector:
                 if error.errno in _LOST_BEFORE_ACCEPT:
                     continue
                 # Without a pause the poll would spin: the connection that cannot be accepted stays in the backlog.
-                _log.warning(
+                now_ms = self._clock.now_ms()
+                _log.log(
+                    self._repeats.level(listener, logging.WARNING, now_ms),
                     "cannot accept connections on %s for %.0f ms: %s (are there file descriptors left? see ulimit -n)",
                     describe_address(listener.socket.getsockname()),
                     _ACCEPT_BACKOFF_MS,
                     error,
                 )
                 self._selector.unregister(listener.socket)
-                listener.resume_ms = self._clock.now_ms() + _ACCEPT_BACKOFF_MS
+                listener.resume_ms = now_ms + _ACCEPT_BACKOFF_MS
                 self._paused_listeners.append(listener)
                 return
             try:

@@ -24,6 +24,7 @@ from support.descriptors import none_is_left
 from headrace.network.channel import KafkaChannel, NetworkReceive, NetworkSend
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError, NotKafkaError
+from headrace.network.repeats import QUIET_MS
 from headrace.network.selector import Selector
 from headrace.network.transport import FileRegion, PlaintextTransport
 
@@ -297,6 +298,13 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
             for _ in range(10):
                 selector.poll(0)
         assert len(caplog.records) == 1  # it does not spin
+        with caplog.at_level(logging.WARNING):
+            for pause_ms in (*[100] * 10, QUIET_MS):
+                assert len(caplog.records) == 1  # what lasts is told once a minute
+                clock.advance(pause_ms)
+                selector.poll(0)  # goes on to accept, and the next one tries
+                selector.poll(0)
+            assert len(caplog.records) == 2
         assert "ulimit -n" in caplog.text
         assert not accepted
         theirs.sendall(frame(b"served nevertheless"))
