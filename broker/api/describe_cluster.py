@@ -10,6 +10,7 @@ from ...network.protocol.messages.describe_cluster import (
 )
 from ..requests import RequestContext
 from ..services import BrokerServices
+from .authorized_operations import CLUSTER_OPERATIONS
 from .registry import serves
 
 _BROKERS = 1
@@ -29,7 +30,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeClu
         return DescribeClusterResponse(
             error_code=error.code, error_message=str(error), cluster_id=image.cluster_id, brokers=[]
         )
-    return DescribeClusterResponse(
+    response = DescribeClusterResponse(
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,
         brokers=[
@@ -37,3 +38,6 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeClu
             for each in image.brokers.values()
         ],
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

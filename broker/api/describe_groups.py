@@ -12,6 +12,7 @@ from ...network.protocol.messages.describe_groups import (
 from ..group.group import Group, GroupState
 from ..requests import RequestContext
 from ..services import BrokerServices
+from .authorized_operations import GROUP_OPERATIONS
 from .registry import serves
 
 _FIRST_VERSION_WITH_NOT_FOUND = 6
@@ -21,7 +22,12 @@ _FIRST_VERSION_WITH_NOT_FOUND = 6
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Answers at once, about each group once: a name is short and a group may be large."""
     names = dict.fromkeys(request.groups)
-    return DescribeGroupsResponse(groups=[_describe(broker, context, group_id) for group_id in names])
+    groups = [_describe(broker, context, group_id) for group_id in names]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:

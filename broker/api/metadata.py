@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 
 from ...network.protocol.errors import (
     BrokerResponseError,
@@ -27,6 +28,7 @@ from ..controller import check_topic_name
 from ..metadata import NO_LEADER, ClusterImage, TopicState
 from ..requests import RequestContext
 from ..services import BrokerServices
+from .authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from .registry import serves
 
 #: Topics that one request makes; who asks for more gets LEADER_NOT_AVAILABLE for the rest, and asks again.
@@ -43,16 +45,19 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
         image = broker.image
         topics = [_tell(image, state, context) for state in image.topics.values()]
     else:
-        # Version 0 to 3 can't say no.
+        # Version 0 to 3 can't say no. Each is told of once: a name is short, and its topic may have many partitions.
         may_create = broker.config.auto_create_topics_enable and (
             context.api_version < 4 or request.allow_auto_topic_creation
         )
         creations = itertools.count(1) if may_create else None
-        # Once each: a name is short, and its topic may have many partitions.
-        once = {(topic.name, topic.topic_id): topic for topic in asked}
-        topics = [_look_up(broker, topic, creations, context) for topic in once.values()]
+        once = dict.fromkeys(_identities(asked, context))
+        topics = [_look_up(broker, name, topic_id, creations, context) for name, topic_id in once]
+    if request.include_topic_authorized_operations:
+        for told in topics:
+            if told.name is not None:
+                told.topic_authorized_operations = TOPIC_OPERATIONS
     image = broker.image
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
             for each in image.brokers.values()
@@ -61,29 +66,46 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
         controller_id=image.controller_id,
         topics=topics,
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _identities(
+    asked: Sequence[MetadataRequestTopic], context: RequestContext
+) -> Iterator[tuple[str | None, uuid.UUID]]:
+    """A name or an id for each topic. Where there is an id, only ids count, and the names that come with them don't:
+    Java's admin client sends an empty one."""
+    by_id = context.api_version >= _IDS_FROM and any(topic.topic_id != ZERO_UUID for topic in asked)
+    for topic in asked:
+        if not by_id:
+            yield topic.name, topic.topic_id
+        elif topic.topic_id != ZERO_UUID:
+            yield None, topic.topic_id
 
 
 def _look_up(
-    broker: BrokerServices, asked: MetadataRequestTopic, creations: Iterator[int] | None, context: RequestContext
+    broker: BrokerServices,
+    name: str | None,
+    topic_id: uuid.UUID,
+    creations: Iterator[int] | None,
+    context: RequestContext,
 ) -> MetadataResponseTopic:
-    name = asked.name
-    if name is None and context.api_version < _IDS_FROM:
-        return MetadataResponseTopic(error_code=InvalidRequestError.code, name="", partitions=[])
+    if context.api_version < _IDS_FROM and (name is None or topic_id != ZERO_UUID):
+        return MetadataResponseTopic(error_code=InvalidRequestError.code, name=name or "", partitions=[])
     by_id = name is None
     if name is None:
-        name = broker.image.topic_names.get(asked.topic_id)
+        name = broker.image.topic_names.get(topic_id)
         if name is None:
             return MetadataResponseTopic(
-                error_code=UnknownTopicIdError.code, name=None, topic_id=asked.topic_id, partitions=[]
+                error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id, partitions=[]
             )
     error = context.injected_error(name)
     if error is not None:
         return MetadataResponseTopic(error_code=error.code, name=name, partitions=[])
     state = broker.image.topics.get(name)
     if state is None and by_id:
-        return MetadataResponseTopic(
-            error_code=UnknownTopicIdError.code, name=None, topic_id=asked.topic_id, partitions=[]
-        )
+        return MetadataResponseTopic(error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id, partitions=[])
     if state is None:
         try:
             state = _create(broker, name, creations)

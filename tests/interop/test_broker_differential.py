@@ -37,6 +37,7 @@ from headrace.network.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from headrace.network.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.network.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.network.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
@@ -396,6 +397,12 @@ def topics(broker: Conversation) -> None:
     broker.ask(
         "by an unknown id", MetadataRequest(topics=[MetadataRequestTopic(topic_id=uuid.UUID(int=9), name=None)]), 12
     )
+    # Java's admin client asks so: its message's default is an empty name.
+    for label, each in {"by id": known, "by an unknown id": uuid.UUID(int=9)}.items():
+        unnamed = MetadataRequestTopic(topic_id=each, name="")
+        broker.ask(f"{label} and an empty name", MetadataRequest(topics=[unnamed, unnamed]), 12)
+    asked = [MetadataRequestTopic(topic_id=known, name=name("v5")), MetadataRequestTopic(name=name("assigned"))]
+    broker.ask("by an id and by names", MetadataRequest(topics=asked), 12)
 
     def delete(label: str, *names: str, version: int = 5) -> None:
         broker.ask(label, DeleteTopicsRequest(topic_names=list(names), timeout_ms=10_000), version)
@@ -719,6 +726,34 @@ def static_members(broker: Conversation) -> None:
     describe(broker, "empty", group)
 
 
+def authorized_operations(broker: Conversation) -> None:
+    group, topic = broker.name("g"), broker.name("t")
+    broker.create("t")
+    broker.await_coordinator(group)
+
+    def metadata(version: int, name: str | None, **fields: Any) -> None:
+        topics = [MetadataRequestTopic(name=name, **fields)]
+        request = MetadataRequest(
+            topics=topics,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=version <= 10,
+        )
+        broker.ask(f"metadata v{version} {name}", request, version)
+
+    for version in (8, 10, 12):
+        metadata(version, topic)
+        metadata(version, broker.name("none"))
+    metadata(12, None, topic_id=uuid.UUID(int=9))
+    for version in (0, 1):
+        broker.ask(f"cluster v{version}", DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    for version in (3, 5, 6):
+        request = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
+        broker.ask(f"an unknown group v{version}", request, version)
+    broker.ask("joins", _join(group), 3)
+    broker.ask("a group", DescribeGroupsRequest(groups=[group], include_authorized_operations=True), 6)
+
+
 SCENARIOS: list[Scenario] = [
     produce_refusals,
     idempotence,
@@ -730,6 +765,7 @@ SCENARIOS: list[Scenario] = [
     a_group,
     two_members,
     static_members,
+    authorized_operations,
 ]
 
 

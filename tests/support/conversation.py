@@ -84,7 +84,9 @@ class Conversation:
 
     def _comparable(self, value: Any, version: int, name: str = "") -> Any:
         if isinstance(value, list):
-            return [self._comparable(each, version, name) for each in value]
+            told = [self._comparable(each, version, name) for each in value]
+            # Kafka has them in the order of a hash table, whose keys are ids that are drawn.
+            return sorted(told, key=lambda member: member["member_id"]) if name == "members" else told
         if hasattr(type(value), "__codecs__"):
             # With an error, whether there are no aborted transactions or none are told, is left to chance.
             left_out = {*NOT_COMPARED, "aborted_transactions"} if getattr(value, "error_code", 0) else NOT_COMPARED
