@@ -20,15 +20,15 @@ FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$h
 .PHONY: help demo test check lint types floors docs-check bench bench-broker bench-spark compile docs clean distclean
 
 help:
-	@echo "make demo       real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
-	@echo "make test       all tests, with the compiled modules and with the interpreted ones"
-	@echo "make check      lint, format, types, the floors of the packages, generated pages"
-	@echo "make bench      this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
+	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
+	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
+	@echo "make check         lint, format, types, the floors of the packages, generated pages"
+	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
 	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
-	@echo "make bench-spark  Spark DataFrames: this sink beside confluent-kafka and Spark's own"
-	@echo "make compile    compile the hot modules (*_cy.py) where they are"
-	@echo "make docs       write the generated pages of docs/ anew"
-	@echo "make clean      remove what was built; make distclean removes .venv too"
+	@echo "make bench-spark   Spark DataFrames: this sink beside confluent-kafka and Spark's own"
+	@echo "make compile       compile the hot modules (*_cy.py) where they are"
+	@echo "make docs          write the generated pages of docs/ anew"
+	@echo "make clean         remove what was built; make distclean removes .venv too"
 
 demo: build/compiled
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) examples/demo.py
@@ -47,6 +47,7 @@ lint: .venv/installed
 
 types: .venv/installed build/compiled
 	$(PYTHON_IN_VENV) -m basedpyright
+	$(PYTHON_IN_VENV) -m basedpyright --project tests/types
 
 floors: .venv/installed
 	.venv/bin/lint-imports
