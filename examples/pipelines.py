@@ -1,4 +1,5 @@
-"""Four pipelines from Spark to Kafka, each into a cluster of its own in this process, with a summary at its end.
+"""Four pipelines from Spark to Kafka, each into a cluster of its own in this process. Each says what it found when it
+read back what it wrote, and ends with 1 where something is missing.
 
 python examples/pipelines.py batch        flights to one topic, keyed by carrier, as JSON: Arrow batches, a report
 python examples/pipelines.py fan-out      flights to a topic per airport they left from
@@ -30,15 +31,23 @@ def flights(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(flights_table()).coalesce(4)
 
 
-def batch(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def all_are_back(topic: str, found: int, written: int) -> bool:
+    """Say how many of a topic's records confluent-kafka has read."""
+    missing = "" if found == written else f", BUT {written:,} WERE WRITTEN"
+    print(f"{topic}: {found:,} records read back by confluent-kafka{missing}")
+    return found == written
+
+
+def batch(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     """The whole struct goes to JSON in the sink; a carrier's flights stay in order, because they share a key."""
     records = flights(spark).select(f.col("carrier").alias("key"), f.struct("*").alias("value"))
     sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="flights", value_format="json")
-    print(sink.write(records))
-    print(f"{read_back(cluster.bootstrap_servers, 'flights').records} records read back by confluent-kafka")
+    report = sink.write(records)
+    print(report)
+    return all_are_back("flights", read_back(cluster.bootstrap_servers, "flights").records, report.rows)
 
 
-def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     """A column `topic` says where each row goes, and headers travel along."""
     records = flights(spark).select(
         f.concat(f.lit("departures-"), "origin").alias("topic"),
@@ -49,11 +58,14 @@ def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     )
     report = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}).write(records)
     print(report)
-    for topic in sorted({topic for topic, _ in report.offsets}):
-        print(f"{topic}: {read_back(cluster.bootstrap_servers, topic).records} records")
+    written: Counter[str] = Counter()
+    for (topic, _), offsets in report.offsets.items():
+        written[topic] += offsets.records
+    found = {topic: read_back(cluster.bootstrap_servers, topic).records for topic in sorted(written)}
+    return all([all_are_back(topic, found[topic], written[topic]) for topic in found])
 
 
-def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     """Counts per second of event time, written as each micro-batch changes them, from a checkpointed query."""
     cluster.create_topic("counts")
     events = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
@@ -76,11 +88,13 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     for partition in range(3):
         for record in cluster.records("counts", partition):
             latest[record.key.decode()] = msgpack.unpackb(record.value, timestamp=3)["count"]
+    print("events in each second, as read back from the topic:")
     for second, count in sorted(latest.items()):
         print(f"{second}  {count:5}  {'#' * (count // 25)}")
+    return bool(latest)
 
 
-def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     """From topic to topic: Spark's own source reads, this sink writes, keys and headers and all."""
     servers = cluster.bootstrap_servers
     records = spark.range(10_000).selectExpr("cast(id % 100 AS string) AS key", "concat('v', id) AS value")
@@ -91,10 +105,11 @@ def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> None:
     raw, copy = read_back(servers, "raw"), read_back(servers, "copy")
     expected = Counter(fingerprint(b"%d" % (number % 100), b"v%d" % number) for number in range(10_000))
     same = raw.fingerprints == copy.fingerprints == expected
-    print(f"{copy.records} records read back, {'the same as' if same else 'OTHER THAN'} in the topic they came from")
+    print(f"{copy.records:,} records read back, {'the same as' if same else 'OTHER THAN'} in the topic they came from")
+    return same
 
 
-PIPELINES: dict[str, Callable[[SparkSession, EmbeddedCluster], None]] = {
+PIPELINES: dict[str, Callable[[SparkSession, EmbeddedCluster], bool]] = {
     "batch": batch,
     "fan-out": fan_out,
     "streaming": streaming,
@@ -107,6 +122,7 @@ def main() -> int:
     if pipeline is None:
         print(__doc__)
         return 2
+    print(pipeline.__doc__, "Starting Spark ...", sep="\n", flush=True)
     settings = {"spark.sql.shuffle.partitions": "2"}
     if pipeline is kafka:
         try:
@@ -115,11 +131,12 @@ def main() -> int:
             print(f"Spark's own Kafka source can't be had here: {missing}")
             return 1
     spark = start_spark("headrace pipeline", settings=settings)
-    with EmbeddedCluster(num_partitions=3) as cluster:
-        pipeline(spark, cluster)
+    # records are kept whatever their time: by Kafka's default the flights of 2013 would be deleted after some minutes
+    with EmbeddedCluster(num_partitions=3, log_retention_ms=-1) as cluster:
+        is_complete = pipeline(spark, cluster)
         # before the brokers go: Spark's workers keep their producers, which would say that they miss them
         spark.stop()
-    return 0
+    return 0 if is_complete else 1
 
 
 if __name__ == "__main__":
