@@ -21,12 +21,14 @@ import msgpack
 import pyarrow as pa
 import pyarrow.compute
 
-from .formats import UnfitValueError
+from .formats import ZEROS_BEFORE_EXPONENT, UnfitValueError
 
 # its functions are made when it is imported: no type checker sees them
 pc: Any = pyarrow.compute
 
 _TEXT = pa.large_string()
+#: Decimals of no more places than these never have an exponent.
+_PLACES_WITHOUT_EXPONENT = 6
 _TO_ESCAPE = '["\\\\\x00-\x1f]'
 
 
@@ -102,6 +104,8 @@ def _string(column: Any, value_format: str = "string") -> Any:
         return _string(column.dictionary_decode(), value_format)
     if types.is_string(kind) or types.is_large_string(kind) or _is_view(kind, "string"):
         return column.cast(_TEXT)
+    if types.is_decimal(kind) and kind.scale > _PLACES_WITHOUT_EXPONENT:
+        return pc.replace_substring_regex(column.cast(_TEXT), ZEROS_BEFORE_EXPONENT, r"\1E")
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_null(kind):
         return column.cast(_TEXT)
     if types.is_date(kind):

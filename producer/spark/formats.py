@@ -12,6 +12,7 @@ import datetime
 import decimal
 import json
 import math
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,10 @@ from ...network.protocol.errors import SerializationError
 Encoder = Callable[[Sequence[Any]], Sequence["bytes | None"]]
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+#: What goes from the notation of a decimal that has an exponent: there Spark gives rows zeros that it gives no batch.
+ZEROS_BEFORE_EXPONENT = r"\.0+E|([1-9])0+E"
 
 
 class UnfitValueError(SerializationError):
@@ -115,8 +120,10 @@ def _raw(value: Any) -> bytes:
 def _string(value: Any) -> bytes:
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    if isinstance(value, (int, float, decimal.Decimal, uuid.UUID)):
+    if isinstance(value, (int, float, uuid.UUID)):
         return str(value).encode()
+    if isinstance(value, decimal.Decimal):
+        return _decimal(value).encode()
     if isinstance(value, datetime.datetime):
         return _iso(value).encode()
     if isinstance(value, (datetime.date, datetime.time)):
@@ -133,6 +140,10 @@ def _msgpack(value: Any) -> bytes:
     if packed is None:
         raise _UnfitError(value)
     return packed
+
+
+def _decimal(value: decimal.Decimal) -> str:
+    return re.sub(ZEROS_BEFORE_EXPONENT, r"\1E", str(value))
 
 
 def _iso(value: datetime.datetime) -> str:
@@ -201,6 +212,8 @@ def _packable_leaf(value: Any) -> Any:
 def _scalar(value: Any) -> Any:
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+    if isinstance(value, decimal.Decimal):
+        return _decimal(value)
+    if isinstance(value, uuid.UUID):
         return str(value)
     raise _UnfitError(value)

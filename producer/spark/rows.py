@@ -20,7 +20,7 @@ from ..column_send import send_columns, send_each
 from ..rows_cy import group
 from ..rows_future import RowsFuture
 from .formats import encoder
-from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
+from .writer import COLUMNS, PartitionWriter, at_row, check_doubled, missing_value, naming, no_topic, null_topic
 
 #: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
 #: Python's garbage collector comes by. 4096 take three times as long.
@@ -147,8 +147,7 @@ def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
     _check_same_fields(chunk, fields)
     if "value" not in fields:
         raise missing_value(fields)
-    if len(set(fields)) != len(fields):
-        raise SerializationError(f"there are several columns of the same name among {', '.join(fields)}")
+    check_doubled(fields)
     # the lengths are those of the names, which are the same for all
     columns = zip(fields, zip(*chunk, strict=True), strict=True)
     return {name: column for name, column in columns if name in COLUMNS}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ...network.protocol.errors import KafkaConfigurationError
+from ...network.protocol.errors import KafkaConfigurationError, SerializationError
 from .options import SinkOptions
-from .writer import COLUMNS, missing_value, no_topic
+from .writer import check_doubled, missing_value, no_topic
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -44,9 +44,10 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         raise KafkaConfigurationError(str(missing_value(names)))
     if options.topic is None and "topic" not in names:
         raise KafkaConfigurationError(str(no_topic()))
-    for name in COLUMNS:
-        if names.count(name) > 1:
-            raise KafkaConfigurationError(f"there are {names.count(name)} columns {name!r}; keep one")
+    try:
+        check_doubled(names)
+    except SerializationError as doubled:
+        raise KafkaConfigurationError(str(doubled)) from None
     unused = {"headers": not options.include_headers, "topic": options.topic is not None}
     for field in schema.fields:
         kind = _kind(field.dataType.simpleString())
@@ -64,7 +65,13 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
                         f"the column {field.name!r} has values of type {leaf}, which no format can express: cast them "
                         f"to strings or numbers"
                     )
-            nested = kind.startswith(("struct", "map", "array"))
+            for key in _map_keys(field.dataType):
+                if _is_nested(key):
+                    raise KafkaConfigurationError(
+                        f"the column {field.name!r} has maps whose keys are of type {key}, which no format can "
+                        f"express: cast them to strings"
+                    )
+            nested = _is_nested(kind)
             if (form == "raw" and kind not in _BYTES) or (form == "string" and nested):
                 raise KafkaConfigurationError(
                     f"the column {field.name!r} is of type {kind}, which format {form} can't express: cast it, or "
@@ -85,12 +92,28 @@ def check_transport(schema: StructType) -> None:
 
 def _leaves(kind: DataType) -> Iterator[str]:
     """The types in a type that hold no others, by their names."""
-    inner = [field.dataType for field in getattr(kind, "fields", ())]
-    inner += [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+    inner = _inner(kind)
     if not inner:
         yield kind.simpleString()
     for each in inner:
         yield from _leaves(each)
+
+
+def _map_keys(kind: Any) -> Iterator[str]:
+    """The types of the keys of all maps in a type, by their names."""
+    if hasattr(kind, "keyType"):
+        yield kind.keyType.simpleString()
+    for each in _inner(kind):
+        yield from _map_keys(each)
+
+
+def _inner(kind: Any) -> list[DataType]:
+    fields = [field.dataType for field in getattr(kind, "fields", ())]
+    return fields + [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+
+
+def _is_nested(kind: str) -> bool:
+    return kind.startswith(("struct", "map", "array"))
 
 
 def _kind(text: str) -> str:

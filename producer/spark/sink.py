@@ -88,8 +88,7 @@ class KafkaSink:
                 "df.writeStream.format('headrace')"
             )
         started_ms = SYSTEM_CLOCK.now_ms()
-        columns = [name for name in df.columns if name in COLUMNS]
-        reports = df.select(*columns).mapInArrow(self._write_batches, _REPORT_COLUMNS)
+        reports = _only_columns(df).mapInArrow(self._write_batches, _REPORT_COLUMNS)
         with described(df, f"headrace: to {self.options}"):
             reports = counted(reports).collect()
         report = WriteReport.merged(pickle.loads(row.report) for row in reports)
@@ -144,6 +143,14 @@ def write_partition(options: SinkOptions, writer: type[PartitionWriter], source:
         report = writer(producer, options, name).write(source)
     report.slowest_task = (number, report.task_ms)
     return report
+
+
+def _only_columns(df: DataFrame) -> DataFrame:
+    """Without the columns that Kafka has no use for."""
+    if any(name.lower() in COLUMNS and name not in COLUMNS for name in df.columns):
+        # to Spark, which looks at no case, both `value` and `VALUE` would be meant
+        df = df.toDF(*(name if name in COLUMNS else f"other {place}" for place, name in enumerate(df.columns)))
+    return df.select(*(name for name in df.columns if name in COLUMNS))
 
 
 def _batch_writer() -> type[PartitionWriter]:

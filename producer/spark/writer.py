@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
@@ -131,6 +131,13 @@ def missing_value(names: Iterable[str]) -> SerializationError:
         f"there is no column 'value' among {', '.join(names)}: select one AS value (for all columns, "
         f"to_json(struct(*)) AS value, or struct(*) AS value with value_format='json')"
     )
+
+
+def check_doubled(names: Sequence[str]) -> None:
+    """Raises SerializationError where a column that Kafka has a use for is there twice."""
+    for name in COLUMNS:
+        if names.count(name) > 1:
+            raise SerializationError(f"there are {names.count(name)} columns {name!r}; keep one")
 
 
 def no_topic() -> SerializationError:

@@ -161,6 +161,19 @@ def test_columns_that_an_option_overrides_may_be_of_any_type(
     assert values(cluster, topic) == Counter({b"v": 3})
 
 
+def test_columns_whose_names_differ_in_case_are_others(
+    spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str
+) -> None:
+    """To Spark, which looks at no case, both are meant by `value`."""
+    register(spark)
+    rows = spark.createDataFrame([("v", "V", "KEY", 1)], ["value", "VALUE", "Key", "other"])
+    rows.foreachPartition(KafkaSink(servers, topic=topic))
+    KafkaSink(servers, topic=topic).write(rows)
+    rows.write.format("headrace").options(**servers).option("topic", topic).mode("append").save()
+    found = Counter((message.key(), message.value()) for message in read_topic(cluster.bootstrap_servers, topic))
+    assert found == Counter({(None, b"v"): 3})
+
+
 def test_a_topic_per_row(spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str) -> None:
     rows = spark.range(100).selectExpr(f"concat('{topic}-', id % 2) AS topic", "cast(id AS string) AS value")
     report = KafkaSink(servers).write(rows)
@@ -182,6 +195,7 @@ def test_wrong_schemas_and_options_are_told_before_any_task_runs(
         ("SELECT 'v' AS value, timestamp_ntz'2020-01-01' AS timestamp", "a timestamp with a time zone"),
         ("SELECT struct(interval 1 day) AS value", "the column 'value' has values of type interval day, which no"),
         ("SELECT map('k', parse_json('1')) AS value", "the column 'value' has values of type variant, which no"),
+        ("SELECT array(map(struct(1), 2)) AS value", "the column 'value' has maps whose keys are of type struct<"),
     ):
         with pytest.raises(KafkaConfigurationError) as told:
             KafkaSink(servers, topic=topic).write(spark.sql(query))

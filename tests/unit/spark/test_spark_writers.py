@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from collections import namedtuple
 from typing import Any
 
@@ -137,6 +138,22 @@ def test_nested_values_are_the_same_through_both_doors(value_format: str) -> Non
     assert second[4] is None
 
 
+def test_small_decimals_are_the_same_through_both_doors() -> None:
+    """Spark hands 1E-38 over to rows as 10E-39, which then has two digits, and so on."""
+    for to_rows, column, expected in (
+        ("10E-39", "1E-38", b"1E-38"),
+        ("100E-12", "1E-10", b"1E-10"),
+        ("-1.50E-30", "-1.50E-30", b"-1.5E-30"),
+        ("1.050E-30", "1.050E-30", b"1.05E-30"),
+        ("0.00E-36", "0E-38", b"0E-38"),
+        ("0.0000010", "0.0000010", b"0.0000010"),
+    ):
+        batch = pa.RecordBatch.from_pydict({"value": pa.array([decimal.Decimal(column)])})
+        (by_row,) = write(RowWriter, [Row(value=decimal.Decimal(to_rows))], topic="t", value_format="string").records()
+        (by_batch,) = write(BatchWriter, [batch], topic="t", value_format="string").records()
+        assert by_row[4] == by_batch[4] == expected
+
+
 @pytest.mark.parametrize(
     "array",
     [
@@ -210,6 +227,14 @@ def test_rows_whose_columns_change_between_handfuls() -> None:
     sent = write(RowWriter, [*plain, *keyed, *plain], topic="t").records()
     assert [each[3] for each in sent].count(b"k") == HANDFUL_ROWS
     assert len(sent) == 3 * HANDFUL_ROWS
+
+
+def test_of_columns_of_the_same_name_only_those_that_kafka_has_a_use_for_are_an_error() -> None:
+    named = Row("value", "other", "other")
+    (sent,) = write(RowWriter, [named("v", 1, 2)], topic="t").records()
+    assert sent[4] == b"v"
+    with pytest.raises(RowDeliveryError, match="there are 2 columns 'value'; keep one"):
+        write(RowWriter, [Row("value", "value")("v", "w")], topic="t")
 
 
 def test_many_rows_arrive_once_each_however_they_are_cut() -> None:
