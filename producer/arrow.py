@@ -32,12 +32,12 @@ class ColumnNames(NamedTuple):
 
 def send_arrow(producer: ColumnProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
-    if producer.in_own_callback():
+    if producer._in_own_callback():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
     for batch in batches:
         _check_names(batch.schema, topic, names)
-    future = producer.rows_future(sum(batch.num_rows for batch in batches))
+    future = producer._rows_future(sum(batch.num_rows for batch in batches))
     base_row = 0
     for batch in batches:
         if batch.num_rows:
@@ -83,7 +83,7 @@ def _send_batch(
     partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
     topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
     headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
-    if producer.why_row_by_row() is not None:
+    if producer._why_row_by_row() is not None:
         config = producer.config
         send_each(
             producer,
@@ -103,7 +103,7 @@ def _send_batch(
         None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
         timestamps,
         partitions,
-        producer.wall_ms(),
+        producer._wall_ms(),
     )
     send_columns(producer, prepared, topics, future, base_row)
 

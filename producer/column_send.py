@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 class ColumnProducer(Protocol):
-    """What columns need of a `KafkaProducer`, which stands on this module."""
+    """What columns need of a `KafkaProducer`, which stands on this module. What has an underscore is not for users."""
 
     @property
     def config(self) -> ProducerConfig: ...
 
-    def in_own_callback(self) -> bool: ...
+    def _in_own_callback(self) -> bool: ...
 
-    def rows_future(self, rows: int) -> RowsFuture: ...
+    def _rows_future(self, rows: int) -> RowsFuture: ...
 
-    def why_row_by_row(self) -> str | None: ...
+    def _why_row_by_row(self) -> str | None: ...
 
-    def say_row_by_row(self) -> None: ...
+    def _say_row_by_row(self) -> None: ...
 
-    def wall_ms(self) -> int: ...
+    def _wall_ms(self) -> int: ...
 
-    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]: ...
+    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]: ...
 
     def send(self, *args: Any, **kwargs: Any) -> RecordFuture: ...
 
@@ -89,7 +89,7 @@ def _rows_of_topic(
     """The rows of one topic, grouped by its partitions, and where they go. Raises RowDeliveryError."""
     first_row = base_row + (subset[0] if subset is not None else 0)
     try:
-        accumulator, queues, count = producer.partitions_of(topic, columns.last_partition(subset))
+        accumulator, queues, count = producer._partitions_of(topic, columns.last_partition(subset))
     except KafkaError as error:
         raise row_error(first_row, topic, -1, error) from error
     row = columns.first_partition_from(count, subset)
@@ -114,7 +114,7 @@ def send_each(
     base_row: int,
 ) -> None:
     """Send each row by itself, through serializers, interceptors and partitioners. Raises RowDeliveryError."""
-    producer.say_row_by_row()
+    producer._say_row_by_row()
     target = RowsOfTopic(future, array("q"), base_row)
     nothing = repeat(None)
     rows = zip(

@@ -218,8 +218,8 @@ class Engine:
         callbacks_returned = self._callbacks.join(patience)
         if left and timeout_seconds:
             raise KafkaTimeoutError(
-                f"the producer was closed with {left} records not acknowledged within {timeout_seconds:g} s; they have "
-                f"failed, and some of them may have reached the log"
+                f"the producer was closed with {left} records not acknowledged within {round(timeout_seconds, 3):g} s; "
+                f"they have failed, and some of them may have reached the log"
             )
         if not callbacks_returned:
             raise KafkaTimeoutError(

@@ -149,7 +149,9 @@ class KafkaProducer(SendPath):
         """
         return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
 
-    def why_row_by_row(self) -> str | None:
+    # For columns of records: `column_send.ColumnProducer`.
+
+    def _why_row_by_row(self) -> str | None:
         """What of the configuration needs a Python object for each record; None where nothing does."""
         if self._interceptors:
             return "interceptors"
@@ -157,26 +159,26 @@ class KafkaProducer(SendPath):
             return "a serializer"
         return "a partitioner" if self._partition is not None else None
 
-    def say_row_by_row(self) -> None:
+    def _say_row_by_row(self) -> None:
         """Log, once, that columns go the slow way."""
         if not self._said_row_by_row:
             self._said_row_by_row = True
-            reason = self.why_row_by_row()
+            reason = self._why_row_by_row()
             log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
 
-    def rows_future(self, rows: int) -> RowsFuture:
+    def _rows_future(self, rows: int) -> RowsFuture:
         """A future of so many rows, whose callbacks run on the thread for them. Raises what `send` raises at once."""
         return RowsFuture(rows, self._usable_engine().run_callback)
 
-    def in_own_callback(self) -> bool:
+    def _in_own_callback(self) -> bool:
         """Whether this is one of the producer's threads, on which its callbacks run: they can't wait for it."""
         return self._usable_engine().is_own_thread
 
-    def wall_ms(self) -> int:
+    def _wall_ms(self) -> int:
         """The time that records take as theirs where they have none, in milliseconds since 1970."""
         return self._clock.wall_ms()
 
-    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
+    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
         """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
 
         For columns of records; fresh metadata are asked for where `partition` (-1: none) isn't known. Raises what
@@ -272,7 +274,8 @@ class KafkaProducer(SendPath):
             try:
                 headers = encode_headers(record.headers)
             except (EncodeError, UnicodeEncodeError) as wrong:
-                raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}") from wrong
+                advice = "; of a dict, give its items()" if isinstance(record.headers, Mapping) else ""
+                raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}") from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:

@@ -69,7 +69,7 @@ class RowWriter(PartitionWriter):
         partitions = _numbers("partition", columns)
         future = RowsFuture(len(chunk))
         producer = self._producer
-        if producer.why_row_by_row() is not None:
+        if producer._why_row_by_row() is not None:
             send_each(
                 producer,
                 repeat(options.topic) if options.topic is not None else columns["topic"],
@@ -88,7 +88,7 @@ class RowWriter(PartitionWriter):
             _header_column(headers) if headers is not None else None,
             timestamps,
             partitions,
-            producer.wall_ms(),
+            producer._wall_ms(),
         )
         if self._chunk_rows < MAX_CHUNK_ROWS and prepared.total_bytes < CHUNK_BYTES // 2:
             self._chunk_rows *= 2

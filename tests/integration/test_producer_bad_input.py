@@ -303,6 +303,11 @@ def test_headers_that_are_none(producer: KafkaProducer, headers: Any) -> None:
         producer.send("known", b"x", headers=headers)
 
 
+def test_of_a_dict_of_headers_its_items_are_asked_for(producer: KafkaProducer) -> None:
+    with pytest.raises(errors.SerializationError, match=r"give its items\(\)"):
+        producer.send("known", b"x", headers={"a": b"b"})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("make", [list, tuple, iter], ids=["list", "tuple", "iterator"])
 def test_pairs_of_any_kind_are_headers(cluster: EmbeddedCluster, producer: KafkaProducer, make: Callable) -> None:
     metadata = producer.send("known", b"x", headers=make([["a", b"b"], ("c", None)])).get(PATIENCE_S)

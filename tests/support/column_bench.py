@@ -82,22 +82,22 @@ class FakeProducer:
         self.sent: dict[tuple[str, int], list[tuple]] = {}
         self.closed_with: float | None = None
 
-    def why_row_by_row(self) -> str | None:
+    def _why_row_by_row(self) -> str | None:
         return None
 
-    def say_row_by_row(self) -> None:
+    def _say_row_by_row(self) -> None:
         raise AssertionError("nothing goes row by row here")
 
-    def in_own_callback(self) -> bool:
+    def _in_own_callback(self) -> bool:
         return False
 
-    def rows_future(self, rows: int) -> RowsFuture:
+    def _rows_future(self, rows: int) -> RowsFuture:
         return RowsFuture(rows)
 
-    def wall_ms(self) -> int:
+    def _wall_ms(self) -> int:
         return NOW_MS
 
-    def partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
+    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
         queues = self.bench.accumulator.topic_queues(topic, lambda: cluster_of(topic))
         return self.bench.accumulator, queues, queues.partition_count
 

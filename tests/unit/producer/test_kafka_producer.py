@@ -236,7 +236,7 @@ def test_serializers_and_a_partitioner_are_asked_once_a_record() -> None:
     assert future.topic_partition.partition == 2
     assert chosen == [(b"k", [0, 1, 2, 3])]
     assert engine_of(producer).waiting == [b"<5>"]
-    assert producer.why_row_by_row() == "a serializer"
+    assert producer._why_row_by_row() == "a serializer"
 
 
 # -- the end ------------------------------------------------------------------------------------------------------
