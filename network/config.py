@@ -291,6 +291,7 @@ class Config:
     left_out: ClassVar[Mapping[str, str]] = {}
     without_effect: ClassVar[Mapping[str, str]] = {}
     env_prefix: ClassVar[str] = ""
+    listed_in: ClassVar[str] = ""
     _names: ClassVar[Mapping[str, Key]] = {}
 
     config_file: str | None = key(
@@ -307,12 +308,14 @@ class Config:
     def __init_subclass__(
         cls,
         env_prefix: str = "",
+        listed_in: str = "",
         rules: tuple[Rule, ...] = (),
         left_out: Mapping[str, str] | None = None,
         without_effect: Mapping[str, str] | None = None,
     ) -> None:
         """Read the table. What a base declares is inherited.
 
+        listed_in: where a user finds all keys; by default the class itself.
         left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
         without_effect: names that are accepted for compatibility although they change nothing, with the reason.
         Raises TypeError for a declaration that contradicts itself.
@@ -333,6 +336,7 @@ class Config:
         cls._names = names
         cls.rules = (*cls.rules, *rules)
         cls.env_prefix = env_prefix or cls.env_prefix
+        cls.listed_in = listed_in or f"{cls.__module__}.{cls.__qualname__}"
         cls.left_out = {**cls.left_out, **(left_out or {})}
         cls.without_effect = {**cls.without_effect, **(without_effect or {})}
 
@@ -526,7 +530,7 @@ class _Gathering:
                 self.problems.append(f"{item.name} ({item.origin}) is not supported: {reason}")
             return None
         nearest = self.table.nearest(name)
-        hint = f"did you mean {nearest}?" if nearest else "docs/configuration.md lists the keys"
+        hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
         self.problems.append(f"{item.name} ({item.origin}) is not a configuration key; {hint}")
         return None
 
@@ -535,7 +539,7 @@ class _Gathering:
             self.values[entry.attribute] = entry.read(item.value)
         except ValueError as error:
             self.unsound.add(entry.attribute)
-            given = MASK if entry.secret else _shortened(repr(item.value))
+            given = MASK if entry.secret else _shown(item.value)
             self.problems.append(
                 f"{item.name} ({item.origin}): {given} {error}; allowed is {entry.allowed_text}"
                 + ("" if entry.secret else f" (default {entry.default_text or entry.text(entry.default)})")
@@ -561,5 +565,9 @@ class _Gathering:
         return _restore(self.table, self.values, self.origins)
 
 
-def _shortened(text: str) -> str:
+def _shown(value: Any) -> str:
+    text = repr(value)
+    if "@" in text:
+        # user:password@host
+        text = f"{MASK}@{text.rpartition('@')[2]}"
     return text if len(text) <= 200 else f"{text[:197]}..."

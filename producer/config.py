@@ -83,7 +83,14 @@ WITHOUT_EFFECT = {
 # ---- the table ------------------------------------------------------------------------------------------------------
 
 
-class ProducerConfig(Config, env_prefix="HEADRACE_", rules=RULES, left_out=LEFT_OUT, without_effect=WITHOUT_EFFECT):
+class ProducerConfig(
+    Config,
+    env_prefix="HEADRACE_",
+    listed_in="docs/configuration.md",
+    rules=RULES,
+    left_out=LEFT_OUT,
+    without_effect=WITHOUT_EFFECT,
+):
     """The producer's configuration in force. Frozen; `origins` says where each value came from."""
 
     # Where the cluster is, and who we are

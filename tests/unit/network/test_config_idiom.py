@@ -145,7 +145,7 @@ def test_keywords_may_be_dotted_too() -> None:
         ("lo_ms", "lo_ms (keyword) is not a configuration key; did you mean low.ms?"),
         ("ENABLED", "did you mean enabled?"),
         ("thing_list", "did you mean items?"),
-        ("qqqqq", "qqqqq (keyword) is not a configuration key; docs/configuration.md lists the keys"),
+        ("qqqqq", f"qqqqq (keyword) is not a configuration key; {__name__}.Table lists the keys"),
         ("jmx_port", "jmx_port (keyword) is not supported: needs the JVM"),
         ("tls_key_file", "tls_key_file (keyword) is not supported: not there yet"),
     ],

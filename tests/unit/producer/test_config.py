@@ -417,3 +417,8 @@ def test_a_pickle_is_read_by_a_process_that_never_resolved_one() -> None:
     pickled = pickle.dumps(resolve())
     run = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
     assert run.stdout == b"localhost:9092\n"
+
+
+def test_a_key_that_resembles_none_is_told_where_all_are() -> None:
+    with pytest.raises(KafkaConfigurationError, match=r"docs/configuration\.md lists the keys"):
+        ProducerConfig.resolve(bootstrap_servers="h:1", qqqqq=1)
