@@ -42,6 +42,8 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
 
 
 def _what_is_wrong(text: str) -> str:
+    if "@" in text:
+        return f"'***@{text.rpartition('@')[2]}' has a user name or password in it; write host:port only"
     authority = text.rpartition("://")[2]
     if "/" in authority:
         return f"{text!r} has a path; write host:port only"

@@ -24,7 +24,8 @@ _client_numbers = itertools.count(1)
 
 def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
     if isinstance(value, str):
-        value = value.split(",")
+        # a password may have commas: it is refused as a whole
+        value = [value] if "@" in value else value.split(",")
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise ValueError("is not a list of addresses")
     addresses: dict[Address, None] = {}

@@ -73,6 +73,13 @@ def test_what_is_no_address_says_why(text: str, says: str) -> None:
     assert text.strip() in str(caught.value)
 
 
+@pytest.mark.parametrize("text", ["me:hunter2@h:1", "SASL_SSL://me:hunter2@h", "me:hunter2@", "me@hunter2@h:1"])
+def test_who_writes_a_password_into_an_address_does_not_read_it_again(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^'\*\*\*@.*' has a user name or password in it") as caught:
+        parse_address(text)
+    assert "hunter2" not in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["localhost:9092", "[::1]:9092", "[fe80::1%eth0]:9092"])
 def test_an_address_prints_as_it_is_written(text: str) -> None:
     assert str(parse_address(text)) == text

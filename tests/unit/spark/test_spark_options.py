@@ -84,6 +84,16 @@ def test_wrong_options_are_told_on_the_driver(config: dict, message: str) -> Non
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "servers",
+    ["me:hunter2@h:1", "SASL_SSL://me:hunter2@h:1,i:1", "me:x,hunter2,y@h:1", "me:hunter2@", ["i:1", "me:hunter2@h:1"]],
+)
+def test_a_password_in_an_address_is_not_repeated(servers: object) -> None:
+    with pytest.raises(KafkaConfigurationError, match="has a user name or password in it") as caught:
+        KafkaSink({"kafka.bootstrap.servers": servers})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_what_can_not_be_sent_to_workers_is_told_on_the_driver() -> None:
     class Unpicklable:
         def __call__(self, value: object) -> bytes:
