@@ -17,8 +17,8 @@ import confluent_kafka
 import pytest
 
 from headrace.broker import ApiKey, Fault
-from headrace.network.protocol.errors import NotEnoughReplicasError, RetriableError
 from headrace.producer import KafkaProducer
+from headrace.producer.errors import DeliveryTimeoutError, NotEnoughReplicasError
 
 # The code under test
 
@@ -98,8 +98,7 @@ def test_who_orders_is_told_when_kafka_can_not_take_it(kafka_cluster, kafka_topi
         kafka_cluster.bootstrap_servers, kafka_topic, delivery_timeout_ms=300, request_timeout_ms=200, linger_ms=0
     )
     kafka_cluster.inject(ApiKey.PRODUCE, Fault(error=NotEnoughReplicasError), times=None)
-    # the broker's refusal itself, where the last one arrives when the time is over; else a DeliveryTimeoutError
-    with pytest.raises(RetriableError):
+    with pytest.raises(DeliveryTimeoutError):
         orders.place("ada", "lamp")
     orders.close()
     assert kafka_cluster.records(kafka_topic, 0) == []
