@@ -34,7 +34,6 @@ def _missing() -> list[str]:
 
 pytestmark = [
     *needs_spark,
-    pytest.mark.timeout(600),
     pytest.mark.skipif(bool(_missing()), reason=f"Spark Connect needs {', '.join(_missing())}: pyspark[connect]"),
 ]
 

@@ -26,7 +26,7 @@ from support.spark_session import needs_spark, python_path
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 
-pytestmark = [*needs_spark, pytest.mark.timeout(600)]
+pytestmark = needs_spark
 
 PREAMBLE = """
     import json, os, signal, sys, time
