@@ -279,7 +279,10 @@ class Metrics:
             method = getattr(reporter, event, None)
             if method is not None:
                 method(*arguments)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
+            # also a SystemExit, which would end the sender thread
             first = id(reporter) not in self._complained_of
             self._complained_of.add(id(reporter))
             level = logging.WARNING if first else logging.DEBUG

@@ -151,6 +151,8 @@ class Engine:
             for reporter in reporters:
                 self.metrics.registry.add_reporter(reporter)
         except BaseException:
+            # those before it may have opened something
+            self.metrics.registry.close()
             self.client.close()
             raise
         self.process_id = os.getpid()

@@ -37,7 +37,8 @@ class ProducerInterceptors:
     """The chain of interceptors, in the order of the configuration. Any thread.
 
     Invariant: what an interceptor raises is logged, once and with the record's coordinates, and changes nothing: the
-    next one gets the record as it was before. False when there are none, so that nobody pays for them.
+    next one gets the record as it was before. Each gets a record of its own, which it may change and return: the one
+    that the user has sent, and may send again, stays as it is. False when there are none, so that nobody pays for them.
     """
 
     def __init__(self, interceptors: Iterable[Any]) -> None:
@@ -67,7 +68,7 @@ class ProducerInterceptors:
         """The record to send in place of `record`: what the last interceptor that worked returned."""
         for on_send in self._on_send:
             try:
-                result = on_send(record)
+                result = on_send(_copied(record))
                 if not isinstance(result, ProducerRecord):
                     raise TypeError(f"on_send has to return a ProducerRecord, not {type(result).__name__}")
             except Exception:
@@ -87,7 +88,10 @@ class ProducerInterceptors:
         for on_acknowledgement in self._on_acknowledgement:
             try:
                 on_acknowledgement(metadata, exception)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
+                # also a CancelledError or a SystemExit: others are to be told, by this thread
                 log.warning(
                     "%s failed for topic %s, partition %s, offset %s",
                     name_of(on_acknowledgement),
@@ -104,6 +108,13 @@ class ProducerInterceptors:
                 close()
             except Exception:
                 log.warning("%s failed", name_of(close), exc_info=True)
+
+
+def _copied(record: ProducerRecord) -> ProducerRecord:
+    headers = record.headers
+    if isinstance(headers, list):
+        headers = headers.copy()
+    return ProducerRecord(record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms)
 
 
 def _methods(interceptors: tuple[Any, ...], name: str) -> tuple[Callable[..., Any], ...]:

@@ -38,6 +38,7 @@ from .engine import Engine
 from .interceptors import ProducerInterceptors
 from .murmur2_cy import partition_for_key
 from .partitioners import compile_partitioner, resolve_partitioner
+from .plugins import name_of
 from .queues_cy import TopicQueues
 from .record import ProducerRecord
 from .record_metadata_cy import RecordMetadata
@@ -99,11 +100,15 @@ class KafkaProducer(SendPath):
         self._serialize_value = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
-        self._reporters = resolve_reporters(self.config.metric_reporters)
         self._said_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
-        self._start()
+        try:
+            self._reporters = resolve_reporters(self.config.metric_reporters)
+            self._start()
+        except BaseException:
+            self._close_plugins()
+            raise
         _live.add(self)
 
     def _start(self) -> None:
@@ -405,13 +410,20 @@ class KafkaProducer(SendPath):
             self._engine.close(timeout)
         finally:
             self._engine.metrics.registry.close()
-            self._interceptors.close()
-            for plugin in self._plugins:
-                # optional in a class of the user's
-                close = getattr(plugin, "close", None)
-                if close is not None:
-                    close()
+            self._close_plugins()
             _live.discard(self)
+
+    def _close_plugins(self) -> None:
+        """Close interceptors, serializers and partitioner; one that fails is logged and hinders no other."""
+        self._interceptors.close()
+        for plugin in self._plugins:
+            # optional in a class of the user's
+            close = getattr(plugin, "close", None)
+            if close is not None:
+                try:
+                    close()
+                except Exception:
+                    log.warning("%s failed", name_of(close), exc_info=True)
 
     def partitions_for(self, topic: str) -> set[int]:
         """The topic's partition numbers, waiting for its metadata at most ``max.block.ms``.

@@ -124,7 +124,9 @@ class _Place:
 
     def show(self, metrics: Metrics) -> None:
         with _places:
-            self._shown = (*(shown for shown in self._shown if shown() is not None), weakref.ref(metrics))
+            # once, also where several reporters of a producer show it here: of a sample there can only be one
+            others = (shown for shown in self._shown if shown() not in (None, metrics))
+            self._shown = (*others, weakref.ref(metrics))
 
     def registries(self) -> list[Metrics]:
         alive = (shown() for shown in self._shown)

@@ -131,8 +131,11 @@ def test_what_init_raises_comes_out_of_the_constructor() -> None:
     def refuse(metrics: Metrics) -> None:
         raise OSError("the port is in use")
 
+    before = Own()
+    reporters = [before, types.SimpleNamespace(init=refuse)]
     with pytest.raises(OSError, match="the port is in use"):
-        KafkaProducer(bootstrap_servers="localhost:1", metric_reporters=[types.SimpleNamespace(init=refuse)])
+        KafkaProducer(bootstrap_servers="localhost:1", metric_reporters=reporters)
+    assert (before.calls[0], before.calls[-1]) == ("init", "close")
     gc.collect()  # a socket that was left open would warn now, and a warning is an error
 
 

@@ -290,6 +290,20 @@ class TestReporters:
         assert "metric_change of metric reporter Failing failed" in caplog.text
         assert len(registry.values()) == 2
 
+    def test_one_that_would_end_the_thread_is_only_complained_of(
+        self, registry: Metrics, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Ending(MetricsReporter):
+            def metric_change(self, metric: Metric) -> None:
+                raise SystemExit(1)
+
+        reporter = Listening()
+        for each in (Ending(), reporter):
+            registry.add_reporter(each)
+        registry.add(named("first"), lambda: 1.0)
+        assert reporter.heard == [("change", "first")]
+        assert "metric_change of metric reporter" in caplog.text
+
     def test_what_init_raises_comes_out(self, registry: Metrics) -> None:
         class Refusing(MetricsReporter):
             def init(self, metrics: Metrics) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -121,7 +122,50 @@ def test_no_interceptors_cost_nothing() -> None:
 def test_the_base_class_does_nothing() -> None:
     chain = ProducerInterceptors.resolve([ProducerInterceptor])
     assert chain
-    assert chain.on_send(RECORD) is RECORD
+    assert chain.on_send(RECORD) == RECORD
+
+
+class Changing(ProducerInterceptor):
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        record.topic += "+"
+        assert isinstance(record.headers, list)
+        record.headers.append(("changed", b""))
+        if self.error is not None:
+            raise self.error
+        return record
+
+
+def test_what_an_interceptor_changes_in_place_is_not_the_users() -> None:
+    headers = [("h", b"0")]
+    record = ProducerRecord("t", headers=headers)
+    chain = ProducerInterceptors([Changing(), Changing(ZeroDivisionError()), Changing()])
+    sent = chain.on_send(record)
+    assert (sent.topic, sent.headers) == ("t++", [("h", b"0"), ("changed", b""), ("changed", b"")])
+    assert record == ProducerRecord("t", headers=[("h", b"0")])
+    assert record.headers is headers
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), GeneratorExit()])
+def test_an_interceptor_that_would_end_the_thread_silences_no_other(error: BaseException) -> None:
+    class Ending:
+        def on_acknowledgement(self, metadata: Any, exception: BaseException | None) -> None:
+            raise error
+
+    seen: list[Any] = []
+    ProducerInterceptors([Ending(), Appending(b"1", seen)]).on_acknowledgement(METADATA, None)
+    assert seen == [(b"1", METADATA, None)]
+
+
+def test_an_interrupt_from_the_keyboard_passes() -> None:
+    class Interrupted:
+        def on_acknowledgement(self, metadata: Any, exception: BaseException | None) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ProducerInterceptors([Interrupted()]).on_acknowledgement(METADATA, None)
 
 
 @pytest.mark.parametrize(

@@ -252,6 +252,26 @@ def test_closing_hands_on_its_timeout_and_closes_what_is_the_users_once() -> Non
     assert (serializer.closed, interceptor.closed) == (1, 1)
 
 
+def test_a_plugin_whose_close_raises_hinders_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Plugin):
+        def close(self) -> None:
+            super().close()
+            raise OSError("no such file")
+
+    failing, serializer = Failing(), Plugin()
+    producer = producer_of(key_serializer=failing, value_serializer=serializer)
+    producer.close()
+    assert (failing.closed, serializer.closed) == (1, 1)
+    assert "Failing.close failed" in caplog.text
+
+
+def test_what_was_made_for_a_producer_that_can_not_be_is_closed() -> None:
+    serializer, interceptor = Plugin(), Plugin()
+    with pytest.raises(errors.KafkaConfigurationError):
+        producer_of(value_serializer=serializer, interceptor_classes=[interceptor], metric_reporters=[7])
+    assert (serializer.closed, interceptor.closed) == (1, 1)
+
+
 def test_a_close_whose_time_passes_still_closes_what_is_the_users() -> None:
     serializer = Plugin()
     producer = producer_of(value_serializer=serializer)

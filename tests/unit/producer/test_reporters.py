@@ -174,6 +174,14 @@ class TestPrometheusClient:
             'client_id="three"',
         }
 
+    def test_a_producer_is_shown_once_however_many_reporters_it_has(self, client: Any, registry: Any) -> None:
+        measured = Client()
+        measured.add("a", 1.0)
+        reporter = PrometheusReporter(registry)
+        for each in (reporter, reporter, PrometheusReporter(registry)):
+            measured.registry.add_reporter(each)
+        assert parsed(self.text(client, registry))["kafka_producer_a"][2] == {'client_id="c"': 1.0}
+
     def test_a_producer_that_was_dropped_is_seen_no_more(self, client: Any, registry: Any) -> None:
         measured = Client()
         measured.add("a", 1.0)
