@@ -39,10 +39,14 @@ def make_controller(directory: Path, count: int, config: BrokerConfig, *, keeps_
     Raises KafkaStorageError.
     """
     directories = broker_directories(directory, count)
-    known = (read_properties(each / META_PROPERTIES_FILE).get("cluster.id") for each in directories.values())
-    cluster_id = next((each for each in known if each), None) or encode_uuid(uuid.uuid4())
-    controller = Controller(cluster_id, config, directory / STATE_FILE if keeps_state else None)
-    controller.load(topics_of_directories(directories))
+    try:
+        known = (read_properties(each / META_PROPERTIES_FILE) for each in directories.values())
+        cluster_ids = (each.get("cluster.id") for each in known if each is not None)
+        cluster_id = next((each for each in cluster_ids if each), None) or encode_uuid(uuid.uuid4())
+        controller = Controller(cluster_id, config, directory / STATE_FILE if keeps_state else None)
+        controller.load(topics_of_directories(directories))
+    except OSError as failed:
+        raise KafkaStorageError(f"can't read the data directory {directory}: {failed}") from failed
     return controller
 
 

@@ -47,6 +47,7 @@ class Broker(BrokerServices):
             self.server = BrokerServer(self, host, port)
         except BaseException:
             self.stop_threads()
+            self.logs.release()
             raise
 
     @property
@@ -60,10 +61,17 @@ class Broker(BrokerServices):
 
     def close(self) -> None:
         """Stop serving, close the logs and leave the marker of a clean stop. Blocks until all threads have ended."""
-        self.kill()
-        self.replicas.close()
+        self._stop_serving()
+        try:
+            self.replicas.close()
+        finally:
+            self.logs.release()
 
     def kill(self) -> None:
         """Stop serving and leave the logs as they are, without flush, checkpoint or marker: the next start recovers."""
+        self._stop_serving()
+        self.logs.release()
+
+    def _stop_serving(self) -> None:
         self.server.close()
         self.stop_threads()

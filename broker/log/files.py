@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import fcntl
 import os
 import threading
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 from ...network.protocol.errors import KafkaStorageError
 
+LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
 PARTITION_METADATA_FILE = "partition.metadata"
@@ -120,13 +124,18 @@ def read_offsets(path: Path) -> dict[tuple[str, int], int]:
         raise CorruptCheckpointError(f"{path} has an entry that is not a topic, a partition and an offset") from wrong
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    """Read a Java properties file as Kafka writes them (no escapes beyond a backslash before `:` and `=`)."""
-    if not path.exists():
-        return {}
-    lines = path.read_text(errors="replace").splitlines()
+def read_properties(path: Path) -> dict[str, str] | None:
+    """Read `meta.properties` as Kafka writes it (no escapes beyond a backslash before `:` and `=`); None where there is
+    none. Raises KafkaStorageError, OSError."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return None
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
-    return {key.strip(): value.strip().replace("\\", "") for key, _, value in pairs}
+    properties = {key.strip(): value.strip().replace("\\", "") for key, _, value in pairs}
+    if not properties.get("version", "").isdigit():
+        raise KafkaStorageError(f"{path} is damaged: it has no version; restore it, or remove it to have a new one")
+    return properties
 
 
 def write_properties(path: Path, properties: dict[str, str]) -> None:
@@ -164,6 +173,36 @@ def read_topic_id(directory: Path) -> uuid.UUID | None:
         raise KafkaStorageError(
             f"{directory / PARTITION_METADATA_FILE} has no valid topic_id; restore it, or remove it"
         ) from wrong
+
+
+class DirectoryLock:
+    """A data directory is one broker's (Kafka's `FileLock`, also against Apache Kafka). The owner's thread takes it and
+    lets it go; it ends with the process."""
+
+    #: The system's locks are a process's: it doesn't keep two clusters of one process apart.
+    _taken_here: ClassVar[set[Path]] = set()
+
+    def __init__(self, directory: Path) -> None:
+        """Raises KafkaStorageError where another broker has it, OSError."""
+        self._directory = directory.resolve()
+        if self._directory in self._taken_here:
+            raise self._refusal()
+        self._descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as failed:
+            os.close(self._descriptor)
+            if failed.errno in (errno.EACCES, errno.EAGAIN):
+                raise self._refusal() from failed
+            raise
+        self._taken_here.add(self._directory)
+
+    def _refusal(self) -> KafkaStorageError:
+        return KafkaStorageError(f"another broker uses {self._directory}; stop it, or choose another data directory")
+
+    def release(self) -> None:
+        self._taken_here.discard(self._directory)
+        os.close(self._descriptor)
 
 
 class SegmentFile:

@@ -31,6 +31,7 @@ from .files import (
     PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
+    DirectoryLock,
     encode_uuid,
     read_offsets,
     read_properties,
@@ -89,13 +90,25 @@ class LogManager:
         self._uncleanable: set[Partition] = set()
         self._repeats = Repeats()
         self._is_clean = False
+        self._directory_lock: DirectoryLock | None = None
 
     # Start and stop
 
     def load(self) -> None:
-        """Load every partition directory. Raises InconsistentClusterIdError, KafkaStorageError."""
+        """Load every partition directory. Raises InconsistentClusterIdError, KafkaStorageError.
+
+        The directory is this broker's until `release`, unless that fails.
+        """
+        try:
+            self._load_all()
+        except BaseException:
+            self.release()
+            raise
+
+    def _load_all(self) -> None:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            self._directory_lock = DirectoryLock(self.directory)
             self._check_meta_properties()
             for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
                 self._checkpoints[name] = self._read_offsets(name)
@@ -139,7 +152,7 @@ class LogManager:
     def _check_meta_properties(self) -> None:
         path = self.directory / META_PROPERTIES_FILE
         known = read_properties(path)
-        if known:
+        if known is not None:
             if known.get("cluster.id", self.cluster_id) != self.cluster_id:
                 raise InconsistentClusterIdError(
                     f"{self.directory} belongs to the cluster {known['cluster.id']}, not to {self.cluster_id}"
@@ -168,6 +181,12 @@ class LogManager:
         except CorruptCheckpointError as wrong:
             _log.warning("%s; every log is checked from its start", wrong)
             return {}
+
+    def release(self) -> None:
+        """Let another broker have the directory. Any number of times."""
+        lock, self._directory_lock = self._directory_lock, None
+        if lock is not None:
+            lock.release()
 
     def close(self) -> None:
         """Flush and close every log, then leave the marker that says so. Raises KafkaStorageError."""

@@ -419,3 +419,29 @@ def test_a_broker_that_cannot_stop_cleanly_is_told_of_and_the_others_stop(tmp_pa
     assert set(threading.enumerate()) == before
     for node_id in (2, 3):
         assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_data_directory_is_one_clusters(tmp_path):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+        with pytest.raises(KafkaStorageError, match="another broker uses"):
+            EmbeddedCluster(data_dir=tmp_path).start()
+        with Wire(cluster) as wire:
+            assert codes(wire.ask(produce(0), 9)) == [0]
+        cluster.kill_broker(1)
+        cluster.start_broker(1)
+        assert count(cluster) == 1
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        assert count(cluster) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["meta.properties", "headrace-controller.json", "t-0/partition.metadata", "t-0/leader-epoch-checkpoint"]
+)
+def test_what_cannot_be_read_at_the_start_is_told(tmp_path, name):
+    with EmbeddedCluster(data_dir=tmp_path) as cluster:
+        cluster.create_topic("t")
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).mkdir()
+    with pytest.raises(KafkaStorageError, match=name):
+        EmbeddedCluster(data_dir=tmp_path).start()

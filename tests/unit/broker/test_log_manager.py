@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -10,7 +12,7 @@ from headrace.broker.log.manager import LogManager
 from headrace.broker.log.validation import check_client_batch
 from headrace.broker.topic_config import TopicConfig
 from headrace.network.clock import MockClock
-from headrace.network.protocol.errors import KafkaStorageError
+from headrace.network.protocol.errors import InconsistentClusterIdError, KafkaStorageError
 from headrace.network.records.builder_cy import build_batch
 
 NOW_MS = 1_600_000_000_000
@@ -26,6 +28,8 @@ class Harness:
         self.open()
 
     def open(self):
+        if hasattr(self, "logs"):
+            self.logs.release()
         self.logs = LogManager(
             self.directory,
             clock=self.clock,
@@ -86,3 +90,47 @@ def test_no_log_is_made_while_the_checkpoints_tell_of_a_deleted_one(harness, mon
     harness.append(harness.make(), 3)
     harness.open()
     assert harness.logs.logs["t", 0].log_start_offset == 0
+
+
+def test_a_directory_is_one_brokers(harness, tmp_path):
+    other = Harness.__new__(Harness)
+    other.directory, other.clock = tmp_path / "x" / "..", harness.clock
+    (tmp_path / "x").mkdir()
+    for _ in range(2):  # who is refused doesn't end the other's hold
+        with pytest.raises(KafkaStorageError, match="another broker uses"):
+            other.open()
+    harness.logs.release()
+    harness.logs.release()
+    other.open()
+
+
+def test_a_directory_is_one_processs(harness, tmp_path):
+    code = "import sys; from pathlib import Path; from headrace.broker.log.files import DirectoryLock as Lock; "
+    command = [sys.executable, "-c", code + "Lock(Path(sys.argv[1]))", str(tmp_path)]
+    refused = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert "another broker uses" in refused.stderr
+    harness.logs.release()
+    subprocess.run(command, check=True)
+
+
+def test_a_directory_that_cannot_be_loaded_is_let_go(harness, tmp_path):
+    harness.logs.release()
+    harness.logs = LogManager(
+        tmp_path,
+        clock=harness.clock,
+        cluster_id="another",
+        node_id=1,
+        config_of=lambda _topic: CONFIG,
+        producer_id_expiration_ms=86_400_000,
+    )
+    with pytest.raises(InconsistentClusterIdError):
+        harness.logs.load()
+    harness.open()
+
+
+@pytest.mark.parametrize("content", [b"", bytes(40), b"cluster.id=c\n"])
+def test_a_damaged_meta_properties_is_told(harness, content):
+    """A cluster that got another id by it would be another cluster."""
+    (harness.directory / "meta.properties").write_bytes(content)
+    with pytest.raises(KafkaStorageError, match=r"meta\.properties is damaged.*restore it, or remove it"):
+        harness.open()
