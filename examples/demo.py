@@ -27,6 +27,7 @@ PARTITIONS = 6
 
 
 def main() -> int:
+    print("Starting Spark ...", flush=True)
     spark = start_spark("headrace demo")
     print("Reading the flights of 2013 into a Spark DataFrame ...", flush=True)
     flights = spark.createDataFrame(flights_table())
@@ -64,11 +65,15 @@ def main() -> int:
     scattered = sum(len(places) > 1 for places in found.partitions_of_key.values())
     same = rows == acknowledged == found.records and not missing and not unexpected and not scattered
     print()
-    print(f"rows in                          {rows:>12,}")
-    print(f"records acknowledged             {acknowledged:>12,}")
-    print(f"records read back, CRC checked   {found.records:>12,}")
-    print(f"records/s, Spark to broker       {acknowledged / seconds:>12,.0f}")
-    print(f"keys, each in one partition      {len(found.partitions_of_key) - scattered:>12,}")
+    for what, number in {
+        "rows in": rows,
+        "records acknowledged": acknowledged,
+        "records read back, CRC checked": found.records,
+        "records/s, Python workers' start included": round(acknowledged / seconds),
+        "keys, each in one partition": len(found.partitions_of_key) - scattered,
+    }.items():
+        print(f"{what:<42}{number:>9,}")
+    print(f"the first that was read: {found.first[:92]}...")
     if same:
         print("the sets are equal: every key and value came back as it went in, none missing, none twice")
         return 0
@@ -83,6 +88,7 @@ class Progress:
         self._acknowledged = acknowledged
         self._rows = rows
         self._rewrites = sys.stdout.isatty()
+        self._shown = ""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -103,7 +109,12 @@ class Progress:
     def _show(self) -> None:
         done = self._acknowledged()
         line = f"  {done:,} of {self._rows:,} records acknowledged ({100 * done // max(self._rows, 1)} %)"
-        print(f"\r{line}" if self._rewrites else line, end="" if self._rewrites else "\n", flush=True)
+        if not done:
+            line = "  Spark starts its Python workers ..."
+        if line != self._shown:
+            # what is rewritten must cover what stood there
+            print(f"\r{line:<60}" if self._rewrites else line, end="" if self._rewrites else "\n", flush=True)
+            self._shown = line
 
 
 if __name__ == "__main__":

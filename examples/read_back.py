@@ -16,11 +16,13 @@ PATIENCE_SECONDS = 30.0
 
 
 class ReadBack(NamedTuple):
-    """What was in a topic: each record's fingerprint, as often as it was there, and where each key was found."""
+    """What was in a topic: each record's fingerprint, as often as it was there, where each key was found, and in words
+    the record that was read first."""
 
     records: int
     fingerprints: Counter[bytes]
     partitions_of_key: dict[bytes | None, set[int]]
+    first: str
 
 
 def fingerprint(key: bytes | None, value: bytes | None) -> bytes:
@@ -61,6 +63,7 @@ def read_back(bootstrap_servers: str, topic: str) -> ReadBack:
     found: Counter[bytes] = Counter()
     partitions_of_key: dict[bytes | None, set[int]] = {}
     records = 0
+    first = ""
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while unfinished:
@@ -72,6 +75,10 @@ def read_back(bootstrap_servers: str, topic: str) -> ReadBack:
             for message in messages:
                 error = message.error()
                 if error is None:
+                    first = (
+                        first
+                        or f"{topic}-{message.partition()} @ {message.offset()}: {message.key()} {message.value()}"
+                    )
                     records += 1
                     found[fingerprint(message.key(), message.value())] += 1
                     partitions_of_key.setdefault(message.key(), set()).add(message.partition() or 0)
@@ -81,7 +88,7 @@ def read_back(bootstrap_servers: str, topic: str) -> ReadBack:
                     raise KafkaException(error)
     finally:
         consumer.close()
-    return ReadBack(records, found, partitions_of_key)
+    return ReadBack(records, found, partitions_of_key, first)
 
 
 def _consumer(bootstrap_servers: str) -> Consumer:
