@@ -103,7 +103,7 @@ def _string(column: Any, value_format: str = "string") -> Any:
     if types.is_dictionary(kind):
         return _string(column.dictionary_decode(), value_format)
     if types.is_string(kind) or types.is_large_string(kind) or _is_view(kind, "string"):
-        return column.cast(_TEXT)
+        return _utf8(column.cast(_TEXT))
     if types.is_decimal(kind) and kind.scale > _PLACES_WITHOUT_EXPONENT:
         return pc.replace_substring_regex(column.cast(_TEXT), ZEROS_BEFORE_EXPONENT, r"\1E")
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_null(kind):
@@ -120,6 +120,16 @@ def _string(column: Any, value_format: str = "string") -> Any:
         return _by_python(column, lambda value: value.decode(errors="backslashreplace"))
     hint = "; format json or msgpack takes structs, maps and arrays" if value_format == "string" else ""
     raise UnfitValueError(f"format {value_format} can't express a {kind}{hint}", 0)
+
+
+def _utf8(text: Any) -> Any:
+    """A column of strings, which in Spark may hold any bytes: what is no UTF-8 is replaced, as Spark does for rows."""
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = text.cast(pa.large_binary()).to_pylist()
+        return pa.array([None if value is None else value.decode(errors="replace") for value in raw], _TEXT)
+    return text
 
 
 def _string_column(column: Any) -> Any:

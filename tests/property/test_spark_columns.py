@@ -7,6 +7,7 @@ import decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,17 @@ def test_times_without_a_zone_have_none() -> None:
     column = pa.array([[time], [time.replace(microsecond=5)]], pa.list_(pa.timestamp("us")))
     assert encode_column(column, "json").to_pylist() == ['["2020-02-29T01:02:03"]', '["2020-02-29T01:02:03.000005"]']
     assert encode_column(column.flatten(), "string").to_pylist()[0] == "2020-02-29T01:02:03"
+
+
+@pytest.mark.parametrize("value", [b"\xffA", b'\xff"'])
+def test_strings_that_are_no_utf8_become_some(value: bytes) -> None:
+    """In a string of Spark's may be any bytes, and in JSON none but UTF-8. The row door gets them replaced by Spark."""
+    column = pa.array([b"ok", value, None]).view(pa.string())
+    for nested in (column, pa.StructArray.from_arrays([column], ["name"])):
+        for value_format in ("json", "msgpack"):
+            expected = encoder(value_format)([value.decode(errors="replace")])[0]
+            assert expected is not None
+            assert expected in _bytes(encode_column(nested, value_format)[1].as_py())
 
 
 def test_large_decimals() -> None:
