@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 #: Spark's workers are processes of their own. `make test` runs these with the compiled modules only: one run is enough.
 needs_spark = [
     pytest.mark.xdist_group("spark"),
-    # Spark's start belongs to the first test, and each task that failed to a new worker: minutes, on a machine that is busy
+    # Spark's start is the first test's time, and a task that failed takes its worker along: minutes, under load
     pytest.mark.timeout(600),
     # PySpark 4.3 says so of pandas 3, which nothing here uses
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
