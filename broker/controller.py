@@ -87,6 +87,8 @@ class Controller(ControllerApi):
         self._next_producer_id = 0
         self._placement = itertools.count()
         self._kept: dict[str, _Kept] = {}
+        #: Deleted topics, and the brokers that hold them: until all of these have heard of it.
+        self._deleted: dict[uuid.UUID, frozenset[int]] = {}
         self.image = ClusterImage(cluster_id)
 
     # State across restarts
@@ -94,24 +96,29 @@ class Controller(ControllerApi):
     def load(self, known_topics: Mapping[str, TopicState]) -> None:
         """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
         with self._lock:
-            topics = dict(known_topics)
+            topics: dict[str, TopicState] = {}
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
                     self._next_producer_id = state["next_producer_id"]
                     for entry in state["topics"]:
                         topics[entry["name"]] = _topic_from_json(entry)
+                    self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
-            self.image = self.image.with_changes(topics)
+            for name, topic in known_topics.items():
+                if topic.topic_id not in self._deleted:
+                    topics.setdefault(name, topic)
+            self.image = replace(self.image.with_changes(topics), deleted=frozenset(self._deleted))
 
-    def _keep(self, image: ClusterImage) -> None:
+    def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
         if self._state_path is None:
             return
         state = {
             "version": _STATE_VERSION,
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
+            "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # The text of a topic that is as it was is not made again: all of them are written at each change.
         kept = {}
@@ -126,12 +133,23 @@ class Controller(ControllerApi):
             raise KafkaStorageError(f"can't keep the topics in {self._state_path}: {failed.strerror}") from failed
 
     def _publish(self, image: ClusterImage) -> None:
-        self._keep(image)
+        deleted = {**self._deleted, **self._deleted_by(image)}
+        image = replace(image, deleted=frozenset(deleted))
+        self._keep(image, deleted)
         self.image = image
         # Every leader knows of its role before the first follower asks it.
         followers = [listener(image) for listener in list(self._listeners.values())]
         for follow in followers:
             follow()
+        self._deleted = {topic_id: of for topic_id, of in deleted.items() if not of.issubset(image.brokers)}
+
+    def _deleted_by(self, image: ClusterImage) -> dict[uuid.UUID, frozenset[int]]:
+        gone = {}
+        for name in image.changed:
+            before, after = self.image.topics.get(name), image.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                gone[before.topic_id] = frozenset(each for part in before.partitions for each in part.replicas)
+        return gone
 
     # Brokers
 
@@ -401,7 +419,7 @@ class Controller(ControllerApi):
         with self._lock:
             first = self._next_producer_id
             self._next_producer_id += PRODUCER_ID_BLOCK
-            self._keep(self.image)
+            self._keep(self.image, self._deleted)
             return first, PRODUCER_ID_BLOCK
 
 

@@ -62,7 +62,8 @@ class TopicState:
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
     """The cluster at one moment. `version` grows by one with each change; `brokers` are those that are alive; `changed`
-    names the topics that differ from the image before."""
+    names the topics that differ from the image before; `deleted` has topics that are gone, and of which brokers that
+    are away may still have logs."""
 
     cluster_id: str
     version: int = 0
@@ -71,6 +72,7 @@ class ClusterImage:
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
+    deleted: frozenset[uuid.UUID] = frozenset()
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -100,6 +102,7 @@ class ClusterImage:
             all_topics,
             names,
             frozenset(topics),
+            self.deleted,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

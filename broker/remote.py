@@ -20,6 +20,7 @@ import pickle
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "version": image.version,
         "controller_id": image.controller_id,
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
+        "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
     }
     if known_version == image.version - 1:
         encoded["changes"] = {
@@ -76,9 +78,10 @@ def _partition(fields: Sequence[Any]) -> PartitionState:
 def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
     """An image from JSON, made from the one `before` where that is all but what has changed."""
     brokers = {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]}
+    deleted = frozenset(map(decode_uuid, entry["deleted"]))
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return before.with_changes(changes, brokers)
+        return replace(before.with_changes(changes, brokers), deleted=deleted)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -87,6 +90,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         brokers,
         topics,
         {topic.topic_id: name for name, topic in topics.items()},
+        deleted=deleted,
     )
 
 

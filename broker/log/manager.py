@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ...network.clock import Clock
@@ -245,6 +245,10 @@ class LogManager:
                     "free space or repair the data directory"
                 ) from failed
             return log
+
+    def of_topics(self, topic_ids: Collection[uuid.UUID]) -> list[Partition]:
+        """The logs of these topics, by the ids that their directories have. Raises KafkaStorageError, OSError."""
+        return [key for key, log in self.logs.items() if topic_ids and read_topic_id(log.directory) in topic_ids]
 
     def delete(self, topic: str, partition: int) -> Path | None:
         """Take the partition's log away at once; its directory, renamed, is removed by `delete_doomed`."""

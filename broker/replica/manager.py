@@ -120,6 +120,8 @@ class ReplicaManager:
             if image.version <= self.image.version:
                 return lambda: None
             before, self.replicas.image = self.image, image
+            if before.version == 0:
+                self._delete_leftovers(image)
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
             restarted: list[Partition] = []
@@ -138,9 +140,7 @@ class ReplicaManager:
                 touched.append(self._partitions.pop(key))
                 self._delete_log(key)
             if gone:
-                self.scheduler.schedule(
-                    "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
-                )
+                self._remove_later()
             perhaps_followed = self._partitions.values() if brokers_changed else restarted
             followed = [each for each in perhaps_followed if not each.is_leader]
         self._announce(touched)
@@ -177,6 +177,19 @@ class ReplicaManager:
         with self._lock:
             if self.fetchers is not None:
                 self.fetchers.follow(followed, image)
+
+    def _delete_leftovers(self, image: ClusterImage) -> None:
+        """Delete the logs of topics that were deleted while this broker was away; there may be others of their name."""
+        leftovers = self.logs.of_topics(image.deleted)
+        for key in leftovers:
+            self._delete_log(key)
+        if leftovers:
+            self._remove_later()
+
+    def _remove_later(self) -> None:
+        self.scheduler.schedule(
+            "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
+        )
 
     def _delete_log(self, key: PartitionKey) -> None:
         try:

@@ -253,6 +253,36 @@ def test_a_cluster_comes_back_as_it_was(tmp_path):
             assert topic_id == first_id
 
 
+def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_there_too(tmp_path):
+    config = {"default.replication.factor": 3, "log.segment.delete.delay.ms": 0}
+
+    def leftovers():
+        return [path.name for path in (tmp_path / "broker-3").iterdir() if path.name.startswith("gone")]
+
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path, config=config) as cluster:
+        for topic in ("gone", "gone-later", "again"):
+            cluster.create_topic(topic, 1, 3)
+            until(lambda topic=topic: (topic, 0) in cluster.broker(3).replicas.partitions)
+        cluster.stop_broker(3)
+        cluster.controller.delete_topic("gone")
+        cluster.controller.delete_topic("again")
+        cluster.create_topic("again", 1, 2)
+        cluster.start_broker(3)
+        until(lambda: leftovers() == ["gone-later-0"])
+        assert [key for key in cluster.broker(3).logs.logs if key[0] != "gone-later"] == []
+        # Another of the name: the old log is no obstacle.
+        cluster.stop_broker(3)
+        cluster.controller.delete_topic("gone-later")
+    with EmbeddedCluster(brokers=3, data_dir=tmp_path, config=config) as cluster:
+        assert set(cluster.controller.image.topics) == {"again"}
+        cluster.create_topic("gone-later", 1, 3)
+        until(lambda: ("gone-later", 0) in cluster.broker(3).replicas.partitions)
+        sent = Acknowledged(cluster.bootstrap_servers)
+        sent.send("gone-later", numbered(b"v", 5))
+        sent.flush()
+        until(lambda: values_of(cluster, "gone-later", 3) == numbered(b"v", 5))
+
+
 def test_followers_tell_their_leaders_only_what_has_changed(cluster):
     """A hundred partitions at rest are a fetch of a few bytes, and one that moves is one entry in it (KIP-227)."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -56,6 +57,9 @@ def make(tmp_path=None, brokers=3, **config):
     controller.images = images
     controller.take = take
     return controller
+
+
+BROKER_3 = BrokerEndpoint(3, "127.0.0.1", 9003)
 
 
 @pytest.fixture
@@ -260,6 +264,43 @@ def test_decisions_survive_a_restart(tmp_path):
     again = make(tmp_path)
     assert again.image.topics == first.image.topics
     assert again.allocate_producer_ids()[0] >= ids[0] + ids[1]
+
+
+def test_a_topic_stays_deleted_until_all_that_hold_it_have_heard(tmp_path):
+    first = make(tmp_path)
+    gone = first.create_topic("gone", replication_factor=3)
+    other = first.create_topic("other", replication_factor=1)
+    first.unregister_broker(3)
+    first.delete_topics([TopicRef("gone", None), TopicRef("other", None)])
+    assert first.image.deleted == {gone.topic_id, other.topic_id}
+    first.create_topic("next", replication_factor=1)
+    assert first.image.deleted == {gone.topic_id}
+    # The logs of brokers that were away tell of it, and nobody believes them.
+    again = Controller("cluster", BrokerConfig.resolve_from({}, {}, {}), tmp_path / "state.json")
+    again.load({"gone": gone, "unknown": replace(gone, name="unknown", topic_id=uuid.uuid4())})
+    assert set(again.image.topics) == {"next", "unknown"}
+    assert again.image.deleted == {gone.topic_id}
+    again.register_brokers([(endpoint, first.take) for endpoint in (*first.image.brokers.values(), BROKER_3)])
+    assert again.image.deleted == {gone.topic_id}
+    again.create_topic("last", replication_factor=1)
+    assert again.image.deleted == frozenset()
+
+
+def test_a_deletion_is_kept_before_it_is_told(tmp_path):
+    first = make(tmp_path)
+    gone = first.create_topic("gone", replication_factor=3)
+
+    def die(_image):
+        raise SystemExit
+
+    first.register_brokers([(BROKER_3, first.take)])
+    first._listeners[1] = die
+    with pytest.raises(SystemExit):
+        first.delete_topic("gone")
+    again = Controller("cluster", BrokerConfig.resolve_from({}, {}, {}), tmp_path / "state.json")
+    again.load({"gone": gone})
+    assert "gone" not in again.image.topics
+    assert again.image.deleted == {gone.topic_id}
 
 
 def test_producer_ids_are_given_once(controller):
