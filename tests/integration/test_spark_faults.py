@@ -30,7 +30,7 @@ __all__ = ["spark"]
 
 pytestmark = needs_spark
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 # the workers can't import this module
 pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])

@@ -26,7 +26,7 @@ __all__ = ["spark"]
 
 pytestmark = needs_spark
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 Start = Callable[[DataStreamWriter, EmbeddedCluster, str], StreamingQuery]
 
