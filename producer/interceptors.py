@@ -9,6 +9,7 @@ from typing import Any
 from ..network.protocol.errors import KafkaConfigurationError
 from .plugins import name_of, resolve_plugin
 from .record import ProducerRecord
+from .record_metadata_cy import RecordMetadata
 
 log = logging.getLogger(__name__)
 
@@ -22,10 +23,11 @@ class ProducerInterceptor:
         """Called by the sending thread with each record before it is serialized; returns it or another instead."""
         return record
 
-    def on_acknowledgement(self, metadata: Any, exception: BaseException | None) -> None:
-        """Called when a record is acknowledged or has failed, mostly by the sender thread: be quick.
+    def on_acknowledgement(self, metadata: RecordMetadata, exception: BaseException | None) -> None:
+        """Called when a record is acknowledged or has failed: on the producer's thread for callbacks, which wait for it,
+        or by the sending thread where `send` raises.
 
-        metadata: the RecordMetadata; of a record that failed its topic and, if known, partition, with an offset of -1.
+        metadata: of a record that failed its topic and, if known, partition, with an offset of -1.
         exception: None when the record was acknowledged.
         """
 

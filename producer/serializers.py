@@ -22,7 +22,8 @@ import msgpack
 from ..network.protocol.errors import KafkaConfigurationError, SerializationError
 from .plugins import accepts, name_of, resolve_plugin
 
-Headers = Iterable[tuple[str, "bytes | None"]]
+#: The headers as they were given to `send`; None where none were.
+Headers = Iterable[tuple[str, "bytes | None"]] | None
 SerializeFunction = Callable[[str, Any, Any], "bytes | None"]
 
 
