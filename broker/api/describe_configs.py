@@ -54,7 +54,11 @@ def _describe(
     asked = resource.configuration_keys
 
     def wanted(entries: Iterable[Key]) -> list[Key]:
-        return [each for each in entries if each.name != "config.file" and (not asked or each.name in asked)]
+        # By their names: in Kafka they stand in the order of a hash table.
+        return sorted(
+            (each for each in entries if each.name != "config.file" and (not asked or each.name in asked)),
+            key=lambda each: each.name,
+        )
 
     if resource.resource_type == TOPIC:
         state = find_topic(broker, resource.resource_name)

@@ -22,6 +22,7 @@ from confluent_kafka.admin import (
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.frames import decode_response, encode_request
+from headrace.network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.network.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from headrace.network.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -86,6 +87,13 @@ def test_configurations_are_told_with_their_source(admin, topic):
     unknown = ConfigResource(ResourceType.TOPIC, "unknown")
     with pytest.raises(confluent_kafka.KafkaException):
         admin.describe_configs([unknown])[unknown].result(10)
+
+
+def test_configurations_are_told_by_their_names(topic, cluster):
+    keys = ["retention.ms", "cleanup.policy", "compression.type"]
+    resource = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=keys)
+    (result,) = ask(cluster, DescribeConfigsRequest(resources=[resource]), 4).results
+    assert [each.name for each in result.configs] == ["cleanup.policy", "compression.type", "retention.ms"]
 
 
 def test_configurations_change_key_by_key(admin, topic, cluster):
