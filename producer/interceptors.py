@@ -24,8 +24,8 @@ class ProducerInterceptor:
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, exception: BaseException | None) -> None:
-        """Called when a record is acknowledged or has failed: on the producer's thread for callbacks, which wait for it,
-        or by the sending thread where `send` raises.
+        """Called when a record is acknowledged or has failed: on the producer's thread for callbacks, where others wait
+        behind it, or by the sending thread where `send` raises.
 
         metadata: of a record that failed its topic and, if known, partition, with an offset of -1.
         exception: None when the record was acknowledged.
