@@ -67,8 +67,9 @@ class KafkaProducer(SendPath):
 
     `send` puts a record into a batch and returns a future at once; batches are sent by the sender thread, which also
     completes the futures; callbacks have a thread of their own. Use it in a ``with`` statement, or call `close`: both
-    deliver what was sent. After a fork the child's producer begins anew, with nothing pending; what the parent had sent stays the
-    parent's to deliver. In a Celery worker, close it at ``worker_process_shutdown``: its processes end abruptly.
+    deliver what was sent. After a fork the child's producer begins anew, with nothing pending; what the parent had sent
+    stays the parent's to deliver. In a Celery worker, close it at ``worker_process_shutdown``: its processes end
+    abruptly.
 
     Raises KafkaConfigurationError for configuration that can't work.
     """
