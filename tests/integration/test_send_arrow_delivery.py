@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from support.waiting import JumpingClock, memory_comes_back, wait_until
+from support.waiting import JumpingClock, know, memory_comes_back, wait_until
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.control import Fault
@@ -211,7 +211,7 @@ def hold(cluster: EmbeddedCluster, topic: str) -> Any:
 def test_where_memory_does_not_come_in_time_the_rows_before_are_delivered(cluster: EmbeddedCluster, topic: str) -> None:
     held = hold(cluster, topic)
     with producer_of(cluster, batch_size=1000, buffer_memory=5000, max_block_ms=300) as producer:
-        producer.partitions_for(topic)
+        know(producer, topic)
         values = [f"{row:0100}" for row in range(100)]
         with pytest.raises(errors.RowDeliveryError) as caught:
             producer.send_arrow(topic, pa.table({"value": values, "partition": [0] * 100}))
@@ -283,6 +283,7 @@ def test_partitions_that_are_added_in_the_middle_of_a_call(cluster: EmbeddedClus
 
 def test_a_topic_that_does_not_exist(cluster: EmbeddedCluster, topic: str) -> None:
     with producer_of(cluster, max_block_ms=200) as producer:
+        know(producer, topic)
         table = pa.table({"value": ["a", "b", "c"], "topic": [topic, topic, "nowhere"]})
         with pytest.raises(errors.RowDeliveryError, match="row 2 for nowhere was not delivered: KafkaTimeoutError"):
             producer.send_arrow(None, table)
