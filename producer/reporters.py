@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ..network.api_versions import client_software_version
-from ..network.metrics import Metric, MetricName, Metrics, MetricsReporter
+from ..network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags
 from ..network.protocol.errors import KafkaConfigurationError
 from .plugins import resolve_plugin
 
@@ -48,21 +48,22 @@ def prometheus_text(*producers: Measured) -> str:
     """The metrics of these producers in Prometheus' text format 0.0.4 (``text/plain; version=0.0.4``). Any thread.
 
     ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka_producer_batch_size_avg``, of a topic
-    ``kafka_producer_topic_...``, of a node ``kafka_producer_node_...``; tags are labels, totals are counters.
+    ``kafka_producer_topic_...``, of a node ``kafka_producer_node_...``; tags are labels, totals are counters. Of
+    producers with the same ``client.id`` the first is shown: a page with a sample twice is refused as a whole.
     """
-    families: dict[str, tuple[MetricName, list[str]]] = {}
+    families: dict[str, tuple[MetricName, dict[str, str]]] = {}
     for producer in producers:
         for name, value in producer.metrics(raw=True).items():
             shown = prometheus_name(name)
             labels, number = _sample(name, value)
             text = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels.items())
-            families.setdefault(shown, (name, []))[1].append(f"{shown}{{{text}}} {_number(number)}\n")
+            families.setdefault(shown, (name, {}))[1].setdefault(text, f"{shown}{{{text}}} {_number(number)}\n")
     parts: list[str] = []
     for shown, (name, samples) in families.items():
         # of a family every line stands together, after the two that describe it
         description = name.description.replace("\\", "\\\\").replace("\n", "\\n")
         kind = "counter" if _is_counter(name) else "gauge"
-        parts += [f"# HELP {shown} {description}\n# TYPE {shown} {kind}\n", *samples]
+        parts += [f"# HELP {shown} {description}\n# TYPE {shown} {kind}\n", *samples.values()]
     return "".join(parts)
 
 
@@ -154,8 +155,13 @@ class _PrometheusCollector(_Place):
         keys = dict.fromkeys(key for metrics in self.registries() for key in metrics.families())
         for key in keys:
             family = None
+            told: set[Tags] = set()
             for metric in self.family(key):
                 name = metric.metric_name
+                if name.tags in told:
+                    # of a producer with the same client.id
+                    continue
+                told.add(name.tags)
                 shown = prometheus_name(name)
                 if family is None:
                     kind = "counter" if _is_counter(name) else "gauge"
@@ -169,7 +175,8 @@ class PrometheusReporter(MetricsReporter):
     """Shows a producer's metrics in a registry of prometheus_client, under the names that `prometheus_text` has.
 
     ``prometheus_client.start_http_server(port)`` serves them with all else that the program measures. Any number of
-    producers and reporters may share a registry. In a forked child it shows the child's producers.
+    producers and reporters may share a registry; of those with the same ``client.id`` the first is shown. In a forked
+    child it shows the child's producers.
     """
 
     def __init__(self, registry: Any = None) -> None:

@@ -124,6 +124,15 @@ class TestText:
             "kafka_producer_b": {'client_id="one"', 'client_id="two"'},
         }
 
+    def test_of_producers_with_the_same_client_id_the_first_is_shown(self) -> None:
+        first, second = Client("same"), Client("same")
+        first.add("a", 1.0)
+        second.add("a", 2.0)
+        second.add("b", 3.0)
+        families = parsed(text_of(first, second))
+        assert families["kafka_producer_a"][2] == {'client_id="same"': 1.0}
+        assert families["kafka_producer_b"][2] == {'client_id="same"': 3.0}
+
     def test_whatever_a_client_id_holds(self) -> None:
         client = Client('a"b\\c\nd é{}, =')
         client.add("a", 1.0)
@@ -173,6 +182,13 @@ class TestPrometheusClient:
             'client_id="one"',
             'client_id="three"',
         }
+
+    def test_of_producers_with_the_same_client_id_the_first_is_shown(self, client: Any, registry: Any) -> None:
+        first, second = Client("same"), Client("same")
+        for measured, value in ((first, 1.0), (second, 2.0)):
+            measured.add("a", value)
+            measured.registry.add_reporter(PrometheusReporter(registry))
+        assert parsed(self.text(client, registry))["kafka_producer_a"][2] == {'client_id="same"': 1.0}
 
     def test_a_producer_is_shown_once_however_many_reporters_it_has(self, client: Any, registry: Any) -> None:
         measured = Client()
