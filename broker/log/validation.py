@@ -1,8 +1,8 @@
-"""What a batch must be before it is appended: whole batches are checked, records are not touched (Kafka's
-`LogValidator`).
+"""What a batch must be before it is appended (Kafka's `LogValidator`).
 
-The CRC covers every record, so a batch that passes it holds what its producer wrote. Only a compacted topic, which
-can't keep a record without a key, has its records looked at.
+The CRC covers every record, so a batch that passes it holds what its producer wrote. That this is records is held
+against their sizes, as far as they aren't compressed; more is looked at only where the topic asks something of them.
+Kafka reads every record, and decompresses what is compressed: that would cost more than all else here.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         raise InvalidRecordError(
             f"producer {header.producer_id} has no epoch or sequence: {header.producer_epoch}, {header.base_sequence}"
         )
+    if header.compression == Compression.NONE:
+        try:
+            RecordBatch(records).records().check_sizes()
+        except CorruptRecordError as damaged:
+            raise InvalidRecordError(str(damaged)) from None
     if config.message_timestamp_type == "CreateTime":
         _check_timestamps(records, header, config, wall_ms)
     if config.is_compacted:

@@ -35,7 +35,6 @@ from .record import (
     MAX_RECORDS_BYTES,
     TIMESTAMP_TYPE_MASK,
     TIMESTAMP_UNKNOWN,  # noqa: F401  the writer takes it from here, with the layout
-    Record,
     TimestampType,
 )
 
@@ -273,7 +272,7 @@ class RecordBatch:
                 f"that of its bytes is {computed:#010x}"
             )
 
-    def records(self, max_bytes: int = MAX_RECORDS_BYTES) -> Iterator[Record]:
+    def records(self, max_bytes: int = MAX_RECORDS_BYTES) -> RecordIterator:
         """The records, one at a time; the compressed ones are decompressed here, into at most `max_bytes` bytes.
 
         CorruptRecordError, here or from the iterator, if the bytes are no records, whatever the CRC says;

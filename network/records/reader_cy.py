@@ -122,6 +122,21 @@ class RecordIterator:
         self.index += 1
         return _new_tuple(Record, (offset, timestamp, key, value, headers))
 
+    def check_sizes(self) -> None:
+        """Pass over all records by their sizes, which have to take just the bytes that are here. Raises
+        CorruptRecordError. It costs a tenth of reading them, and what is no records doesn't get through."""
+        size: cython.longlong
+        while self.index < self.count:
+            self.cursor = self.position
+            self.limit = self.end
+            size = self.take_varint()
+            if size < MIN_RECORD_BYTES - 1 or size > self.end - self.cursor:
+                raise self.damaged(f"its size is {size}, and {self.end - self.cursor} bytes are left")
+            self.position = self.cursor + size
+            self.index += 1
+        if self.position != self.end:
+            raise self.damaged(f"{self.end - self.position} bytes follow the last one")
+
     def damaged(self, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
             f"record {self.index} of {self.count} of the batch at offset {self.base_offset} is damaged: {reason}"

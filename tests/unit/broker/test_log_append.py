@@ -34,6 +34,7 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch
+from headrace.network.records.crc import crc32c
 from headrace.network.records.legacy import build_message_set
 
 NOW_MS = 1_600_000_000_000
@@ -226,6 +227,10 @@ def test_what_a_client_may_not_send(harness):
     legacy[16] = 1
     with pytest.raises(UnsupportedForMessageFormatError, match="v1"):
         check(legacy)
+    no_records = bytearray(good[:61] + bytes(len(good) - 61))
+    struct.pack_into(">I", no_records, 17, crc32c(no_records[21:]))
+    with pytest.raises(InvalidRecordError, match="record 0 of 1"):
+        check(no_records)
 
 
 def test_timestamps_are_found(harness):

@@ -86,6 +86,29 @@ def test_no_records(reader: ModuleType):
     assert read(reader, b"", count=0) == []
 
 
+def test_records_that_just_fill_the_batch_pass_by_their_sizes(reader: ModuleType):
+    long = record(b"\x00", 0, 1, -1, 300, bytes(300), 0)
+    reader.RecordIterator(record(*START, 0) + long, 2, 10, 1000, None).check_sizes()
+    reader.RecordIterator(b"", 0, 10, 1000, None).check_sizes()
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "reason"),
+    [
+        (bytes(20), 1, "its size is 0"),
+        (record(*START, 0) + varint(5) + bytes(20), 2, "its size is 5"),
+        (record(*START, 0) + varint(-1) + bytes(20), 2, "its size is -1"),
+        (record(*START, 0) + varint(30) + bytes(29), 2, "its size is 30, and 29 bytes are left"),
+        (record(*START, 0), 2, "it claims 2 records"),
+        (record(*START, 0) * 2, 1, "8 bytes follow the last one"),
+        (record(*START, 0) * 2 + b"\x80" * 7, 3, "ends within a number|too many bits"),
+    ],
+)
+def test_what_is_no_records_does_not_pass_by_its_sizes(reader: ModuleType, data: bytes, count: int, reason: str):
+    with pytest.raises(CorruptRecordError, match=reason):
+        reader.RecordIterator(data, count, 10, 1000, None).check_sizes()
+
+
 def test_a_number_can_not_run_out_of_the_record(reader: ModuleType):
     assert_damaged(reader, b"\x0e" + b"\x80" * 7, "record 0 of 1 of the batch at offset 10 is damaged: it ends within")
 
