@@ -89,10 +89,11 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
         sock.listen(_BACKLOG)
-    except OSError as failed:
+    except (OSError, OverflowError) as failed:
         sock.close()
+        reason = failed.strerror if isinstance(failed, OSError) else "ports are numbers up to 65535"
         raise KafkaConnectionError(
-            f"can't listen on {host}:{port}: {failed.strerror}; choose another port, or 0 for any"
+            f"can't listen on {host}:{port}: {reason}; choose another port, or 0 for any"
         ) from failed
     return sock
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.broker import EmbeddedCluster
-from headrace.network.protocol.errors import KafkaConfigurationError
+from headrace.network.protocol.errors import KafkaConfigurationError, KafkaConnectionError
 
 QUIET = {"log_level": 0}
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -252,3 +252,14 @@ def test_clients_get_along_with_what_older_releases_offer(release):
 def test_a_release_without_a_table_is_refused(cluster):
     with pytest.raises(KafkaConfigurationError, match=r"2\.1, 2\.6"):
         cluster.act_as("0.7")
+
+
+def test_a_port_that_can_not_be_had_is_told() -> None:
+    with EmbeddedCluster() as first:
+        taken = int(first.bootstrap_servers.rpartition(":")[2])
+        with pytest.raises(
+            KafkaConnectionError, match=rf"can't listen on 127\.0\.0\.1:{taken}: Address already in use"
+        ):
+            EmbeddedCluster(port=taken).start()
+    with pytest.raises(KafkaConnectionError, match="ports are numbers up to 65535"):
+        EmbeddedCluster(port=99_999).start()
