@@ -56,11 +56,13 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def kafka_session_cluster() -> Iterator[EmbeddedCluster]:
-    """One broker with default settings for the whole session, started when first asked for. It is the `kafka_cluster`
-    of every test that doesn't call for one of its own, and for fixtures that live longer than a test."""
+    """One broker for the whole session, started when first asked for. It is the `kafka_cluster` of every test that
+    doesn't call for one of its own, and for fixtures that live longer than a test. Its settings are the defaults, but
+    that it deletes nothing for its age: it may see the fifth minute, and with it the first check of that, in the middle
+    of a test whose records have times of long ago."""
     from .cluster import EmbeddedCluster  # noqa: PLC0415 - see the module's docstring
 
-    with EmbeddedCluster() as cluster:
+    with EmbeddedCluster(log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -21,7 +21,7 @@ VALUES = [b"value-%d" % number * (number % 7) for number in range(500)]
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster(num_partitions=2) as cluster:
+    with EmbeddedCluster(num_partitions=2, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -24,7 +24,7 @@ T = 1_600_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster():
-    with EmbeddedCluster(3, num_partitions=2) as cluster:
+    with EmbeddedCluster(3, num_partitions=2, log_retention_ms=-1) as cluster:
         yield cluster
 
 

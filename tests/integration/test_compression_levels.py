@@ -19,7 +19,7 @@ TIME_MS = 1_600_000_000_000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(num_partitions=1) as cluster:
+    with EmbeddedCluster(num_partitions=1, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -31,7 +31,7 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(num_partitions=1) as cluster:
+    with EmbeddedCluster(num_partitions=1, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -39,7 +39,7 @@ def versions_of(key: ApiKey) -> list[int]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(num_partitions=2) as cluster:
+    with EmbeddedCluster(num_partitions=2, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -25,7 +25,7 @@ PATIENCE_S = 60
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(auto_create_topics_enable=False) as cluster:
+    with EmbeddedCluster(auto_create_topics_enable=False, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -28,7 +28,7 @@ ROWS = 5000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(num_partitions=3) as cluster:
+    with EmbeddedCluster(num_partitions=3, log_retention_ms=-1) as cluster:
         yield cluster
 
 

@@ -429,8 +429,8 @@ def configs(broker: Conversation) -> None:
         for result in broker.answers[-1][1]["results"]:
             result["configs"].sort(key=lambda each: each["name"])
             for config in result["configs"]:
-                # Kafka has its default in hours, and tells no synonym for it.
-                config["synonyms"] = [each for each in config["synonyms"] if each["name"] != "log.retention.ms"]
+                # Kafka has its default in hours.
+                config["synonyms"] = [each for each in config["synonyms"] if "log.retention" not in each["name"]]
 
     def change(
         label: str, *changes: tuple[str, int, str | None], name: str = topic, validate_only: bool = False
@@ -776,6 +776,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         group_min_session_timeout_ms=6000,
         group_initial_rebalance_delay_ms=0,
         offsets_topic_num_partitions=1,
+        log_retention_ms=-1,
     ) as started:
         yield started
 

@@ -122,7 +122,7 @@ def offsets_in(described: str) -> list[int]:
 @pytest.fixture(scope="module")
 def tools() -> Iterator[ApacheKafka]:
     """Kafka's tools, and a broker of small segments, which tests stop and start."""
-    kafka = start_or_skip(properties={"log.segment.bytes": "1048576", "log.retention.ms": "-1"})
+    kafka = start_or_skip(properties={"log.segment.bytes": "1048576"})
     try:
         yield kafka
     finally:

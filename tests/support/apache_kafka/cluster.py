@@ -255,6 +255,8 @@ class ApacheKafka:
                 "share.coordinator.state.topic.min.isr": "1",
                 "share.coordinator.state.topic.num.partitions": "1",
                 "group.initial.rebalance.delay.ms": "0",
+                # it is looked at half a minute after the start, and tests have records of long ago
+                "log.retention.ms": "-1",
                 # a killed broker is noticed within seconds, a busy machine's pause is not taken for death
                 "broker.heartbeat.interval.ms": "500",
                 "broker.session.timeout.ms": "6000",

@@ -69,6 +69,7 @@ class ZooKeeperKafka(ApacheKafka):
                     "transaction.state.log.min.isr": "1",
                     "transaction.state.log.num.partitions": "1",
                     "group.initial.rebalance.delay.ms": "0",
+                    "log.retention.ms": "-1",
                     **self._properties,
                 }
             )
