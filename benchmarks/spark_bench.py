@@ -2,9 +2,10 @@
 
     python benchmarks/spark_bench.py [--rows N] [--rounds N] [--bootstrap HOST:PORT | --apache]
 
-One Spark session (local[2]), one broker process, one DataFrame: a Parquet file of rows of 130 bytes, as making such
-rows costs Spark more than reading them. The contenders in turn, `--rounds` times over, each into a topic of its own;
-what is printed are medians of rows/s, counted from the start of the job to its end, when every record is acknowledged.
+One broker process, one DataFrame: a Parquet file of rows of 130 bytes, as making such rows costs Spark more than
+reading them. The contenders in turn, `--rounds` times over, each into a topic of its own; medians are printed of
+rows/s, counted from the start of the job to its end, when every record is acknowledged. Each has a Spark (local[2]) to
+itself, as a user's job has it: a JVM that has seen several sinks compiles less for each of them.
 The same settings for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
 Memory for what the broker writes is touched beforehand (`page_memory.py`). The no-op writers show where Spark itself is
 the limit: rows or Arrow batches that reach Python and go no further. Without ``--bootstrap`` the broker is ``headrace
@@ -15,7 +16,10 @@ from there.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
+import multiprocessing
+import random
 import statistics
 import subprocess
 import sys
@@ -44,6 +48,8 @@ from spark_session import start_spark  # noqa: E402  # pyright: ignore[reportMis
 ROW_BYTES = 130
 PARTITIONS = 4
 SETTINGS = {"linger.ms": 5, "batch.size": 131_072, "enable.idempotence": True}
+#: A removed topic goes at once: a minute later it would have been written to the disk, in the time of the next run.
+BROKER_SETTINGS = {"log.segment.delete.delay.ms": "0"}
 OURS_BY_BATCHES, OURS_BY_FORMAT, OURS_BY_ROWS = "headrace, Arrow (write)", "headrace, format", "headrace, rows"
 ALONE = "send_arrow without Spark"
 SPARKS, CONFLUENT = "Spark's own sink", "confluent-kafka, rows"
@@ -125,10 +131,11 @@ def broker(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.apache:
         from support.apache_kafka.cluster import SERVER_JVM_OPTIONS, ApacheKafka
 
-        with ApacheKafka(jvm_options=SERVER_JVM_OPTIONS) as kafka:
+        with ApacheKafka(jvm_options=SERVER_JVM_OPTIONS, properties=BROKER_SETTINGS) as kafka:
             yield kafka.bootstrap_servers
         return
     command = [sys.executable, "-m", "headrace.cli", "broker", "--port", "0"]
+    command += [f"--config={name}={value}" for name, value in BROKER_SETTINGS.items()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -180,21 +187,64 @@ def send_arrow_alone(servers: str, topic: str, rows: int) -> float:
         return len(futures) * 10_000 / (time.perf_counter() - started)
 
 
+class Job:
+    """One contender with a Spark of its own, in a process of its own."""
+
+    def __init__(self, contender: Contender, settings: dict[str, str], folder: str) -> None:
+        self._contender = contender
+        self._folder = folder
+        context = multiprocessing.get_context("spawn")
+        self._process = concurrent.futures.ProcessPoolExecutor(1, context, _start, (settings,))
+
+    def make_frame(self, rows: int) -> None:
+        """Rows of one column `value`, of 130 bytes, all different, as a Parquet file of four parts, for all jobs."""
+        self._process.submit(_make_frame, self._path(rows), rows).result()
+
+    def run(self, rows: int, servers: str, topic: str) -> float:
+        """How many seconds it took."""
+        return self._process.submit(_run, self._contender, self._path(rows), servers, topic).result()
+
+    def end(self) -> None:
+        self._process.submit(_end).result()
+        self._process.shutdown()
+
+    def _path(self, rows: int) -> str:
+        return f"{self._folder}/{rows}"
+
+
+# What a job's process runs: `_start` comes first, and Spark keeps the session.
+
+
+def _start(settings: dict[str, str]) -> None:
+    register(start_spark("headrace benchmark", settings=settings))
+
+
+def _make_frame(path: str, rows: int) -> None:
+    made = SparkSession.active().range(0, rows, numPartitions=4)
+    made.selectExpr(f"rpad(cast(id AS string), {ROW_BYTES}, 'x') AS value").write.parquet(path)
+
+
+def _run(contender: Contender, path: str, servers: str, topic: str) -> float:
+    df = SparkSession.active().read.parquet(path)
+    started = time.perf_counter()
+    contender(df, servers, topic)
+    return time.perf_counter() - started
+
+
+def _end() -> None:
+    SparkSession.active().stop()
+
+
 @contextlib.contextmanager
-def session(settings: dict[str, str]) -> Iterator[SparkSession]:
-    spark = start_spark("headrace benchmark", settings=settings)
-    try:
-        register(spark)
-        yield spark
-    finally:
-        spark.stop()
-
-
-def frame(spark: SparkSession, folder: str, rows: int) -> DataFrame:
-    """Rows of one column `value`, of 130 bytes, all different, from a Parquet file of four parts."""
-    made = spark.range(0, rows, numPartitions=4).selectExpr(f"rpad(cast(id AS string), {ROW_BYTES}, 'x') AS value")
-    made.write.parquet(f"{folder}/{rows}")
-    return spark.read.parquet(f"{folder}/{rows}")
+def started_jobs(contenders: dict[str, Contender], settings: dict[str, str]) -> Iterator[dict[str, Job]]:
+    """A job a contender."""
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = {name: Job(contender, settings, folder) for name, contender in contenders.items()}
+        try:
+            yield jobs
+        finally:
+            for job in jobs.values():
+                job.end()
 
 
 def main() -> int:
@@ -221,36 +271,33 @@ def main() -> int:
         print(f"without {SPARKS}: {missing}")
         del contenders[SPARKS]
     rates: dict[str, list[float]] = {name: [] for name in (*contenders, ALONE)}
-    with broker(arguments) as servers, tempfile.TemporaryDirectory() as folder:
+    # the jobs end before the broker does, which their idle producers would miss
+    with broker(arguments) as servers, started_jobs(contenders, settings) as jobs:
         topics = Topics(servers)
-        # it ends before the broker does, which its idle producers would miss
-        with session(settings) as spark:
-            # the first round, on fewer rows, is for warming up
-            few, many = arguments.rows // 20, arguments.rows
-            frames = {rows: frame(spark, folder, rows) for rows in (few, many)}
-            for number in range(arguments.rounds + 1):
-                rows = many if number else few
-                # each round begins with another, so that none always has the same one before it
-                names = list(contenders)
-                for name in names[number % len(names) :] + names[: number % len(names)]:
-                    contender = contenders[name]
+        few, many = max(arguments.rows // 20, 1), arguments.rows
+        for rows in {few, many}:
+            jobs[OURS_BY_BATCHES].make_frame(rows)
+        # the first round is for warming up
+        for number in range(arguments.rounds + 1):
+            # in another order each round, so that none always has the same one before it
+            for name in random.Random(number).sample(list(contenders), len(contenders)):
+                # fewer rows first: Spark ends Python workers that had nothing to do for a minute
+                for rows in (few, many):
                     topic = topics.make()
                     touch_memory(rows * ROW_BYTES)
-                    started = time.perf_counter()
-                    contender(frames[rows], servers, topic)
-                    seconds = time.perf_counter() - started
+                    seconds = jobs[name].run(rows, servers, topic)
                     found = topics.records(topic)
                     if not name.startswith("no-op") and found != rows:
                         raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
                     topics.remove(topic)
-                    if number:
-                        rates[name].append(rows / seconds)
-                        print(f"  round {number}: {name:26} {rows / seconds:12,.0f} rows/s", flush=True)
                 if number:
-                    topic = topics.make()
-                    touch_memory(rows * ROW_BYTES)
-                    rates[ALONE].append(send_arrow_alone(servers, topic, rows))
-                    topics.remove(topic)
+                    rates[name].append(many / seconds)
+                    print(f"  round {number}: {name:26} {many / seconds:12,.0f} rows/s", flush=True)
+            if number:
+                topic = topics.make()
+                touch_memory(many * ROW_BYTES)
+                rates[ALONE].append(send_arrow_alone(servers, topic, many))
+                topics.remove(topic)
     print(f"\nmedians of {arguments.rounds} rounds, {arguments.rows:,} rows of {ROW_BYTES} bytes, local[2]:")
     medians = {name: statistics.median(found) for name, found in rates.items()}
     for name, rate in medians.items():
