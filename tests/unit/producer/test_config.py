@@ -62,7 +62,6 @@ KAFKA_4_DEFAULTS = {
     "retry.backoff.max.ms": 1000,
     "retry.backoff.ms": 100,
     "security.protocol": "PLAINTEXT",
-    "send.buffer.bytes": 131072,
     "socket.connection.setup.timeout.max.ms": 30000,
     "socket.connection.setup.timeout.ms": 10000,
 }
@@ -71,6 +70,8 @@ KAFKA_4_DEFAULTS = {
 def test_defaults_are_kafkas() -> None:
     config = resolve()
     assert {name: config[name] for name in KAFKA_4_DEFAULTS} == KAFKA_4_DEFAULTS
+    # but for this one, which is kafka-python's and librdkafka's: DESIGN.md says why
+    assert config.send_buffer_bytes == -1
 
 
 # Kafka's ProducerConfig of 4.x: every name of a key in it, those of SslConfigs and SaslConfigs by an example each
