@@ -423,8 +423,8 @@ class ProducerConfig(
         at_most=INT32_MAX,
         importance="medium",
         none_means=-1,
-        doc="The size of the sockets' send buffer (SO_SNDBUF); -1 leaves it to the operating system, which lets it grow "
-        "with what the connection carries. Kafka's default, 131072, nearly halves what large batches reach.",
+        doc="The size of the sockets' send buffer (SO_SNDBUF); -1 leaves it to the operating system, which lets it "
+        "grow with what the connection carries. Kafka's default, 131072, nearly halves what large batches reach.",
     )
     receive_buffer_bytes: int = key(
         default=32_768,

@@ -129,7 +129,10 @@ def _numbers(offsets: Any, kind: Literal["i", "q"], first: int, length: int) -> 
 
 
 def column_of(values: Any) -> BytesColumn:
-    """A column of a sequence of Python's bytes and None. Raises TypeError for anything else."""
+    """A column of a sequence of Python's bytes, or of strings (in UTF-8), and None.
+
+    Raises TypeError for anything else, and where there are both, UnicodeEncodeError for what is no text.
+    """
     rows: cython.Py_ssize_t = len(values)
     offsets = array("q", bytes(8 * (rows + 1)))
     bounds: cython.longlong[::1] = offsets  # pyright: ignore
@@ -138,14 +141,26 @@ def column_of(values: Any) -> BytesColumn:
     row: cython.Py_ssize_t
     total: cython.longlong = 0
     nulls: cython.Py_ssize_t = 0
+    last: object = None
     for row, value in enumerate(values):
         if value is None:
             nulls += 1
-        else:
+        elif type(value) is bytes or type(value) is str:
             total += len(value)
             bits[row >> 3] |= 1 << (row & 7)
+            last = value
+        else:
+            raise TypeError(f"a {type(value).__name__} is neither bytes nor a string")
         bounds[row + 1] = total
-    data = b"".join(values if not nulls else [value for value in values if value is not None])
+    present = values if not nulls else [value for value in values if value is not None]
+    if isinstance(last, str):
+        text = "".join(present)
+        if not text.isascii():
+            # its characters are not its bytes
+            return column_of([None if value is None else value.encode() for value in values])
+        data = text.encode()
+    else:
+        data = b"".join(present)
     return BytesColumn(data, offsets, 8, 0, bitmap if nulls else None, 0, rows)
 
 

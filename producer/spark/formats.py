@@ -21,6 +21,9 @@ import msgpack
 
 from ...network.protocol.errors import SerializationError
 
+#: The formats that leave binary as it is, and strings in UTF-8.
+AS_THEY_ARE = ("raw", "string")
+
 Encoder = Callable[[Sequence[Any]], Sequence["bytes | None"]]
 
 _encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

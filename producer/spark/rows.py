@@ -6,6 +6,7 @@ value becomes bytes) is decided once a chunk, and records are made of whole colu
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..column_send import send_columns, send_each
 from ..rows_cy import group
 from ..rows_future import RowsFuture
-from .formats import encoder
+from .formats import AS_THEY_ARE, encoder
 from .writer import COLUMNS, PartitionWriter, at_row, check_doubled, missing_value, naming, no_topic, null_topic
 
 #: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
@@ -62,8 +63,7 @@ class RowWriter(PartitionWriter):
         columns = chunk.columns
         options = self._options
         topics = self._topics(columns)
-        values = _encoded("value", columns["value"], options.value_format)
-        keys = _encoded("key", columns["key"], options.key_format) if "key" in columns else None
+        values, keys = columns["value"], columns.get("key")
         headers = columns.get("headers") if options.include_headers else None
         timestamps = _numbers("timestamp", columns)
         partitions = _numbers("partition", columns)
@@ -73,8 +73,8 @@ class RowWriter(PartitionWriter):
             send_each(
                 producer,
                 repeat(options.topic) if options.topic is not None else columns["topic"],
-                values,
-                keys,
+                _encoded("value", values, options.value_format),
+                _encoded("key", keys, options.key_format) if keys is not None else None,
                 _of_each(headers, _header_pairs) if headers is not None else None,
                 [None if number < 0 else number for number in partitions] if partitions is not None else None,
                 [None if number < 0 else number for number in timestamps] if timestamps is not None else None,
@@ -83,8 +83,8 @@ class RowWriter(PartitionWriter):
             )
             return future
         prepared = Columns(
-            column_of(values),
-            column_of(keys) if keys is not None else None,
+            _byte_column("value", values, options.value_format),
+            _byte_column("key", keys, options.key_format) if keys is not None else None,
             _header_column(headers) if headers is not None else None,
             timestamps,
             partitions,
@@ -200,6 +200,14 @@ def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
         return [value.asDict(recursive=True) if hasattr(value, "__fields__") else value for value in column]
     with naming(name):
         return encoder(form)(column)
+
+
+def _byte_column(name: str, column: Sequence[Any], form: str) -> BytesColumn:
+    if form in AS_THEY_ARE:
+        # nothing else but these is the common case, which is found out on the way
+        with contextlib.suppress(TypeError, UnicodeEncodeError):
+            return column_of(column)
+    return column_of(_encoded(name, column, form))
 
 
 def _numbers(name: str, columns: Mapping[str, Sequence[Any]]) -> Any:

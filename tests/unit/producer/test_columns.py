@@ -250,9 +250,27 @@ def test_a_column_of_fixed_width_and_one_of_nulls() -> None:
     assert values == [b"bb", b"dd", b"null", b"null", b"null"]
 
 
-def test_a_column_holds_bytes_only() -> None:
+@pytest.mark.parametrize(
+    "values", [[], [None], ["text", None, ""], ["grün", None, "", "x"], [None, b"", b"\xff"], ["x"] * 9 + [None]]
+)
+def test_a_column_of_strings_is_one_of_their_bytes(values: list[Any]) -> None:
+    bench = Bench()
+    bench.append(Columns(column_of(values), None, None, None, None, NOW_MS))
+    taken = [value for batch in bench.batches() for _, _, value, _ in records_of(batch)]
+    assert taken == [value.encode() if isinstance(value, str) else value for value in values]
+
+
+@pytest.mark.parametrize(
+    "values", [[b"x", "text"], ["text", b"x"], [bytearray(b"x")], [memoryview(b"abcd")], [["x"]], [1]]
+)
+def test_a_column_holds_bytes_or_strings_only(values: list[Any]) -> None:
     with pytest.raises(TypeError):
-        column_of([b"x", "text"])
+        column_of(values)
+
+
+def test_half_a_character_is_no_text() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        column_of(["\ud800"])
 
 
 def test_limits_name_the_row() -> None:
