@@ -274,29 +274,28 @@ def main() -> int:
     # the jobs end before the broker does, which their idle producers would miss
     with broker(arguments) as servers, started_jobs(contenders, settings) as jobs:
         topics = Topics(servers)
-        few, many = max(arguments.rows // 20, 1), arguments.rows
-        for rows in {few, many}:
-            jobs[OURS_BY_BATCHES].make_frame(rows)
+        jobs[OURS_BY_BATCHES].make_frame(arguments.rows)
         # the first round is for warming up
         for number in range(arguments.rounds + 1):
             # in another order each round, so that none always has the same one before it
             for name in random.Random(number).sample(list(contenders), len(contenders)):
-                # fewer rows first: Spark ends Python workers that had nothing to do for a minute
-                for rows in (few, many):
+                # twice, and the second time counts: while the others had their turn, caches went cold, and Spark ends
+                # Python workers that had nothing to do for a minute
+                for _ in range(2):
                     topic = topics.make()
-                    touch_memory(rows * ROW_BYTES)
-                    seconds = jobs[name].run(rows, servers, topic)
+                    touch_memory(arguments.rows * ROW_BYTES)
+                    seconds = jobs[name].run(arguments.rows, servers, topic)
                     found = topics.records(topic)
-                    if not name.startswith("no-op") and found != rows:
-                        raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
+                    if not name.startswith("no-op") and found != arguments.rows:
+                        raise SystemExit(f"{name}: {found} records of {arguments.rows} rows are in Kafka")
                     topics.remove(topic)
                 if number:
-                    rates[name].append(many / seconds)
-                    print(f"  round {number}: {name:26} {many / seconds:12,.0f} rows/s", flush=True)
+                    rates[name].append(arguments.rows / seconds)
+                    print(f"  round {number}: {name:26} {rates[name][-1]:12,.0f} rows/s", flush=True)
             if number:
                 topic = topics.make()
-                touch_memory(many * ROW_BYTES)
-                rates[ALONE].append(send_arrow_alone(servers, topic, many))
+                touch_memory(arguments.rows * ROW_BYTES)
+                rates[ALONE].append(send_arrow_alone(servers, topic, arguments.rows))
                 topics.remove(topic)
     print(f"\nmedians of {arguments.rounds} rounds, {arguments.rows:,} rows of {ROW_BYTES} bytes, local[2]:")
     medians = {name: statistics.median(found) for name, found in rates.items()}
