@@ -247,6 +247,18 @@ def started_jobs(contenders: dict[str, Contender], settings: dict[str, str]) -> 
                 job.end()
 
 
+def run_once(name: str, job: Job, topics: Topics, servers: str, rows: int) -> float:
+    """One run into a topic of its own, and how many seconds it took."""
+    topic = topics.make()
+    touch_memory(rows * ROW_BYTES)
+    seconds = job.run(rows, servers, topic)
+    found = topics.records(topic)
+    if not name.startswith("no-op") and found != rows:
+        raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
+    topics.remove(topic)
+    return seconds
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -281,14 +293,8 @@ def main() -> int:
             for name in random.Random(number).sample(list(contenders), len(contenders)):
                 # twice, and the second time counts: while the others had their turn, caches went cold, and Spark ends
                 # Python workers that had nothing to do for a minute
-                for _ in range(2):
-                    topic = topics.make()
-                    touch_memory(arguments.rows * ROW_BYTES)
-                    seconds = jobs[name].run(arguments.rows, servers, topic)
-                    found = topics.records(topic)
-                    if not name.startswith("no-op") and found != arguments.rows:
-                        raise SystemExit(f"{name}: {found} records of {arguments.rows} rows are in Kafka")
-                    topics.remove(topic)
+                run_once(name, jobs[name], topics, servers, arguments.rows)
+                seconds = run_once(name, jobs[name], topics, servers, arguments.rows)
                 if number:
                     rates[name].append(arguments.rows / seconds)
                     print(f"  round {number}: {name:26} {rates[name][-1]:12,.0f} rows/s", flush=True)
