@@ -5,7 +5,7 @@
 One broker process, one DataFrame: a Parquet file of rows of 130 bytes, as making such rows costs Spark more than
 reading them. The contenders in turn, `--rounds` times over, each into a topic of its own; medians are printed of
 rows/s, counted from the start of the job to its end, when every record is acknowledged. Each has a Spark (local[2]) to
-itself, as a user's job has it: a JVM that has seen several sinks compiles less for each of them.
+itself, as a user's job has it: in a JVM that had run several sinks, some were slower than alone.
 The same settings for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
 Memory for what the broker writes is touched beforehand (`page_memory.py`). The no-op writers show where Spark itself is
 the limit: rows or Arrow batches that reach Python and go no further. Without ``--bootstrap`` the broker is ``headrace
@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
 
 from spark_kafka_jars import NoConnector, connector_jars  # noqa: E402  # pyright: ignore[reportMissingImports]
-from spark_session import start_spark  # noqa: E402  # pyright: ignore[reportMissingImports]
+from spark_session import require_java, start_spark  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 ROW_BYTES = 130
 PARTITIONS = 4
@@ -190,26 +190,24 @@ def send_arrow_alone(servers: str, topic: str, rows: int) -> float:
 class Job:
     """One contender with a Spark of its own, in a process of its own."""
 
-    def __init__(self, contender: Contender, settings: dict[str, str], folder: str) -> None:
+    def __init__(self, contender: Contender, settings: dict[str, str], path: str) -> None:
+        """`path`: where the Parquet file is, or will be."""
         self._contender = contender
-        self._folder = folder
+        self._path = path
         context = multiprocessing.get_context("spawn")
         self._process = concurrent.futures.ProcessPoolExecutor(1, context, _start, (settings,))
 
     def make_frame(self, rows: int) -> None:
         """Rows of one column `value`, of 130 bytes, all different, as a Parquet file of four parts, for all jobs."""
-        self._process.submit(_make_frame, self._path(rows), rows).result()
+        self._process.submit(_make_frame, self._path, rows).result()
 
-    def run(self, rows: int, servers: str, topic: str) -> float:
+    def run(self, servers: str, topic: str) -> float:
         """How many seconds it took."""
-        return self._process.submit(_run, self._contender, self._path(rows), servers, topic).result()
+        return self._process.submit(_run, self._contender, self._path, servers, topic).result()
 
     def end(self) -> None:
         self._process.submit(_end).result()
         self._process.shutdown()
-
-    def _path(self, rows: int) -> str:
-        return f"{self._folder}/{rows}"
 
 
 # What a job's process runs: `_start` comes first, and Spark keeps the session.
@@ -239,7 +237,7 @@ def _end() -> None:
 def started_jobs(contenders: dict[str, Contender], settings: dict[str, str]) -> Iterator[dict[str, Job]]:
     """A job a contender."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = {name: Job(contender, settings, folder) for name, contender in contenders.items()}
+        jobs = {name: Job(contender, settings, f"{folder}/rows") for name, contender in contenders.items()}
         try:
             yield jobs
         finally:
@@ -251,7 +249,7 @@ def run_once(name: str, job: Job, topics: Topics, servers: str, rows: int) -> fl
     """One run into a topic of its own, and how many seconds it took."""
     topic = topics.make()
     touch_memory(rows * ROW_BYTES)
-    seconds = job.run(rows, servers, topic)
+    seconds = job.run(servers, topic)
     found = topics.records(topic)
     if not name.startswith("no-op") and found != rows:
         raise SystemExit(f"{name}: {found} records of {rows} rows are in Kafka")
@@ -261,11 +259,12 @@ def run_once(name: str, job: Job, topics: Topics, servers: str, rows: int) -> fl
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--bootstrap", help="HOST:PORT of a broker that runs already")
     parser.add_argument("--apache", action="store_true", help="write to Apache Kafka")
     arguments = parser.parse_args()
+    require_java()
     contenders: dict[str, Contender] = {
         OURS_BY_BATCHES: by_batches,
         OURS_BY_FORMAT: by_format,

@@ -90,6 +90,17 @@ def test_the_session_cluster_is_shared_and_as_new_for_every_test(run):
     """).assert_outcomes(passed=2)
 
 
+def test_the_session_cluster_keeps_what_is_older_than_a_week(run):
+    run("""
+    def test_old(kafka_cluster, kafka_topic):
+        with KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+            producer.send(kafka_topic, b"old", timestamp_ms=1_000_000_000_000).get(10)
+        # what a broker does in its fifth minute
+        kafka_cluster.broker(1).logs.delete_old_segments()
+        assert values(kafka_cluster, kafka_topic) == [b"old"]
+    """).assert_outcomes(passed=1)
+
+
 def test_what_lives_longer_than_a_test_may_use_the_session_cluster(run):
     run("""
     @pytest.fixture(scope="session")

@@ -429,8 +429,12 @@ def configs(broker: Conversation) -> None:
         for result in broker.answers[-1][1]["results"]:
             result["configs"].sort(key=lambda each: each["name"])
             for config in result["configs"]:
-                # Kafka has its default in hours.
-                config["synonyms"] = [each for each in config["synonyms"] if "log.retention" not in each["name"]]
+                # Kafka has its default in hours; what the broker was given is the same.
+                config["synonyms"] = [
+                    each
+                    for each in config["synonyms"]
+                    if (each["name"], each["source"]) not in (("log.retention.hours", 5), ("log.retention.ms", 5))
+                ]
 
     def change(
         label: str, *changes: tuple[str, int, str | None], name: str = topic, validate_only: bool = False
