@@ -36,7 +36,7 @@ demo: build/compiled
 test: build/compiled
 	@$(FIND_JAVA) || echo "make test: the tests that need Java are skipped"; \
 	set -ex; \
-	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/test_spark_*' $(PURE_TESTS); \
+	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' $(PURE_TESTS); \
 	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
 
 check: lint types floors docs-check

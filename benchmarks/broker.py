@@ -29,10 +29,10 @@ from page_memory import touch_memory
 
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.message import Request
-from headrace.network.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.protocol.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.records.builder_cy import build_batch
 
 # Apache Kafka is started as the tests start it.

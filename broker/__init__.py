@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..network.protocol.api import ApiKey
-    from .cluster import EmbeddedCluster
-    from .faults import Fault
-    from .processes import ProcessCluster
+    from .cluster.embedded import EmbeddedCluster
+    from .cluster.processes import ProcessCluster
+    from .requests.faults import Fault
 
 __all__ = ["ApiKey", "EmbeddedCluster", "Fault", "ProcessCluster"]
 
 # Imported at their first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most need no broker.
 _MODULES = {
     "ApiKey": "..network.protocol.api",
-    "EmbeddedCluster": ".cluster",
-    "Fault": ".faults",
-    "ProcessCluster": ".processes",
+    "EmbeddedCluster": ".cluster.embedded",
+    "Fault": ".requests.faults",
+    "ProcessCluster": ".cluster.processes",
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ..network.clock import MockClock
-    from .cluster import EmbeddedCluster
+    from .cluster.embedded import EmbeddedCluster
     from .group.group import Group
 
 _MARKER = (
@@ -60,7 +60,7 @@ def kafka_session_cluster() -> Iterator[EmbeddedCluster]:
     doesn't call for one of its own, and for fixtures that live longer than a test. Its settings are the defaults, but
     that it deletes nothing for its age: it may see the fifth minute, and with it the first check of that, in the middle
     of a test whose records have times of long ago."""
-    from .cluster import EmbeddedCluster  # noqa: PLC0415 - see the module's docstring
+    from .cluster.embedded import EmbeddedCluster  # noqa: PLC0415 - see the module's docstring
 
     with EmbeddedCluster(log_retention_ms=-1) as cluster:
         yield cluster
@@ -90,7 +90,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
         finally:
             _make_as_new(cluster, kept)
         return
-    from .cluster import EmbeddedCluster  # noqa: PLC0415
+    from .cluster.embedded import EmbeddedCluster  # noqa: PLC0415
 
     if "kafka_clock" in request.fixturenames:
         wanted["clock"] = request.getfixturevalue("kafka_clock")
@@ -115,7 +115,7 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) 
 
 def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
     """Undo what a test did to the session's cluster: faults, a stopped broker, topics, groups."""
-    from .faults import Fault  # noqa: PLC0415
+    from .requests.faults import Fault  # noqa: PLC0415
 
     cluster.control.clear()
     cluster.act_as(None)

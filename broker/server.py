@@ -20,15 +20,15 @@ from ..network.protocol.errors import (
     UnsupportedVersionError,
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
-from ..network.selector import Selector, describe_address
+from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
 from .api.registry import Api
-from .control import RequestSeen
 from .metadata import advertised_host
 from .replica.connection import CLIENT_ID_PREFIX
-from .requests import FEW_ELEMENTS, Connection, RequestContext
-from .services import BrokerServices
+from .requests.control import RequestSeen
+from .requests.request import FEW_ELEMENTS, Connection, RequestContext
+from .services.services import BrokerServices
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..network.addresses import Address, parse_address
-from ..network.api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
+from ..network.client.api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
 from ..network.protocol.errors import (
     DisconnectedError,
     InvalidMetadataError,
@@ -22,7 +22,7 @@ from ..network.protocol.errors import (
 from ..network.protocol.frames import decode_response, encode_request
 from ..network.protocol.message import Request
 from ..network.protocol.messages.api_versions import ApiVersionsRequest
-from ..network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 DEFAULT_SERVER = "localhost:9092"
 TIMEOUT_S = 30.0

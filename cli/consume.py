@@ -20,8 +20,8 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
     make_error,
 )
-from ..network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ..network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
+from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.records.batch import RecordBatch, read_batches
 from ..network.records.record import Record
 from .arguments import whole_number

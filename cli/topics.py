@@ -7,10 +7,10 @@ from typing import Any
 
 from ..broker.log.files import encode_uuid
 from ..network.protocol.errors import BrokerResponseError, KafkaConfigurationError, make_error
-from ..network.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from ..network.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from ..network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ..network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..network.protocol.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from ..network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..network.protocol.types import ZERO_UUID
 from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, topic_error

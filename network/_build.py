@@ -19,13 +19,13 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
     "headrace.network.records.reader_cy",
-    "headrace.producer.accumulator_cy",
-    "headrace.producer.batch_cy",
-    "headrace.producer.murmur2_cy",
-    "headrace.producer.queues_cy",
-    "headrace.producer.record_metadata_cy",
-    "headrace.producer.rows_cy",
-    "headrace.producer.send_path_cy",
+    "headrace.producer.accumulator.accumulator_cy",
+    "headrace.producer.accumulator.batch_cy",
+    "headrace.producer.accumulator.murmur2_cy",
+    "headrace.producer.accumulator.queues_cy",
+    "headrace.producer.accumulator.record_metadata_cy",
+    "headrace.producer.accumulator.send_path_cy",
+    "headrace.producer.columns.rows_cy",
 )
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")

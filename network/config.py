@@ -32,7 +32,7 @@ DEFAULT = "default"
 Importance = Literal["high", "medium", "low"]
 C = TypeVar("C", bound="Config")
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Item(NamedTuple):
@@ -395,7 +395,7 @@ class Config:
                     yield Item(name, value, f"environment {variable}")
                 elif (nearest := cls.nearest(name, cutoff=0.85)) is not None:
                     meant = cls.env_prefix + nearest.upper().replace(".", "_")
-                    log.warning("The environment variable %s names no key and is ignored; %s does", variable, meant)
+                    _log.warning("The environment variable %s names no key and is ignored; %s does", variable, meant)
 
     @classmethod
     def why_left_out(cls, name: str) -> str | None:
@@ -521,7 +521,7 @@ class _Gathering:
             return entry
         reason = self.table.without_effect.get(name)
         if reason is not None:
-            log.warning("The configuration key %s (%s) has no effect: %s", item.name, item.origin, reason)
+            _log.warning("The configuration key %s (%s) has no effect: %s", item.name, item.origin, reason)
             return None
         reason = self.table.why_left_out(name)
         if reason is not None:

@@ -46,7 +46,7 @@ from .protocol.errors import (
     TopicAuthorizationFailedError,
     make_error,
 )
-from .protocol.messages.metadata import (
+from .protocol.messages.topics.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

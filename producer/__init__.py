@@ -9,12 +9,12 @@ with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
 
 from ..network.cluster import TopicPartition
 from ..network.protocol import errors
-from .batch_cy import RecordFuture
+from .accumulator.batch_cy import RecordFuture
+from .accumulator.record_metadata_cy import RecordMetadata
+from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
 from .config import ProducerConfig
 from .kafka_producer import KafkaProducer
 from .record import ProducerRecord
-from .record_metadata_cy import RecordMetadata
-from .rows_future import OffsetRange, RowsFuture, RowsMetadata
 
 __all__ = [
     "KafkaProducer",

@@ -9,7 +9,7 @@ from typing import Any
 from ..network.addresses import Address, parse_address
 from ..network.config import INT32_MAX, Draft, Rule, parse_int
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 GZIP_DEFAULT_LEVEL = -1
 INT16_MAX = 2**15 - 1
@@ -128,7 +128,7 @@ def _decide_idempotence(draft: Draft) -> None:
             f"enable.idempotence=true contradicts {given}; it needs {needed}, or set enable.idempotence=false"
         )
     else:
-        log.warning("Idempotence is off because of %s: retries may write a record twice. It needs %s", given, needed)
+        _log.warning("Idempotence is off because of %s: retries may write a record twice. It needs %s", given, needed)
         draft.adjust("enable_idempotence", False, f"off because of {given}")
 
 
@@ -144,7 +144,7 @@ def _fit_delivery_timeout(draft: Draft) -> None:
             f"request.timeout.ms={draft['request_timeout_ms']}; set it to at least {least} or lower these"
         )
     else:
-        log.info("delivery.timeout.ms is raised to %d, the sum of linger.ms and request.timeout.ms", least)
+        _log.info("delivery.timeout.ms is raised to %d, the sum of linger.ms and request.timeout.ms", least)
         draft.adjust("delivery_timeout_ms", least, "raised to linger.ms + request.timeout.ms")
 
 
@@ -159,7 +159,7 @@ def _fit_batch_size(draft: Draft) -> None:
             "lower the one or raise the other"
         )
     else:
-        log.info("batch.size is lowered to %d, which is all of buffer.memory", draft["buffer_memory"])
+        _log.info("batch.size is lowered to %d, which is all of buffer.memory", draft["buffer_memory"])
         draft.adjust("batch_size", draft["buffer_memory"], "lowered to buffer.memory")
 
 
@@ -186,7 +186,7 @@ def _cap_first_waits(draft: Draft) -> None:
         ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ):
         if draft[first] > draft[most]:
-            log.warning("%s=%d is above %s=%d, which is used from the start", first, draft[first], most, draft[most])
+            _log.warning("%s=%d is above %s=%d, which is used from the start", first, draft[first], most, draft[most])
             draft.adjust(first, draft[most], f"lowered to {most.replace('_', '.')}")
 
 

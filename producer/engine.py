@@ -14,26 +14,26 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 
 from ..network.backoff import ExponentialBackoff
-from ..network.client import NetworkClient
-from ..network.client_metrics import ClientMetrics
+from ..network.client.client_metrics import ClientMetrics
+from ..network.client.metadata_updater import MetadataRecoveryStrategy
+from ..network.client.network_client import NetworkClient
 from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
-from ..network.metadata_updater import MetadataRecoveryStrategy
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaTimeoutError
 from ..network.records.compression import LEVELS, Compression, has_lz4_levels
-from ..network.resolver import canonical_host_names
-from ..network.selector import Selector
-from .accumulator_cy import RecordAccumulator
-from .buffer_pool import BufferPool
-from .callbacks import CallbackThread
+from ..network.sockets.resolver import canonical_host_names
+from ..network.sockets.selector import Selector
+from .accumulator.accumulator_cy import RecordAccumulator
+from .accumulator.buffer_pool import BufferPool
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
-from .sender import Sender
-from .transaction_manager import TransactionManager
+from .sender.callbacks import CallbackThread
+from .sender.sender import Sender
+from .sender.transaction_manager import TransactionManager
 
-log = logging.getLogger("headrace.producer")
+_log = logging.getLogger(__name__)
 
 #: How long the interpreter's exit waits for records of producers that nobody closed, in seconds, all together.
 EXIT_FLUSH_SECONDS = 10.0
@@ -247,7 +247,7 @@ def _close_at_exit() -> None:
     deadline_ms = {engine: engine.clock.now_ms() + EXIT_FLUSH_SECONDS * 1000.0 for engine in engines}
     for engine in engines:
         if engine.accumulator.has_incomplete:
-            log.warning(
+            _log.warning(
                 "producer %s was not closed before the interpreter ended; its last records are being sent. "
                 "Close it, or use it in a with statement.",
                 engine.client_id,
@@ -257,7 +257,7 @@ def _close_at_exit() -> None:
         try:
             engine.close(max((deadline_ms[engine] - engine.clock.now_ms()) / 1000.0, 0.001))
         except KafkaTimeoutError as left:
-            log.error("producer %s: %s", engine.client_id, left)
+            _log.error("producer %s: %s", engine.client_id, left)
         _running.discard(engine)
 
 

@@ -30,24 +30,24 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
-from .accumulator_cy import RecordAccumulator
-from .arrow import ColumnNames, send_arrow
-from .batch_cy import RecordFuture
+from .accumulator.accumulator_cy import RecordAccumulator
+from .accumulator.batch_cy import RecordFuture
+from .accumulator.murmur2_cy import partition_for_key
+from .accumulator.queues_cy import TopicQueues
+from .accumulator.record_metadata_cy import RecordMetadata
+from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
+from .columns.arrow import ColumnNames, send_arrow
+from .columns.rows_future import RowsFuture
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
-from .interceptors import ProducerInterceptors
-from .murmur2_cy import partition_for_key
-from .partitioners import compile_partitioner, resolve_partitioner
-from .plugins import name_of
-from .queues_cy import TopicQueues
+from .plugins.interceptors import ProducerInterceptors
+from .plugins.loading import name_of
+from .plugins.partitioners import compile_partitioner, resolve_partitioner
+from .plugins.reporters import resolve_reporters
+from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
-from .record_metadata_cy import RecordMetadata
-from .reporters import resolve_reporters
-from .rows_future import RowsFuture
-from .send_path_cy import SendPath, size_of_largest_direct_record
-from .serializers import compile_serializer, resolve_serializer
 
-log = logging.getLogger("headrace.producer")
+_log = logging.getLogger(__name__)
 
 #: What Kafka accepts as a topic's name (Kafka's Topic.validate).
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
@@ -170,7 +170,7 @@ class KafkaProducer(SendPath):
         if not self._said_row_by_row:
             self._said_row_by_row = True
             reason = self._why_row_by_row()
-            log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
+            _log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
 
     def _rows_future(self, rows: int) -> RowsFuture:
         """A future of so many rows, whose callbacks run on the thread for them. Raises what `send` raises at once."""
@@ -424,7 +424,7 @@ class KafkaProducer(SendPath):
                 try:
                     close()
                 except Exception:
-                    log.warning("%s failed", name_of(close), exc_info=True)
+                    _log.warning("%s failed", name_of(close), exc_info=True)
 
     def partitions_for(self, topic: str) -> set[int]:
         """The topic's partition numbers, waiting for its metadata at most ``max.block.ms``.
@@ -497,7 +497,7 @@ class KafkaProducer(SendPath):
         if engine.process_id != os.getpid():
             with self._life:
                 if self._engine.process_id != os.getpid():
-                    log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
+                    _log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
                     self._start()
             engine = self._engine
         if engine.sender.death is not None:

@@ -11,8 +11,8 @@ from importlib import metadata as distribution
 from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from ..network.records.batch import RECORD_BATCH_OVERHEAD
-from .batch_cy import ProducerBatch
-from .buffer_pool import BufferPool
+from .accumulator.batch_cy import ProducerBatch
+from .accumulator.buffer_pool import BufferPool
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"

@@ -6,8 +6,8 @@ import re
 
 from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
 from ...network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from ..requests import RequestContext
-from ..services import BrokerServices
+from ..requests.request import RequestContext
+from ..services.services import BrokerServices
 from . import registry
 from .registry import serves
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.message import Request, Response, Versions
-from ..control import Control
-from ..requests import RequestContext
-from ..services import BrokerServices
+from ..requests.control import Control
+from ..requests.request import RequestContext
+from ..services.services import BrokerServices
 
 #: Answers at once, or returns None and answers later through the context.
 Handle = Callable[[BrokerServices, RequestContext, Any], "Response | None"]

@@ -25,7 +25,7 @@ from ...network.protocol.errors import (
     UnknownError,
     UnknownMemberIdError,
 )
-from ..config import BrokerConfig
+from ..config.broker_config import BrokerConfig
 from ..purgatory import DelayedOperation, DelayedOperationPurgatory
 from ..timer import SystemTimer, TimerTask
 from .group import Group, GroupState, JoinResult, Member, SyncResult

@@ -29,7 +29,7 @@ from ...network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from ...network.records.builder_cy import build_batch
-from ..config import BrokerConfig
+from ..config.broker_config import BrokerConfig
 from ..metadata import ClusterImage, PartitionKey, TopicState
 from ..replica.delayed_produce import ProduceResult
 from ..replica.manager import ReplicaManager

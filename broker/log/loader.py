@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...network.clock import Clock
 from ...network.protocol.errors import CorruptRecordError, KafkaStorageError, UnsupportedForMessageFormatError
-from ..topic_config import TopicConfig
+from ..config.topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import RECOVERY_POINT_FILE
 from .index import CorruptIndexError

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from ...network.clock import Clock
 from ...network.protocol.errors import KafkaStorageError, MessageSizeTooLargeError, OffsetOutOfRangeError
 from ...network.records.batch import RecordBatch
-from ...network.transport import FileRegion
-from ..topic_config import TopicConfig
+from ...network.sockets.transport import FileRegion
+from ..config.topic_config import TopicConfig
 from .batch_header import BatchHeader
 from .files import sync_directory
 from .index import NO_TIMESTAMP, TimestampOffset

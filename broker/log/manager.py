@@ -19,8 +19,8 @@ from ...network.protocol.errors import (
     KafkaStorageError,
 )
 from ...network.repeats import Repeats
+from ..config.topic_config import TopicConfig
 from ..scheduler import Scheduler
-from ..topic_config import TopicConfig
 from .cleaner import clean
 from .files import (
     CLEAN_SHUTDOWN_FILE,

@@ -11,7 +11,7 @@ from ...network.protocol.errors import CorruptRecordError, UnsupportedForMessage
 from ...network.records.batch import ATTRIBUTES_OFFSET
 from ...network.records.crc import crc32c
 from ...network.records.legacy import LegacyBatch
-from ..topic_config import SegmentLimits
+from ..config.topic_config import SegmentLimits
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import SegmentFile
 from .index import NO_TIMESTAMP, CorruptIndexError, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset

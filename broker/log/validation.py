@@ -18,7 +18,7 @@ from ...network.records.batch import ATTRIBUTES_OFFSET, RecordBatch, write_heade
 from ...network.records.compression import COMPRESSION_MASK, Compression, compress, decompress
 from ...network.records.crc import crc32c
 from ...network.records.record import MAX_RECORDS_BYTES, TIMESTAMP_UNKNOWN, TimestampType
-from ..topic_config import TopicConfig
+from ..config.topic_config import TopicConfig
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 
 _CODECS = frozenset(Compression)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...network.protocol.errors import BrokerResponseError
-from ...network.transport import FileRegion
+from ...network.sockets.transport import FileRegion
 from ..metadata import PartitionKey
 
 CONSUMER_REPLICA_ID = -1

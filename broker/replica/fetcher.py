@@ -18,7 +18,7 @@ from ...network.protocol.errors import (
     OffsetOutOfRangeError,
     make_error,
 )
-from ...network.protocol.messages.fetch import (
+from ...network.protocol.messages.records.fetch import (
     FetchPartition,
     FetchRequest,
     FetchTopic,
@@ -26,8 +26,8 @@ from ...network.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from ...network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ..config import BrokerConfig
+from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
 from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
 from .partition import Partition

@@ -17,12 +17,12 @@ from ...network.protocol.errors import (
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
 )
-from ..config import BrokerConfig
-from ..controller_api import IsrChange
+from ..config.broker_config import BrokerConfig
+from ..controller.controller_api import IsrChange
 from ..log.manager import LogManager
 from ..metadata import ClusterImage, PartitionKey, PartitionState, TopicState
 from ..purgatory import DelayedOperationPurgatory
-from ..requests import FEW_ELEMENTS
+from ..requests.request import FEW_ELEMENTS
 from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult

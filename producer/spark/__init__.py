@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...network.protocol.errors import KafkaConfigurationError
-from ..rows_future import OffsetRange
+from ..columns.rows_future import OffsetRange
 from .report import WriteReport
 from .sink import KafkaSink
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
-from ..rows_future import RowsFuture
+from ..columns.rows_future import RowsFuture
 from .columns import encode_column
 from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import Row, StructType
 
-log = logging.getLogger("headrace.producer.spark")
+_log = logging.getLogger(__name__)
 
 #: PySpark 4.0 streams rows only.
 _HAS_STREAM_ARROW_WRITER = hasattr(datasource, "DataSourceStreamArrowWriter")
@@ -139,15 +139,15 @@ def _merged(messages: list[Any]) -> WriteReport:
 
 def _tell(text: str, *parts: object) -> None:
     """Log on Spark's driver. It calls from processes of its own, in which nobody has set logging up."""
-    if not log.hasHandlers():
-        log.addHandler(logging.StreamHandler(sys.stderr))
-        log.setLevel(logging.INFO)
-    log.info(text, *parts)
+    if not _log.hasHandlers():
+        _log.addHandler(logging.StreamHandler(sys.stderr))
+        _log.setLevel(logging.INFO)
+    _log.info(text, *parts)
 
 
 def _tell_of_abort(options: SinkOptions, messages: list[Any]) -> None:
     rows = _merged(messages).rows
-    log.warning(
+    _log.warning(
         "a write to %s failed; at least %d of its rows are in Kafka already and will be there twice if it is repeated",
         options,
         rows,

@@ -16,8 +16,8 @@ from typing import Any
 from ...network.config import dotted, parse_bool
 from ...network.protocol.errors import KafkaConfigurationError
 from ..config import ProducerConfig
-from ..partitioners import resolve_partitioner
-from ..serializers import resolve_serializer
+from ..plugins.partitioners import resolve_partitioner
+from ..plugins.serializers import resolve_serializer
 
 FORMATS = ("raw", "string", "json", "msgpack")
 

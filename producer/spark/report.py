@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..rows_future import OffsetRange
+from ..columns.rows_future import OffsetRange
 
 
 @dataclasses.dataclass

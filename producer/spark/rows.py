@@ -17,9 +17,9 @@ from typing import Any
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, KafkaError, SerializationError
 from ...network.records.builder_cy import encode_headers
 from ...network.records.columns_cy import BytesColumn, Columns, column_of
-from ..column_send import send_columns, send_each
-from ..rows_cy import group
-from ..rows_future import RowsFuture
+from ..columns.column_send import send_columns, send_each
+from ..columns.rows_cy import group
+from ..columns.rows_future import RowsFuture
 from .formats import AS_THEY_ARE, encoder
 from .writer import COLUMNS, PartitionWriter, at_row, check_doubled, missing_value, naming, no_topic, null_topic
 

@@ -22,7 +22,7 @@ from .writer import COLUMNS, PartitionWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("headrace.producer.spark")
+_log = logging.getLogger(__name__)
 
 _REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in FIGURES)])
 
@@ -102,7 +102,7 @@ class KafkaSink:
         A micro-batch that Spark runs again, after a failure or a restart, is written again.
         """
         report = self.write(df)
-        log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
+        _log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
 
     def _write_batches(self, batches: Iterator[Any]) -> Iterator[Any]:
         """One task of `write`, in a Python worker."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger("headrace.producer.spark")
+_log = logging.getLogger(__name__)
 
 #: The columns, of whole numbers, and what the UI calls them.
 FIGURES = {
@@ -38,7 +38,7 @@ def counted(reports: DataFrame) -> DataFrame:
     try:
         return reports.select("report", *(_added_up(reports, name, label) for name, label in FIGURES.items()))
     except (Py4JError, TypeError) as unknown:
-        log.info("What this write delivers is not shown in Spark's UI: this version of Spark has no way (%s)", unknown)
+        _log.info("What this write delivers is not shown in Spark's UI: this version of Spark has no way (%s)", unknown)
         return reports
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import KafkaError, RowDeliveryError, SerializationError
+from ..columns.rows_future import RowsFuture
 from ..kafka_producer import KafkaProducer
-from ..rows_future import RowsFuture
 from .formats import UnfitValueError
 from .options import SinkOptions
 from .report import WriteReport

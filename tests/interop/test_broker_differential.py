@@ -18,62 +18,66 @@ import pytest
 from support.conversation import NOW_MS, Conversation, changed, differences, records
 
 from headrace.broker import EmbeddedCluster
-from headrace.network.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from headrace.network.protocol.messages.create_partitions import (
+from headrace.network.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
+from headrace.network.protocol.messages.configs.alter_configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+)
+from headrace.network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from headrace.network.protocol.messages.configs.incremental_alter_configs import AlterableConfig as IncrementalConfig
+from headrace.network.protocol.messages.configs.incremental_alter_configs import (
+    AlterConfigsResource as IncrementalResource,
+)
+from headrace.network.protocol.messages.configs.incremental_alter_configs import IncrementalAlterConfigsRequest
+from headrace.network.protocol.messages.groups.delete_groups import DeleteGroupsRequest
+from headrace.network.protocol.messages.groups.describe_groups import DescribeGroupsRequest
+from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from headrace.network.protocol.messages.groups.heartbeat import HeartbeatRequest
+from headrace.network.protocol.messages.groups.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from headrace.network.protocol.messages.groups.leave_group import LeaveGroupRequest, MemberIdentity
+from headrace.network.protocol.messages.groups.list_groups import ListGroupsRequest
+from headrace.network.protocol.messages.groups.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.network.protocol.messages.groups.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from headrace.network.protocol.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from headrace.network.protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.network.protocol.messages.records.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from headrace.network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
+from headrace.network.protocol.messages.records.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from headrace.network.protocol.messages.topics.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from headrace.network.protocol.messages.create_topics import (
+from headrace.network.protocol.messages.topics.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.network.protocol.messages.delete_groups import DeleteGroupsRequest
-from headrace.network.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from headrace.network.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from headrace.network.protocol.messages.describe_cluster import DescribeClusterRequest
-from headrace.network.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from headrace.network.protocol.messages.describe_groups import DescribeGroupsRequest
-from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from headrace.network.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.network.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.network.protocol.messages.incremental_alter_configs import AlterableConfig as IncrementalConfig
-from headrace.network.protocol.messages.incremental_alter_configs import (
-    AlterConfigsResource as IncrementalResource,
-)
-from headrace.network.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest
-from headrace.network.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from headrace.network.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from headrace.network.protocol.messages.list_groups import ListGroupsRequest
-from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from headrace.network.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
-from headrace.network.protocol.messages.offset_delete import (
-    OffsetDeleteRequest,
-    OffsetDeleteRequestPartition,
-    OffsetDeleteRequestTopic,
-)
-from headrace.network.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from headrace.network.protocol.messages.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
-from headrace.network.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from headrace.network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.records.compression import Compression
 
 pytestmark = pytest.mark.timeout(180)

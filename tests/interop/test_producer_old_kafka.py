@@ -21,7 +21,7 @@ from headrace.network.protocol.errors import (
     UnsupportedVersionError,
 )
 from headrace.network.protocol.frames import decode_response, encode_request
-from headrace.network.protocol.messages.produce import (
+from headrace.network.protocol.messages.records.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

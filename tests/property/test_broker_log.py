@@ -10,9 +10,9 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headrace.broker.config.topic_config import TopicConfig
 from headrace.broker.log.loader import load_log
 from headrace.broker.log.validation import check_client_batch
-from headrace.broker.topic_config import TopicConfig
 from headrace.network.clock import MockClock
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch

@@ -11,11 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.client_harness import ClientHarness, api_versions_response
 from support.mock_client import metadata_response
 
+from headrace.network.client.request import ClientRequest, ClientResponse
 from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from headrace.network.protocol.messages.metadata import MetadataRequest
-from headrace.network.protocol.messages.produce import ProduceRequest, ProduceResponse
-from headrace.network.request import ClientRequest, ClientResponse
+from headrace.network.protocol.messages.records.produce import ProduceRequest, ProduceResponse
+from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 
 MAX_IN_FLIGHT = 3
 TOPICS = {"one": 4, "two": 1}

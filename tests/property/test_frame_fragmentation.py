@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connection_pair import ConnectionPair, frame
 
-from headrace.network.channel import (
+from headrace.network.sockets.channel import (
     DIRECT_READ_BYTES,
     FIRST_ALLOCATION_BYTES,
     FrameAssembler,
@@ -18,7 +18,7 @@ from headrace.network.channel import (
     NetworkReceive,
     NetworkSend,
 )
-from headrace.network.transport import PlaintextTransport
+from headrace.network.sockets.transport import PlaintextTransport
 
 SIZES = st.one_of(
     st.integers(0, 300),

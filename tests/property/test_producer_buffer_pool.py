@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.errors import BufferExhaustedError
-from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool import BufferPool
 
 TOTAL = 64
 POOLABLE = 8

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from support.mock_client import metadata_response
 from support.sender_harness import BACKOFF_MS, FakeLeader, SenderHarness, batch_of
 
+from headrace.network.client.request import ClientRequest
 from headrace.network.protocol import errors
-from headrace.network.request import ClientRequest
-from headrace.producer.batch_cy import RecordFuture
-from headrace.producer.delivery import InLog, action_for
+from headrace.producer.accumulator.batch_cy import RecordFuture
+from headrace.producer.sender.delivery import InLog, action_for
 
 NOT_LEADER = 6
 NOT_IN_TIME = 7

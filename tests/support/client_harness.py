@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.network.client import NetworkClient
+from headrace.network.client.network_client import NetworkClient
+from headrace.network.client.request import ClientRequest, ClientResponse
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Node
 from headrace.network.metadata import Metadata
 from headrace.network.protocol.api import requests as known_requests
 from headrace.network.protocol.errors import UnresolvableHostError
 from headrace.network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from headrace.network.request import ClientRequest, ClientResponse
-from headrace.network.resolver import ResolvedAddress
+from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from headrace.network.sockets.resolver import ResolvedAddress
 from support.mock_client import metadata_response
 from support.mock_selector import MockSelector
 

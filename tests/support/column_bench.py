@@ -11,13 +11,13 @@ from headrace.network.records.batch import RecordBatch
 from headrace.network.records.columns_cy import Columns
 from headrace.network.records.compression import Compression
 from headrace.producer import ProducerConfig
-from headrace.producer.accumulator_cy import RecordAccumulator
-from headrace.producer.arrow import ColumnNames, send_arrow
-from headrace.producer.batch_cy import ProducerBatch
-from headrace.producer.buffer_pool import BufferPool
-from headrace.producer.queues_cy import TopicQueues
-from headrace.producer.rows_cy import Rows
-from headrace.producer.rows_future import RowsFuture, RowsOfTopic
+from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
+from headrace.producer.accumulator.batch_cy import ProducerBatch
+from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.queues_cy import TopicQueues
+from headrace.producer.columns.arrow import ColumnNames, send_arrow
+from headrace.producer.columns.rows_cy import Rows
+from headrace.producer.columns.rows_future import RowsFuture, RowsOfTopic
 
 PARTITIONS = 3
 NOW_MS = 1_700_000_000_000

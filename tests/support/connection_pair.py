@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from headrace.network.channel import SCRATCH_BYTES, ChannelState, KafkaChannel, NetworkReceive, NetworkSend
-from headrace.network.transport import PlaintextTransport, Transport
+from headrace.network.sockets.channel import SCRATCH_BYTES, ChannelState, KafkaChannel, NetworkReceive, NetworkSend
+from headrace.network.sockets.transport import PlaintextTransport, Transport
 
 
 def frame(payload: bytes | bytearray | memoryview) -> bytes:

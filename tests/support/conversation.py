@@ -10,16 +10,20 @@ from typing import Any
 
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.message import fields_of
-from headrace.network.protocol.messages.create_topics import (
+from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
+from headrace.network.protocol.messages.groups.heartbeat import HeartbeatRequest
+from headrace.network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.records.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.protocol.messages.topics.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from headrace.network.protocol.messages.find_coordinator import FindCoordinatorRequest
-from headrace.network.protocol.messages.heartbeat import HeartbeatRequest
-from headrace.network.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.records.batch import ATTRIBUTES_OFFSET, CRC_OFFSET, read_batches
 from headrace.network.records.builder_cy import build_batch
 from headrace.network.records.crc import crc32c

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.network.api_versions import NodeApiVersions
+from headrace.network.client.api_versions import NodeApiVersions
+from headrace.network.client.request import ClientRequest, ClientResponse
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Node
 from headrace.network.metadata import Metadata, MetadataFetch
@@ -29,14 +30,13 @@ from headrace.network.protocol.errors import (
     UnsupportedVersionError,
 )
 from headrace.network.protocol.frames import encode_request
-from headrace.network.protocol.messages.metadata import (
+from headrace.network.protocol.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from headrace.network.protocol.types import ZERO_UUID
-from headrace.network.request import ClientRequest, ClientResponse
 
 Matcher = Callable[[ClientRequest], bool]
 Body = Any  # a response message, or a callable that makes one of the ClientRequest

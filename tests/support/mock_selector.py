@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from headrace.network.channel import NetworkReceive
 from headrace.network.protocol.errors import IllegalStateError, KafkaError
 from headrace.network.protocol.frames import RequestHeader, decode_request, encode_response
 from headrace.network.protocol.message import Response
+from headrace.network.sockets.channel import NetworkReceive
 
 
 class Connect(NamedTuple):

@@ -31,13 +31,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from headrace.broker import EmbeddedCluster
-from headrace.broker.control import Fault
+from headrace.broker.requests.control import Fault
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol import errors
 from headrace.network.protocol.api import ApiKey
 from headrace.network.records.batch import RecordBatch
 from headrace.producer import KafkaProducer
-from headrace.producer.delivery import InLog, Verdict, action_for
+from headrace.producer.sender.delivery import InLog, Verdict, action_for
 
 TOPIC = "storm"
 PATIENCE_S = 120.0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headrace.network.client.request import ClientRequest
 from headrace.network.clock import MockClock
 from headrace.network.cluster import TopicPartition
 from headrace.network.metadata import Metadata
-from headrace.network.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from headrace.network.protocol.messages.produce import (
+from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from headrace.network.protocol.messages.records.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
@@ -17,13 +18,12 @@ from headrace.network.protocol.messages.produce import (
 )
 from headrace.network.records.batch import RecordBatch
 from headrace.network.records.compression import Compression
-from headrace.network.request import ClientRequest
-from headrace.producer.accumulator_cy import RecordAccumulator
-from headrace.producer.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
+from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
+from headrace.producer.accumulator.buffer_pool import BufferPool
 from headrace.producer.metrics import ProducerMetrics
-from headrace.producer.sender import Sender
-from headrace.producer.transaction_manager import TransactionManager
+from headrace.producer.sender.sender import Sender
+from headrace.producer.sender.transaction_manager import TransactionManager
 from support.mock_client import MockClient, metadata_response
 
 BATCH_SIZE = 400

@@ -10,8 +10,8 @@ from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.frames import decode_response, encode_request
 from headrace.network.protocol.message import Request
-from headrace.network.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from headrace.network.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.records.builder_cy import build_batch
 
 

@@ -25,7 +25,7 @@ from headrace.network.protocol.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from headrace.network.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 
 MAX_AGE_MS = 300_000
 MAX_IDLE_MS = 60_000

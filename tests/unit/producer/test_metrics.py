@@ -13,8 +13,8 @@ from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import BufferExhaustedError
 from headrace.network.records.batch import RECORD_BATCH_OVERHEAD
 from headrace.network.records.compression import Compression
-from headrace.producer.batch_cy import ProducerBatch
-from headrace.producer.buffer_pool import BufferPool
+from headrace.producer.accumulator.batch_cy import ProducerBatch
+from headrace.producer.accumulator.buffer_pool import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 
 #: Kafka's names (SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator) but for those of

@@ -25,7 +25,7 @@ from headrace.network.protocol.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from headrace.network.transport import FileRegion
+from headrace.network.sockets.transport import FileRegion
 
 KEYS = [("topic", 0), ("topic", 1), ("other", 0)]
 

@@ -1,0 +1,43 @@
+"""DescribeCluster."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
+from ....network.protocol.messages.cluster.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..authorized_operations import CLUSTER_OPERATIONS
+from ..registry import serves
+
+_BROKERS = 1
+_CONTROLLERS = 2
+
+
+@serves(DescribeClusterRequest)
+def handle(broker: BrokerServices, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """The brokers that are alive. A broker's listener can't describe controllers (KIP-919)."""
+    image = broker.image
+    error = context.injected_error("")
+    if error is None and request.endpoint_type == _CONTROLLERS:
+        error = MismatchedEndpointTypeError("this is a broker's endpoint; ask it for brokers")
+    elif error is None and request.endpoint_type != _BROKERS:
+        error = UnsupportedEndpointTypeError(f"there are no endpoints of type {request.endpoint_type}")
+    if error is not None:
+        return DescribeClusterResponse(
+            error_code=error.code, error_message=str(error), cluster_id=image.cluster_id, brokers=[]
+        )
+    response = DescribeClusterResponse(
+        cluster_id=image.cluster_id,
+        controller_id=image.controller_id,
+        brokers=[
+            DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in image.brokers.values()
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response

@@ -1,0 +1,80 @@
+"""IncrementalAlterConfigs: changes single keys of what a topic overrides (KIP-339)."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError, InvalidConfigurationError, InvalidRequestError
+from ....network.protocol.messages.configs.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from ...config.topic_config import config_text
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+from .config_resources import TOPIC, find_topic, set_configs
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+_LISTS = ("cleanup.policy",)
+
+
+@serves(IncrementalAlterConfigsRequest, waits=True)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Each resource by itself."""
+    responses = []
+    for resource in request.resources:
+        response = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
+        try:
+            injected = context.injected_error(resource.resource_name)
+            if injected is not None:
+                raise injected
+            configs = _changed(broker, resource)
+            set_configs(
+                broker, resource.resource_type, resource.resource_name, configs, validate_only=request.validate_only
+            )
+        except BrokerResponseError as error:
+            response.error_code = error.code
+            response.error_message = str(error)
+        responses.append(response)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _changed(broker: BrokerServices, resource: AlterConfigsResource) -> dict[str, str]:
+    if resource.resource_type != TOPIC:
+        return {}
+    configs = dict(find_topic(broker, resource.resource_name).configs)
+    if len({each.name for each in resource.configs}) < len(resource.configs):
+        raise InvalidRequestError(f"the request changes a key of {resource.resource_name!r} twice")
+    for each in resource.configs:
+        _change(broker, configs, each)
+    return configs
+
+
+def _change(broker: BrokerServices, configs: dict[str, str], change: AlterableConfig) -> None:
+    name, value = change.name, change.value
+    if change.config_operation == _DELETE:
+        configs.pop(name, None)
+        return
+    if value is None:
+        raise InvalidRequestError(f"the key {name!r} has no value; delete it to have the default")
+    if change.config_operation == _SET:
+        configs[name] = value
+        return
+    if change.config_operation not in (_APPEND, _SUBTRACT):
+        raise InvalidRequestError(f"there is no operation {change.config_operation}")
+    if name not in _LISTS:
+        raise InvalidConfigurationError(f"{name!r} is no list, so nothing can be added to it or taken away")
+    current = configs.get(name) or config_text(broker.config.topic_config({})[name])
+    items = [item for item in current.split(",") if item]
+    changes = value.split(",")
+    if change.config_operation == _APPEND:
+        items += [item for item in changes if item not in items]
+    else:
+        items = [item for item in items if item not in changes]
+    configs[name] = ",".join(items)

@@ -1,0 +1,43 @@
+"""DeleteGroups: empty groups and their offsets are forgotten."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.messages.groups.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+
+@serves(DeleteGroupsRequest, waits=True)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse | None:
+    """Answers when every group's end is on all in-sync replicas of the offsets topic."""
+    if not request.groups_names:
+        return DeleteGroupsResponse(results=[])
+    codes: dict[str, int] = {}
+    names = list(dict.fromkeys(request.groups_names))
+
+    def settle(group_id: str, error: BrokerResponseError | None) -> None:
+        codes[group_id] = 0 if error is None else error.code
+        if len(codes) == len(names):
+            context.respond(
+                DeleteGroupsResponse(
+                    results=[DeletableGroupResult(group_id=name, error_code=codes[name]) for name in names]
+                )
+            )
+
+    for group_id in names:
+        try:
+            injected = context.injected_error(group_id)
+            if injected is not None:
+                raise injected
+            broker.offsets.delete_group(group_id, lambda error, name=group_id: settle(name, error))
+        except BrokerResponseError as error:
+            settle(group_id, error)
+    return None

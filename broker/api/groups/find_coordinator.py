@@ -1,0 +1,61 @@
+"""FindCoordinator: which broker looks after a group."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import (
+    BrokerResponseError,
+    CoordinatorNotAvailableError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+)
+from ....network.protocol.messages.groups.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from ...metadata import BrokerEndpoint
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+GROUP = 0
+_FIRST_VERSION_WITH_SEVERAL = 4
+
+
+@serves(FindCoordinatorRequest, waits=True)
+def handle(broker: BrokerServices, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """Answers for one key or several; only groups have a coordinator here."""
+    if context.api_version < _FIRST_VERSION_WITH_SEVERAL:
+        try:
+            endpoint = _find(broker, context, request.key, request.key_type)
+        except BrokerResponseError as error:
+            return FindCoordinatorResponse(
+                error_code=error.code, error_message=str(error), node_id=-1, host="", port=-1
+            )
+        return FindCoordinatorResponse(node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port)
+    coordinators = []
+    for key in request.coordinator_keys:
+        try:
+            endpoint = _find(broker, context, key, request.key_type)
+        except BrokerResponseError as error:
+            coordinators.append(
+                Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=str(error))
+            )
+        else:
+            coordinators.append(Coordinator(key=key, node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port))
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: int) -> BrokerEndpoint:
+    error = context.injected_error(key)
+    if error is not None:
+        raise error
+    if key_type != GROUP:
+        raise InvalidRequestError(f"there are coordinators for groups only, not for keys of type {key_type}")
+    if not key:
+        raise InvalidGroupIdError("a group needs an id")
+    node_id = broker.offsets.coordinator_of(key)
+    endpoint = broker.image.brokers.get(node_id)
+    if endpoint is None:
+        raise CoordinatorNotAvailableError(f"the coordinator of {key!r} is not alive")
+    return endpoint

@@ -1,0 +1,22 @@
+"""Heartbeat: a member is alive, and hears whether its group rebalances."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.messages.groups.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+
+@serves(HeartbeatRequest)
+def handle(broker: BrokerServices, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Answers at once."""
+    try:
+        error = context.injected_error("")
+        if error is not None:
+            raise error
+        broker.groups.heartbeat(request.group_id, request.generation_id, request.member_id, request.group_instance_id)
+    except BrokerResponseError as error:
+        return HeartbeatResponse(error_code=error.code)
+    return HeartbeatResponse()

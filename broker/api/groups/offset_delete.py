@@ -1,0 +1,51 @@
+"""OffsetDelete: a group forgets where it was in topics that it doesn't read any more."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.messages.groups.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+
+@serves(OffsetDeleteRequest, waits=True)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
+) -> OffsetDeleteResponse | None:
+    """Answers when that is on all in-sync replicas of the offsets topic."""
+
+    def respond(errors: dict[tuple[str, int], int], error_code: int) -> None:
+        context.respond(
+            OffsetDeleteResponse(
+                error_code=error_code,
+                topics=[
+                    OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetDeleteResponsePartition(
+                                partition_index=part.partition_index,
+                                error_code=errors.get((topic.name, part.partition_index), 0),
+                            )
+                            for part in topic.partitions
+                        ],
+                    )
+                    for topic in request.topics
+                ],
+            )
+        )
+
+    try:
+        error = context.injected_error("")
+        if error is not None:
+            raise error
+        keys = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
+        broker.offsets.delete_offsets(request.group_id, keys, respond)
+    except BrokerResponseError as error:
+        return OffsetDeleteResponse(error_code=error.code, topics=[])
+    return None

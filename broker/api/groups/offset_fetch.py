@@ -1,0 +1,149 @@
+"""OffsetFetch: where a group goes on."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+
+from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError
+from ....network.protocol.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from ....network.protocol.types import ZERO_UUID
+from ...group.group import CommittedOffset
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+_FIRST_VERSION_WITH_GROUPS = 8
+_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_NONE = CommittedOffset(-1, -1, "", -1)
+
+
+@serves(OffsetFetchRequest, waits=True)
+def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Answers at once; -1 for a partition that the group has no offset for."""
+    if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
+        # Once each: a name is short, and all its offsets may be many.
+        groups = {asked.group_id: asked for asked in request.groups}
+        return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in groups.values()])
+    asked = None
+    if request.topics is not None:
+        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+    try:
+        found = _find(broker, context, request.group_id, asked)
+    except BrokerResponseError as error:
+        # Version 1 has no place for an error of the whole, so each partition gets it.
+        return OffsetFetchResponse(
+            error_code=error.code,
+            topics=[
+                OffsetFetchResponseTopic(
+                    name=name,
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=index, committed_offset=-1, metadata="", error_code=error.code
+                        )
+                        for index in indexes
+                    ],
+                )
+                for name, indexes in asked or ()
+            ],
+        )
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
+                    )
+                    for index, offset in partitions
+                ],
+            )
+            for name, partitions in found.items()
+        ]
+    )
+
+
+def _find(
+    broker: BrokerServices, context: RequestContext, group_id: str, asked: Iterable[tuple[str, list[int]]] | None
+) -> dict[str, list[tuple[int, CommittedOffset]]]:
+    error = context.injected_error("")
+    if error is not None:
+        raise error
+    broker.offsets.check_coordinator(group_id)
+    group = broker.offsets.group(group_id)
+    offsets: dict[tuple[str, int], CommittedOffset] = {}
+    if group is not None:
+        with group.lock:
+            offsets = dict(group.offsets)
+    found: dict[str, list[tuple[int, CommittedOffset]]] = {}
+    if asked is None:
+        for (topic, index), offset in offsets.items():
+            found.setdefault(topic, []).append((index, offset))
+        return found
+    for topic, indexes in asked:
+        found.setdefault(topic, []).extend((index, offsets.get((topic, index), _NONE)) for index in indexes)
+    return found
+
+
+def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    image = broker.image
+    names = None
+    unknown: list[OffsetFetchResponseTopics] = []
+    if asked.topics is not None:
+        names = []
+        for topic in asked.topics:
+            name = image.topic_names.get(topic.topic_id) if by_id else topic.name
+            if name is None:
+                unknown.append(_unknown_topic(topic.topic_id, topic.partition_indexes))
+            else:
+                names.append((name, topic.partition_indexes))
+    try:
+        found = _find(broker, context, asked.group_id, names)
+    except BrokerResponseError as error:
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error.code)
+    topics = []
+    for name, partitions in found.items():
+        state = image.topics.get(name)
+        if by_id and state is None:
+            continue
+        topics.append(
+            OffsetFetchResponseTopics(
+                name=name,
+                topic_id=ZERO_UUID if state is None else state.topic_id,
+                partitions=[
+                    OffsetFetchResponsePartitions(
+                        partition_index=index,
+                        committed_offset=offset.offset,
+                        committed_leader_epoch=offset.leader_epoch,
+                        metadata=offset.metadata,
+                    )
+                    for index, offset in partitions
+                ],
+            )
+        )
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*topics, *unknown])
+
+
+def _unknown_topic(topic_id: uuid.UUID, indexes: list[int]) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        topic_id=topic_id,
+        partitions=[
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=-1, metadata="", error_code=UnknownTopicIdError.code
+            )
+            for index in indexes
+        ],
+    )

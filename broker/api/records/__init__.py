@@ -1,0 +1,5 @@
+"""Answers that read or write records, and the producer ids they carry."""
+
+from . import delete_records, fetch, init_producer_id, list_offsets, offset_for_leader_epoch, produce
+
+__all__ = ["delete_records", "fetch", "init_producer_id", "list_offsets", "offset_for_leader_epoch", "produce"]

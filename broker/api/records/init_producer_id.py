@@ -1,0 +1,35 @@
+"""InitProducerId: ids for idempotent producers."""
+
+from __future__ import annotations
+
+import logging
+
+from ....network.protocol.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaStorageError,
+    TransactionalIdAuthorizationFailedError,
+)
+from ....network.protocol.messages.records.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+_log = logging.getLogger(__name__)
+
+
+# Version 6 is for transactions in two phases, which need a transaction coordinator.
+@serves(InitProducerIdRequest, max_version=5, waits=True)
+def handle(broker: BrokerServices, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no
+    transactions."""
+    error = context.injected_error("")
+    if error is None and request.transactional_id is not None:
+        error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
+    if error is not None:
+        return InitProducerIdResponse(error_code=error.code, producer_epoch=-1)
+    try:
+        return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)
+    except KafkaStorageError as failed:
+        # As Kafka says it when its controller gives no ids: clients ask again.
+        _log.warning("broker %d has no producer ids left: %s", broker.node_id, failed)
+        return InitProducerIdResponse(error_code=CoordinatorLoadInProgressError.code, producer_epoch=-1)

@@ -1,0 +1,84 @@
+"""ListOffsets: where a partition begins and ends, and which record a time falls on."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError, UnsupportedForMessageFormatError
+from ....network.protocol.messages.records.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from ...log.index import TimestampOffset
+from ...replica.partition import Partition
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_FIRST_VERSION_WITH_EPOCHS = 4
+
+
+@serves(ListOffsetsRequest)
+def handle(broker: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Looks up each partition by itself; blocks only for reading a few batches."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
+            try:
+                error = context.injected_error(topic.name, asked.partition_index)
+                if error is not None:
+                    raise error
+                partition = broker.replicas.partition((topic.name, asked.partition_index))
+                _look_up(partition, asked, response, request.replica_id, request.isolation_level == 1)
+            except BrokerResponseError as error:
+                response.error_code = error.code
+            if context.api_version < _FIRST_VERSION_WITH_EPOCHS:
+                response.leader_epoch = -1
+            partitions.append(response)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _look_up(
+    partition: Partition,
+    asked: ListOffsetsPartition,
+    response: ListOffsetsPartitionResponse,
+    replica_id: int,
+    committed_only: bool,
+) -> None:
+    partition.check_leader(asked.current_leader_epoch)
+    log = partition.log
+    is_client = replica_id < 0
+    end = partition.readable_offset(committed_only) if is_client else log.end.offset
+    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        response.offset = log.log_start_offset
+        response.leader_epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
+        return
+    if asked.timestamp == LATEST:
+        if is_client:
+            partition.check_high_watermark_is_known()
+        response.offset = end
+        response.leader_epoch = partition.leader_epoch
+        return
+    if asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        # Without remote storage there is nothing in it, which Kafka tells by -1.
+        return
+    if asked.timestamp < MAX_TIMESTAMP:
+        raise UnsupportedForMessageFormatError(f"the timestamp {asked.timestamp} stands for nothing known here")
+    found: tuple[TimestampOffset, int] | None
+    if asked.timestamp == MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp()
+    else:
+        found = log.offset_for_timestamp(asked.timestamp)
+    if found is None or found[0].offset >= end:
+        return
+    (response.timestamp, response.offset), response.leader_epoch = found

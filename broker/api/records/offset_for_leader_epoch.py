@@ -1,0 +1,42 @@
+"""OffsetForLeaderEpoch: where an epoch ended, so that a reader finds out whether the log was cut behind its back
+(KIP-320)."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.messages.records.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+
+@serves(OffsetForLeaderEpochRequest)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Answers at once."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for asked in topic.partitions:
+            result = EpochEndOffset(partition=asked.partition)
+            try:
+                injected = context.injected_error(topic.topic, asked.partition)
+                if injected is not None:
+                    raise injected
+                partition = broker.replicas.partition((topic.topic, asked.partition))
+                partition.check_leader(asked.current_leader_epoch)
+                log = partition.log
+                result.leader_epoch, result.end_offset = log.leader_epochs.end_offset_for(
+                    asked.leader_epoch, log.end.offset
+                )
+            except BrokerResponseError as error:
+                result.error_code = error.code
+            partitions.append(result)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
+    return OffsetForLeaderEpochResponse(topics=topics)

@@ -1,0 +1,148 @@
+"""Produce: batches are appended to the logs of the partitions that this broker leads."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import (
+    FencedLeaderEpochError,
+    InvalidRecordError,
+    NotLeaderForPartitionError,
+    TransactionalIdAuthorizationFailedError,
+    UnknownTopicIdError,
+    UnsupportedCompressionTypeError,
+)
+from ....network.protocol.messages.records.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from ...log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
+from ...metadata import PartitionKey
+from ...replica.delayed_produce import ProduceResult
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+_ZSTD = 4
+_ATTRIBUTES_LOW_BYTE_AT = 22
+_FIRST_VERSION_WITH_ZSTD = 7
+_FIRST_VERSION_WITH_LEADERS = 10
+_FIRST_VERSION_WITH_TOPIC_IDS = 13
+
+
+# Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
+# (KAFKA-18659).
+@serves(ProduceRequest, min_version=3, advertised_min=0)
+def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """Answers when the batches are as safe as `acks` asks; never for acks=0."""
+    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    refused: dict[PartitionKey, ProduceResult] = {}
+    batches: list[tuple[PartitionKey, memoryview]] = []
+    topics: list[tuple[str, TopicProduceData]] = []
+    for topic in request.topic_data:
+        name = broker.image.topic_names.get(topic.topic_id, "") if by_id else topic.name
+        # An unknown id has no name to tell its partitions from others', so the id stands in for it.
+        key_name = name or str(topic.topic_id)
+        topics.append((key_name, topic))
+        for data in topic.partition_data:
+            key = (key_name, data.index)
+            error = context.injected_error(name, data.index)
+            if error is None and by_id and not name:
+                error = UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
+            elif error is None and request.transactional_id is not None:
+                error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
+            elif error is None:
+                error = _unusable(data.records, context.api_version)
+            if error is not None:
+                refused[key] = ProduceResult(None, error)
+            else:
+                batches.append((key, memoryview(data.records)))  # pyright: ignore[reportArgumentType]  (usable: there)
+
+    def respond(results: dict[PartitionKey, ProduceResult]) -> None:
+        if request.acks == 0:
+            if any(result.error is not None for result in results.values()) or refused:
+                # With acks=0 the only way to tell of an error is to end the connection, as Kafka does.
+                context.close_connection()
+            else:
+                context.no_response()
+            return
+        context.respond(_response(context, topics, {**refused, **results}))
+
+    if context.fault is not None and request.acks == 0 and refused:
+        context.close_connection()
+        return None
+    broker.replicas.append_records(request.timeout_ms, request.acks, batches, respond)
+    return None
+
+
+def _unusable(records: memoryview | None, version: int) -> InvalidRecordError | UnsupportedCompressionTypeError | None:
+    if records is None or not len(records):
+        return InvalidRecordError("a produce request has one batch for each partition that it names; there is none")
+    if (
+        version < _FIRST_VERSION_WITH_ZSTD
+        and len(records) > _ATTRIBUTES_LOW_BYTE_AT
+        and records[_ATTRIBUTES_LOW_BYTE_AT] & 0x07 == _ZSTD
+    ):
+        return UnsupportedCompressionTypeError(
+            f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD} at least, not v{version}"
+        )
+    return None
+
+
+def _response(
+    context: RequestContext, topics: list[tuple[str, TopicProduceData]], results: dict[PartitionKey, ProduceResult]
+) -> ProduceResponse:
+    endpoints: dict[int, NodeEndpoint] = {}
+    responses = []
+    for name, topic in topics:
+        partitions = [
+            _partition_response(context, (name, each.index), results, endpoints) for each in topic.partition_data
+        ]
+        responses.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions))
+    return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
+
+
+def _partition_response(
+    context: RequestContext,
+    key: PartitionKey,
+    results: dict[PartitionKey, ProduceResult],
+    endpoints: dict[int, NodeEndpoint],
+) -> PartitionProduceResponse:
+    result = results[key]
+    error = result.error
+    if error is None and result.info is not None:
+        info = result.info
+        return PartitionProduceResponse(
+            index=key[1],
+            base_offset=info.first_offset,
+            log_append_time_ms=info.log_append_time,
+            log_start_offset=info.log_start_offset,
+        )
+    assert error is not None
+    response = PartitionProduceResponse(
+        index=key[1],
+        error_code=error.code,
+        base_offset=-1,
+        log_start_offset=result.log_start_offset,
+        error_message=str(error) or None,
+    )
+    if isinstance(error, (RecordsOutOfTimeError, RecordsWithoutKeyError)):
+        response.record_errors = [
+            BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=str(error)) for at in error.indexes
+        ]
+    tells_leader = context.api_version >= _FIRST_VERSION_WITH_LEADERS
+    if tells_leader and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
+        # Told at once, so that the producer needn't ask for metadata first (KIP-951).
+        image = context.broker.image
+        state = image.partition(*key)
+        endpoint = image.brokers.get(state.leader) if state is not None else None
+        if state is not None and endpoint is not None:
+            response.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
+            endpoints[state.leader] = NodeEndpoint(
+                node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack
+            )
+    return response

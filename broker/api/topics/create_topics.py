@@ -1,0 +1,110 @@
+"""CreateTopics."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ....network.protocol.errors import (
+    BrokerResponseError,
+    InvalidConfigurationError,
+    InvalidRequestError,
+    RequestTimedOutError,
+)
+from ....network.protocol.messages.topics.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from ...controller.controller_api import NewTopic
+from ...metadata import TopicState
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+from .delayed_create_topics import DelayedCreateTopics
+
+_SOURCE_TOPIC = 1
+_SOURCE_DEFAULT = 5
+
+
+@serves(CreateTopicsRequest, waits=True)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse | None:
+    """Each topic by itself: one that can't be made doesn't keep the others from it. Answers when all partitions of
+    those that were made have a leader, or after the request's time with REQUEST_TIMED_OUT for those that haven't."""
+    named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    asked: list[NewTopic] = []
+    for topic in request.topics:
+        name = topic.name
+        refused = context.injected_error(name)
+        without_value = [each.name for each in topic.configs if each.value is None]
+        if refused is None and named[name] > 1:
+            refused = InvalidRequestError(f"the request names {name!r} {named[name]} times")
+        elif refused is None and without_value:
+            refused = InvalidConfigurationError(f"a new topic's configuration has values; {without_value} have none")
+        # The order of the answer is that of the request.
+        results[name] = CreatableTopicResult(name=name) if refused is None else _refusal(name, refused)
+        if refused is None:
+            asked.append(_new_topic(topic))
+    outcomes = broker.controller.create_topics(asked, validate_only=request.validate_only) if asked else []
+    made: list[str] = []
+    told_configs: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+    for topic, outcome in zip(asked, outcomes, strict=True):
+        if isinstance(outcome, BrokerResponseError):
+            results[topic.name] = _refusal(topic.name, outcome)
+            continue
+        overrides = tuple(outcome.configs.items())
+        configs = told_configs.get(overrides)
+        if configs is None:
+            configs = told_configs[overrides] = _configs(broker, outcome)
+        results[topic.name] = CreatableTopicResult(
+            name=outcome.name,
+            topic_id=outcome.topic_id,
+            num_partitions=len(outcome.partitions),
+            replication_factor=len(outcome.partitions[0].replicas),
+            configs=configs,
+        )
+        if not request.validate_only:
+            made.append(topic.name)
+
+    def respond(not_ready: list[str]) -> None:
+        for name in not_ready:
+            results[name] = _refusal(name, RequestTimedOutError(f"{name!r} is made, but has no leaders yet"))
+        context.respond(CreateTopicsResponse(topics=list(results.values())))
+
+    if made and request.timeout_ms > 0:
+        delayed = DelayedCreateTopics(request.timeout_ms, made, lambda: broker.image, respond)
+        broker.topic_purgatory.try_complete_else_watch(delayed, made)
+    else:
+        respond([])
+    return None
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        {each.partition_index: each.broker_ids for each in topic.assignments},
+        {each.name: each.value for each in topic.configs if each.value is not None},
+    )
+
+
+def _refusal(name: str, error: BrokerResponseError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error.code, error_message=str(error))
+
+
+def _configs(broker: BrokerServices, state: TopicState) -> list[CreatableTopicConfigs]:
+    return [
+        CreatableTopicConfigs(
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=_SOURCE_TOPIC if name in state.configs else _SOURCE_DEFAULT,
+            is_sensitive=False,
+        )
+        for name, value in broker.config.topic_config(state.configs).texts()
+    ]

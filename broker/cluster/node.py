@@ -1,0 +1,77 @@
+"""One broker: its sockets over the answers over its services, put together (Kafka's `BrokerServer`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...network.clock import Clock
+from ..config.broker_config import BrokerConfig
+from ..controller.controller_api import ControllerApi
+from ..metadata import BrokerEndpoint
+from ..replica.connection import Links
+from ..requests.control import Control
+from ..server import BrokerServer
+from ..services.services import BrokerServices
+
+
+class Broker(BrokerServices):
+    """A broker of a cluster. Making it loads the logs and binds the port, `start` serves; `close` ends it cleanly,
+    `kill` as kill -9 would. Those four are for the cluster's thread; the rest may be used from any."""
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        controller: ControllerApi,
+        control: Control,
+        links: Links,
+        host: str,
+        port: int,
+        rack: str | None = None,
+    ) -> None:
+        """Raises KafkaStorageError, KafkaConnectionError."""
+        super().__init__(
+            node_id,
+            directory,
+            config=config,
+            clock=clock,
+            controller=controller,
+            control=control,
+            links=links,
+            rack=rack,
+        )
+        try:
+            self.server = BrokerServer(self, host, port)
+        except BaseException:
+            self.stop_threads()
+            self.logs.release()
+            raise
+
+    @property
+    def endpoint(self) -> BrokerEndpoint:
+        return BrokerEndpoint(self.node_id, self.server.host, self.server.port, self.rack)
+
+    def start(self) -> None:
+        """Serve. The controller knows the broker by now, so the first client already finds it in the metadata."""
+        self.start_jobs()
+        self.server.start()
+
+    def close(self) -> None:
+        """Stop serving, close the logs and leave the marker of a clean stop. Blocks until all threads have ended."""
+        self._stop_serving()
+        try:
+            self.replicas.close()
+        finally:
+            self.logs.release()
+
+    def kill(self) -> None:
+        """Stop serving and leave the logs as they are, without flush, checkpoint or marker: the next start recovers."""
+        self._stop_serving()
+        self.logs.release()
+
+    def _stop_serving(self) -> None:
+        self.server.close()
+        self.stop_threads()

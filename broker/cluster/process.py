@@ -1,0 +1,159 @@
+"""Brokers in processes of their own: `python -m headrace.broker.cluster.process`, started by `ProcessCluster` only.
+
+This process imports the broker once, forks as many as it is told to, while it has no thread but the first, and waits
+for their ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...network.clock import SYSTEM_CLOCK
+from ...network.protocol.api import ApiKey
+from ...network.protocol.errors import IllegalStateError
+from ..config.broker_config import BrokerConfig
+from ..config.releases import highest_versions
+from ..replica.connection import CutLinks
+from ..requests.control import Control, Registration, RequestSeen
+from ..requests.faults import Fault
+from ..services import inspection
+from .node import Broker
+from .remote import RemoteController
+
+_WATCH_S = 0.2
+
+
+class _Asked:
+    """Does what the cluster's process asks of its broker: the public methods here are what it may ask."""
+
+    def __init__(self, control: Control, links: CutLinks, claim_fault: Callable[[int], bool]) -> None:
+        self._control = control
+        self._links = links
+        self._claim_fault = claim_fault
+        self._faults: dict[int, Registration] = {}
+        self.broker: Broker | None = None
+
+    def __call__(self, what: str, *arguments: Any) -> Any:
+        if what.startswith("_"):
+            raise IllegalStateError(f"a broker can't be asked for {what}")
+        return getattr(self, what)(*arguments)
+
+    def _own(self) -> Broker:
+        if self.broker is None:
+            raise IllegalStateError("the broker has only just begun; ask again")
+        return self.broker
+
+    def inject(self, number: int, api_key: ApiKey | None, fault: Fault) -> None:
+        # How often is counted where the faults of all brokers are.
+        self._faults[number] = self._control.fault(api_key, fault, times=None, claim=lambda: self._claim_fault(number))
+
+    def remove_fault(self, number: int) -> None:
+        registration = self._faults.pop(number, None)
+        if registration is not None:
+            registration.remove()
+
+    def act_as(self, release: str | None) -> None:
+        self._control.max_versions = highest_versions(release)
+
+    def cut_links(self, cut: frozenset[frozenset[int]]) -> None:
+        cut_now = cut - self._links.cut
+        self._links.cut = cut
+        if self.broker is not None and any(self.broker.node_id in pair for pair in cut_now):
+            self.broker.fetchers.disconnect()
+
+    def close_connections(self) -> None:
+        self._own().server.close_connections()
+
+    def requests(self) -> list[RequestSeen]:
+        return list(self._control.requests)
+
+    def records(self, topic: str, partition: int) -> list[Any]:
+        return inspection.records(self._own(), topic, partition)
+
+    def producer_state(self, topic: str, partition: int) -> dict[int, Any]:
+        return inspection.producer_state(self._own(), topic, partition)
+
+    def group_fields(self, group_id: str) -> dict[str, Any] | None:
+        return inspection.group_fields(self._own(), group_id)
+
+    def waiting(self) -> dict[str, int]:
+        return inspection.waiting(self._own())
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Be a broker until SIGTERM, or until the controller is gone."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(threadName)s %(name)s: %(message)s")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    controller = RemoteController(socket.socket(fileno=settings["descriptor"]))
+    control, links = Control(), CutLinks()
+    asked = _Asked(control, links, controller.claim_fault)
+    broker = asked.broker = Broker(
+        settings["node_id"],
+        Path(settings["directory"]),
+        config=BrokerConfig.resolve_from(settings["config"], {}, {}),
+        clock=SYSTEM_CLOCK,
+        controller=controller,
+        control=control,
+        links=links,
+        host=settings["host"],
+        port=settings["port"],
+        rack=settings["rack"],
+    )
+    controller.register(broker.endpoint, broker.logs.last_producer_id, broker.apply_image, asked)
+    broker.start()
+    while not stop.wait(_WATCH_S):
+        if controller.is_gone.is_set():
+            break
+    controller.close()
+    broker.close()
+
+
+def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]]) -> NoReturn:
+    """The rest of a forked process's life."""
+    code = 1
+    try:
+        # A link that others hold open, too, would not end with its broker.
+        for other in all_settings:
+            if other is not settings:
+                os.close(other["descriptor"])
+        serve(settings)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main(all_settings: Sequence[dict[str, Any]]) -> None:
+    """Fork the brokers, and wait until they have ended."""
+    # Ctrl-C on a terminal reaches every process of the group; the cluster decides when its brokers end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What the brokers share stays shared: the collector doesn't write into it.
+    gc.freeze()
+    children = set()
+    for settings in all_settings:
+        pid = os.fork()
+        if pid == 0:
+            _be_broker(settings, all_settings)
+        children.add(pid)
+    for settings in all_settings:
+        os.close(settings["descriptor"])
+    while children:
+        children.discard(os.wait()[0])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,402 @@
+"""A cluster whose brokers are processes of their own, which can be killed one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...network.protocol.api import ApiKey
+from ...network.protocol.errors import (
+    DisconnectedError,
+    IllegalStateError,
+    KafkaConfigurationError,
+    KafkaConnectionError,
+)
+from ...network.sockets.selector import describe_address
+from ..config.broker_config import BrokerConfig
+from ..config.releases import highest_versions
+from ..controller.controller import Controller
+from ..group.group import Group
+from ..log.producer_state import ProducerStateEntry
+from ..metadata import advertised_host
+from ..requests.control import RequestSeen
+from ..requests.faults import Fault
+from .cluster_base import ClusterBase
+from .data_dirs import broker_directories, make_controller, make_directory
+from .remote import BrokerLink
+
+_START_TIMEOUT_S = 30.0
+_STOP_TIMEOUT_S = 30.0
+_LOOK_S = 0.01
+
+
+class InjectedFault:
+    """A fault in place, on all brokers or one; `remove()` takes it out. As a context manager it does so at the end of
+    the block. Any thread."""
+
+    def __init__(
+        self, cluster: ProcessCluster, number: int, api_key: ApiKey | None, fault: Fault, times: int | None
+    ) -> None:
+        self.api_key = api_key
+        self.fault = fault
+        self.remaining = times
+        self.hits = 0
+        self.number = number
+        self.node_id: int | None = None
+        self._cluster = cluster
+        self._lock = threading.Lock()
+
+    def claim(self) -> bool:
+        """Count one request that meets the fault; False where there have been enough."""
+        with self._lock:
+            if self.remaining == 0:
+                return False
+            if self.remaining is not None:
+                self.remaining -= 1
+            self.hits += 1
+            return True
+
+    def remove(self) -> None:
+        self._cluster.remove_fault(self)
+
+    def __enter__(self) -> InjectedFault:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class ProcessCluster(ClusterBase):
+    """The controller in this process, each broker in another. A broker that ends, however it does, is taken out of the
+    cluster at once; `start_broker` brings it back.
+
+    It has the methods of `EmbeddedCluster`, as far as they can work across processes: not `on_request` (a function of a
+    test can't run in a broker), nor `broker`, `brokers` and `control` (objects of the broker's own), nor a clock.
+
+    Start and stop it and its brokers on one thread; its other methods may be called from any.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        data_dir: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        racks: Mapping[int, str] | None = None,
+        config: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> None:
+        """As `EmbeddedCluster`. Raises KafkaConfigurationError; nothing is started yet."""
+        if brokers < 1:
+            raise KafkaConfigurationError(f"a cluster has at least one broker, not {brokers}")
+        self.config = BrokerConfig.resolve_from(config, keywords, {})
+        self._given_config = {**(config or {}), **keywords}
+        self._broker_count = brokers
+        self._given_directory = Path(data_dir) if data_dir is not None else None
+        self._directory: Path | None = None
+        self._host = host
+        self._port = port
+        self._racks = dict(racks or {})
+        self._ports: dict[int, int] = {}
+        self._controller: Controller | None = None
+        self._launchers: list[subprocess.Popen[bytes]] = []
+        self._links: dict[int, BrokerLink] = {}
+        self._lock = threading.Lock()
+        self._fault_numbers = itertools.count()
+        self._faults: dict[int, InjectedFault] = {}
+        self._cut: frozenset[frozenset[int]] = frozenset()
+        self._release: str | None = None
+
+    # Life
+
+    def __enter__(self) -> ProcessCluster:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
+        if self._controller is not None:
+            raise IllegalStateError("the cluster is started already")
+        self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="headrace-"))
+        make_directory(self._directory)
+        try:
+            self._controller = make_controller(
+                self._directory,
+                self._broker_count,
+                self.config,
+                keeps_state=self._given_directory is not None,
+            )
+            self._start_brokers(list(range(1, self._broker_count + 1)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_brokers(self, node_ids: list[int]) -> None:
+        controller = self.controller
+        links = self._launch(node_ids, controller)
+        for link in links:
+            link.is_registered.wait(_START_TIMEOUT_S)
+            if link.endpoint is None:
+                raise KafkaConnectionError(f"broker {link.node_id} didn't start; what it wrote to stderr says why")
+            self._ports[link.node_id] = link.endpoint.port
+            self._bring_up_to_date(link)
+        controller.skip_producer_ids(max(link.last_producer_id for link in links))
+        controller.register_brokers([(link.endpoint, link.push) for link in links if link.endpoint is not None])
+        for link in links:
+            link.on_gone = self._broker_gone
+            if link.is_gone.is_set():
+                self._broker_gone(link)
+
+    def _launch(self, node_ids: list[int], controller: Controller) -> list[BrokerLink]:
+        """One process that imports what brokers need, and forks them."""
+        assert self._directory is not None
+        directories = broker_directories(self._directory, self._broker_count)
+        pairs = {node_id: socket.socketpair() for node_id in node_ids}
+        settings = [
+            {
+                "node_id": node_id,
+                "directory": str(directories[node_id]),
+                "config": self._given_config,
+                "host": self._host,
+                "port": self._ports.get(node_id) or (self._port + node_id - 1 if self._port else 0),
+                "rack": self._racks.get(node_id),
+                "descriptor": theirs.fileno(),
+            }
+            for node_id, (_, theirs) in pairs.items()
+        ]
+        self._launchers.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "headrace.broker.cluster.process", json.dumps(settings)],
+                pass_fds=[theirs.fileno() for _, theirs in pairs.values()],
+                stdin=subprocess.DEVNULL,
+            )
+        )
+        links = []
+        for node_id, (ours, theirs) in pairs.items():
+            theirs.close()
+            links.append(BrokerLink(node_id, ours, controller, self._claim_fault))
+        with self._lock:
+            self._links.update({link.node_id: link for link in links})
+        return links
+
+    def _bring_up_to_date(self, link: BrokerLink) -> None:
+        """Tell a broker that starts what a test has asked of all."""
+        if self._cut:
+            link.ask("cut_links", self._cut)
+        if self._release is not None:
+            link.ask("act_as", self._release)
+        for fault in list(self._faults.values()):
+            if fault.node_id in (None, link.node_id):
+                link.ask("inject", fault.number, fault.api_key, fault.fault)
+
+    def _broker_gone(self, link: BrokerLink) -> None:
+        with self._lock:
+            is_current = self._links.get(link.node_id) is link
+        if is_current and self._controller is not None:
+            self._controller.unregister_broker(link.node_id)
+
+    def close(self) -> None:
+        """Stop every broker cleanly and remove what is temporary. Any number of times."""
+        # They end together, so there is nothing to elect.
+        with self._lock:
+            links, self._links = self._links, {}
+        launchers, self._launchers = self._launchers, []
+        for link in links.values():
+            _signal(link, signal.SIGTERM)
+        for launcher in launchers:
+            try:
+                launcher.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                for link in links.values():
+                    _signal(link, signal.SIGKILL)
+                launcher.wait()
+        self._controller = None
+        if self._given_directory is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+        self._directory = None
+
+    # Brokers
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
+        return."""
+        host = advertised_host(self._host)
+        return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process of each broker that runs, by the broker's id."""
+        return {node_id: link.pid for node_id, link in self._running().items()}
+
+    @property
+    def controller(self) -> Controller:
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
+        return self._controller
+
+    def _running(self) -> dict[int, BrokerLink]:
+        with self._lock:
+            return {node_id: link for node_id, link in self._links.items() if not link.is_gone.is_set()}
+
+    def _link(self, node_id: int) -> BrokerLink:
+        running = self._running()
+        if node_id not in running:
+            raise IllegalStateError(f"broker {node_id} is not running; {sorted(running)} are")
+        return running[node_id]
+
+    def stop_broker(self, node_id: int) -> None:
+        """Stop a broker cleanly: its partitions get other leaders first. Returns when its process has ended."""
+        self._end_broker(node_id, signal.SIGTERM)
+
+    def kill_broker(self, node_id: int) -> None:
+        """kill -9; returns when the process has ended and the others have taken over."""
+        self._end_broker(node_id, signal.SIGKILL)
+
+    def _end_broker(self, node_id: int, number: signal.Signals) -> None:
+        link = self._link(node_id)
+        _signal(link, number)
+        link.wait_until_gone(_STOP_TIMEOUT_S)
+        # Its launcher takes note of the end at once; until then it is there, if only as an entry.
+        looks = threading.Event()
+        for _ in range(int(_STOP_TIMEOUT_S / _LOOK_S)):
+            if not _exists(link.pid):
+                return
+            looks.wait(_LOOK_S)
+        raise KafkaConnectionError(f"the process {link.pid} of broker {node_id} doesn't end")
+
+    def start_broker(self, node_id: int) -> None:
+        """Start a broker again that has ended, on its old port and directory."""
+        if node_id in self._running():
+            raise IllegalStateError(f"broker {node_id} is running already")
+        self._start_brokers([node_id])
+
+    def cut_link(self, one: int, other: int) -> None:
+        """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        self._cut |= {frozenset((one, other))}
+        self._ask_all("cut_links", self._cut)
+
+    def heal_links(self) -> None:
+        """Let all brokers reach each other again."""
+        self._cut = frozenset()
+        self._ask_all("cut_links", self._cut)
+
+    def close_connections(self, node_id: int) -> None:
+        """End all connections of a broker, as a network that fails does; new ones are accepted."""
+        self._link(node_id).ask("close_connections")
+
+    def _ask_all(self, what: str, *arguments: Any, node_id: int | None = None) -> list[Any]:
+        """Ask all brokers that run, or one; one that has just ended is left out."""
+        answers = []
+        for link in self._running().values():
+            if node_id in (None, link.node_id):
+                with contextlib.suppress(DisconnectedError):
+                    answers.append(link.ask(what, *arguments))
+        return answers
+
+    # Faults and introspection
+
+    def inject(
+        self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
+    ) -> InjectedFault:
+        """Do `fault` to the next `times` requests of an API (None: until removed), whichever brokers they reach."""
+        injected = InjectedFault(self, next(self._fault_numbers), api_key, fault, times)
+        injected.node_id = node_id
+        self._faults[injected.number] = injected
+        self._ask_all("inject", injected.number, api_key, fault, node_id=node_id)
+        return injected
+
+    def remove_fault(self, injected: InjectedFault) -> None:
+        """Take a fault out; any number of times."""
+        if self._faults.pop(injected.number, None) is not None:
+            self._ask_all("remove_fault", injected.number)
+
+    def _claim_fault(self, number: int) -> bool:
+        injected = self._faults.get(number)
+        return injected is not None and injected.claim()
+
+    def act_as(self, release: str | None) -> None:
+        """Offer clients what a release of Apache Kafka ("2.8") offers, and no more; None: everything again.
+
+        For connections made from then on. Raises KafkaConfigurationError for a release that isn't known.
+        """
+        highest_versions(release)
+        self._release = release
+        self._ask_all("act_as", release)
+
+    @property
+    def requests(self) -> list[RequestSeen]:
+        """The last requests that reached the brokers that run, oldest first."""
+        seen: list[RequestSeen] = [each for answer in self._ask_all("requests") for each in answer]
+        return sorted(seen, key=lambda each: each.received_ms)
+
+    def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
+        """What the leader of a partition remembers of idempotent producers, by producer id."""
+        return self._link(self.leader_of(topic, partition)).ask("producer_state", topic, partition)
+
+    def group(self, group_id: str) -> Group | None:
+        """A consumer group as its coordinator has it now, a copy; None where there is none."""
+        for answer in self._ask_all("group_fields", group_id):
+            if answer is not None:
+                return Group(**answer)
+        return None
+
+    def waiting(self) -> dict[str, int]:
+        """How many requests wait in the purgatories of all brokers, by kind, and how many timers are set (`Timer`)."""
+        counts: Counter[str] = Counter()
+        for answer in self._ask_all("waiting"):
+            counts.update(answer)
+        return dict(counts)
+
+    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
+        """All records of a partition as its leader (or another broker) has them, decoded."""
+        return self._link(self.leader_of(topic, partition) if node_id is None else node_id).ask(
+            "records", topic, partition
+        )
+
+    # What a broker in another process can't have
+
+    def on_request(self, *_: object, **__: object) -> NoReturn:
+        """Raises IllegalStateError: the function would have to run in the brokers' processes."""
+        raise IllegalStateError(
+            "a function can't look at requests in another process; use inject with a Fault, or EmbeddedCluster"
+        )
+
+    def broker(self, node_id: int) -> NoReturn:
+        """Raises IllegalStateError: the broker is in another process."""
+        raise IllegalStateError(
+            f"broker {node_id} is in another process; ask the cluster (records, group, waiting, ...), "
+            "or use EmbeddedCluster"
+        )
+
+
+def _signal(link: BrokerLink, number: signal.Signals) -> None:
+    # A broker that is gone has left its number to others.
+    if link.pid > 0 and not link.is_gone.is_set():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(link.pid, number)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

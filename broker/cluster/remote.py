@@ -1,0 +1,405 @@
+"""A controller in one process, its brokers in others: the same calls, as lines of JSON over a socket pair.
+
+The controller's side (`BrokerLink`) answers calls and pushes images; the broker's side (`RemoteController`) looks
+like a `Controller` to its broker. An image travels before the answer to the call that made it, and is taken before that
+answer is given on, so a broker that made a topic knows it.
+
+What the cluster's process asks of a broker (`BrokerLink.ask`: faults, inspection) goes the other way, pickled: both
+ends are of the same program, and nobody else has them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+import logging
+import os
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ...network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
+from ..controller.controller import Controller
+from ..controller.controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
+from ..log.files import decode_uuid, encode_uuid
+from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..timer import SerialExecutor
+
+_log = logging.getLogger(__name__)
+
+_CALL_TIMEOUT_S = 30.0
+_CLOSE_TIMEOUT_MS = 5_000.0
+
+
+def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, Any]:
+    """An image as JSON has it; only what has changed where the image before it is what the other side knows."""
+    encoded: dict[str, Any] = {
+        "version": image.version,
+        "controller_id": image.controller_id,
+        "brokers": [list(endpoint) for endpoint in image.brokers.values()],
+        "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
+    }
+    if known_version == image.version - 1:
+        encoded["changes"] = {
+            name: encode_topic(topic) if (topic := image.topics.get(name)) is not None else None
+            for name in image.changed
+        }
+    else:
+        encoded["cluster_id"] = image.cluster_id
+        encoded["topics"] = [encode_topic(topic) for topic in image.topics.values()]
+    return encoded
+
+
+def encode_topic(topic: TopicState) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": encode_uuid(topic.topic_id),
+        "configs": dict(topic.configs),
+        "partitions": [list(partition) for partition in topic.partitions],
+    }
+
+
+def decode_topic(entry: Mapping[str, Any]) -> TopicState:
+    partitions = tuple(_partition(each) for each in entry["partitions"])
+    return TopicState(entry["name"], decode_uuid(entry["topic_id"]), partitions, entry["configs"])
+
+
+def _partition(fields: Sequence[Any]) -> PartitionState:
+    replicas, isr, *rest = fields
+    return PartitionState(tuple(replicas), tuple(isr), *rest)
+
+
+def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
+    """An image from JSON, made from the one `before` where that is all but what has changed."""
+    brokers = {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]}
+    deleted = frozenset(map(decode_uuid, entry["deleted"]))
+    if before is not None and "changes" in entry:
+        changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
+        return replace(before.with_changes(changes, brokers), deleted=deleted)
+    topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
+    return ClusterImage(
+        entry["cluster_id"],
+        entry["version"],
+        entry["controller_id"],
+        brokers,
+        topics,
+        {topic.topic_id: name for name, topic in topics.items()},
+        deleted=deleted,
+    )
+
+
+class _Lines:
+    """Lines of JSON over a socket. `send` may be called from any thread, `receive` from one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._file = sock.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        with self._lock:
+            self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any] | None:
+        """The next message; None when the other side is gone."""
+        line = self._file.readline()
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def shut_down(self) -> None:
+        """Make `receive` return on whatever thread it waits. Any thread."""
+        with contextlib.suppress(OSError):  # the other side was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._file.close()
+
+
+class _Call:
+    """A call that waits for its answer."""
+
+    __slots__ = ("answer", "done")
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.answer: dict[str, Any] | None = None
+
+    def end(self, answer: dict[str, Any] | None) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+def _to_text(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode()
+
+
+def _from_text(text: str) -> Any:
+    return pickle.loads(base64.b64decode(text))
+
+
+class BrokerLink:
+    """The controller's side of one broker: a thread that answers its calls until it is gone."""
+
+    def __init__(
+        self, node_id: int, sock: socket.socket, controller: Controller, claim_fault: Callable[[int], bool]
+    ) -> None:
+        self.node_id = node_id
+        self._claim_fault = claim_fault
+        self.is_registered = threading.Event()
+        self.is_gone = threading.Event()
+        self.endpoint: BrokerEndpoint | None = None
+        self.last_producer_id = -1
+        self.pid = -1
+        self._ids = itertools.count()
+        self._calls_lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self.on_gone: Callable[[BrokerLink], None] = lambda _link: None
+        self._controller = controller
+        self._lines = _Lines(sock)
+        self._sent_version = controller.image.version
+        self._lines.send({"image": encode_image(controller.image, None)})
+        self._thread = threading.Thread(target=self._serve, name=f"controller-broker-{node_id}", daemon=True)
+        self._thread.start()
+
+    def push(self, image: ClusterImage) -> Callable[[], None]:
+        """Send an image; a broker that is gone doesn't need it."""
+        try:
+            self._lines.send({"image": encode_image(image, self._sent_version)})
+            self._sent_version = image.version
+        except OSError:
+            _log.debug("broker %d is gone", self.node_id)
+        return lambda: None
+
+    def _serve(self) -> None:
+        try:
+            while (message := self._lines.receive()) is not None:
+                if "register" in message:
+                    self.endpoint = BrokerEndpoint(*message["register"])
+                    self.last_producer_id = message["last_producer_id"]
+                    self.pid = message["pid"]
+                    self.is_registered.set()
+                elif "told" in message:
+                    call = self._calls.pop(message["told"], None)
+                    if call is not None:
+                        call.end(message)
+                else:
+                    self._lines.send({"id": message["id"], **self._answer(message["call"], message["arguments"])})
+        except (OSError, ValueError) as failed:
+            _log.debug("broker %d is gone: %s", self.node_id, failed)
+        with self._calls_lock:
+            self.is_gone.set()
+            calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.end(None)
+        self.is_registered.set()
+        self._lines.close()
+        self.on_gone(self)
+
+    def wait_until_gone(self, timeout_s: float) -> None:
+        """Until the broker has left the link and others have taken over."""
+        self._thread.join(timeout_s)
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """Have the broker do or tell something; blocks for the answer. Raises what the broker raises, and
+        DisconnectedError where it is gone. Any thread but the link's own."""
+        call = _Call()
+        call_id = next(self._ids)
+        with self._calls_lock:
+            if self.is_gone.is_set():
+                raise DisconnectedError(f"broker {self.node_id} is gone")
+            self._calls[call_id] = call
+        try:
+            self._lines.send({"ask": call_id, "pickled": _to_text((what, arguments))})
+        except OSError as failed:
+            raise DisconnectedError(f"broker {self.node_id} is gone: {failed}") from failed
+        if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
+            self._calls.pop(call_id, None)
+            raise DisconnectedError(f"broker {self.node_id} doesn't answer")
+        failed, result = _from_text(call.answer["pickled"])
+        if failed is not None:
+            raise failed
+        return result
+
+    def _answer(self, call: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if call == "claim_fault":
+            return {"result": self._claim_fault(arguments["number"])}
+        try:
+            return {"result": _CALLS[call](self._controller, **arguments)}
+        except BrokerResponseError as error:
+            return _refusal(error)
+
+
+def _create_topics(controller: Controller, topics: list[list[Any]], validate_only: bool) -> list[dict[str, Any]]:
+    asked = []
+    for fields in topics:
+        topic = NewTopic(*fields)
+        numbered = {int(index): replicas for index, replicas in (topic.assignments or {}).items()}
+        asked.append(topic._replace(assignments=numbered))
+    return encode_outcomes(controller.create_topics(asked, validate_only=validate_only))
+
+
+def _create_partitions(controller: Controller, topics: list[list[Any]], validate_only: bool) -> list[dict[str, Any]]:
+    asked = [MorePartitions(*fields) for fields in topics]
+    return encode_outcomes(controller.create_partitions(asked, validate_only=validate_only))
+
+
+def _delete_topics(controller: Controller, topics: list[list[Any]]) -> list[dict[str, Any]]:
+    asked = [TopicRef(name, decode_uuid(topic_id) if topic_id else None) for name, topic_id in topics]
+    return encode_outcomes(controller.delete_topics(asked))
+
+
+def _alter_isrs(controller: Controller, changes: list[list[Any]]) -> list[Any]:
+    outcomes = controller.alter_isrs([IsrChange(*fields) for fields in changes])
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
+
+
+def _refusal(error: BrokerResponseError) -> dict[str, Any]:
+    return {"error": error.code, "message": str(error)}
+
+
+def encode_outcomes(outcomes: Sequence[TopicState | BrokerResponseError]) -> list[dict[str, Any]]:
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else encode_topic(each) for each in outcomes]
+
+
+def decode_outcomes(entries: Sequence[Mapping[str, Any]]) -> list[TopicState | BrokerResponseError]:
+    return [
+        make_error(entry["error"], entry["message"]) if "error" in entry else decode_topic(entry) for entry in entries
+    ]
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "create_topics": _create_topics,
+    "delete_topics": _delete_topics,
+    "create_partitions": _create_partitions,
+    "set_topic_configs": Controller.set_topic_configs,
+    "alter_isrs": _alter_isrs,
+    "allocate_producer_ids": Controller.allocate_producer_ids,
+}
+
+
+class RemoteController(ControllerApi):
+    """The controller for a broker in another process. Any thread but the one that takes images.
+
+    Each method raises what the controller's own raises, and DisconnectedError where the controller is gone.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._lines = _Lines(sock)
+        first = self._lines.receive()
+        if first is None:
+            raise DisconnectedError("the controller is gone before it has said anything")
+        self.image = decode_image(first["image"], None)
+        self._ids = itertools.count()
+        self._lock = threading.Lock()
+        self._calls: dict[int, _Call] = {}
+        self._on_image: Callable[[ClusterImage], Callable[[], None]] | None = None
+        self._on_ask: Callable[..., Any] | None = None
+        # Apart from the images, which don't wait for somebody who reads a whole log.
+        self._asked = SerialExecutor("controller-asks")
+        self.is_gone = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="controller-link", daemon=True)
+
+    def register(
+        self,
+        endpoint: BrokerEndpoint,
+        last_producer_id: int,
+        on_image: Callable[[ClusterImage], Callable[[], None]],
+        on_ask: Callable[..., Any],
+    ) -> None:
+        """This broker is alive, takes images from now on, and does what it is asked: `on_ask(what, *arguments)`."""
+        self._on_image = on_image
+        self._on_ask = on_ask
+        self._lines.send({"register": list(endpoint), "last_producer_id": last_producer_id, "pid": os.getpid()})
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while (message := self._lines.receive()) is not None:
+                if "image" in message:
+                    self.image = decode_image(message["image"], self.image)
+                    if self._on_image is not None:
+                        self._on_image(self.image)()
+                    continue
+                if "ask" in message:
+                    self._asked.submit(partial(self._tell, message))
+                    continue
+                call = self._calls.pop(message["id"], None)
+                if call is not None:
+                    call.end(message)
+        except (OSError, ValueError) as failed:
+            _log.debug("the controller is gone: %s", failed)
+        self.is_gone.set()
+        with self._lock:
+            calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.end(None)
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        assert self._on_ask is not None
+        what, arguments = _from_text(message["pickled"])
+        try:
+            outcome = (None, self._on_ask(what, *arguments))
+        except KafkaError as failed:
+            outcome = (failed, None)
+        with contextlib.suppress(OSError):  # the one who asked is gone
+            self._lines.send({"told": message["ask"], "pickled": _to_text(outcome)})
+
+    def claim_fault(self, number: int) -> bool:
+        """Whether an injected fault is still to be done; if so, it is counted as done."""
+        return self._call("claim_fault", number=number)
+
+    def _call(self, call_name: str, /, **arguments: Any) -> Any:
+        call = _Call()
+        call_id = next(self._ids)
+        with self._lock:
+            self._calls[call_id] = call
+        try:
+            self._lines.send({"id": call_id, "call": call_name, "arguments": arguments})
+        except OSError as failed:
+            raise DisconnectedError(f"the controller is gone: {failed}") from failed
+        if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
+            self._calls.pop(call_id, None)
+            raise DisconnectedError("the controller doesn't answer")
+        if "error" in call.answer:
+            raise make_error(call.answer["error"], call.answer["message"])
+        return call.answer["result"]
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return decode_outcomes(self._call("create_topics", topics=topics, validate_only=validate_only))
+
+    def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicState | BrokerResponseError]:
+        asked = [(name, encode_uuid(topic_id) if topic_id is not None else None) for name, topic_id in topics]
+        return decode_outcomes(self._call("delete_topics", topics=asked))
+
+    def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return decode_outcomes(self._call("create_partitions", topics=topics, validate_only=validate_only))
+
+    def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
+        self._call("set_topic_configs", name=name, configs=dict(configs), validate_only=validate_only)
+
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        return [
+            make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each)
+            for each in self._call("alter_isrs", changes=changes)
+        ]
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        first, count = self._call("allocate_producer_ids")
+        return first, count
+
+    def close(self) -> None:
+        """End the link: the controller takes it as the broker's end."""
+        self._lines.shut_down()
+        self._thread.join()
+        self._asked.close(_CLOSE_TIMEOUT_MS)
+        self._lines.close()

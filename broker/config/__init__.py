@@ -1,0 +1,1 @@
+"""Configuration of brokers and topics, and the Kafka releases a cluster can act as."""

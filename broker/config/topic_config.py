@@ -1,0 +1,201 @@
+"""A topic's configuration, by Kafka's topic-level names. The broker's defaults for it stand in `config.py`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
+from ...network.records.compression import LEVELS, Compression
+
+CLEANUP_POLICIES = ("delete", "compact")
+#: What `compression.type` may name beside `producer`.
+CODECS: dict[str, Compression] = {
+    "uncompressed" if codec is Compression.NONE else codec.name.lower(): codec for codec in Compression
+}
+
+
+class SegmentLimits(NamedTuple):
+    """What makes a segment full (`segment.bytes`, `segment.ms`)."""
+
+    segment_bytes: int
+    segment_ms: int
+
+
+def _level(codec: Compression) -> Any:
+    levels = LEVELS[codec]
+    return key(
+        default=levels.default,
+        at_least=min(levels.minimum, levels.default),
+        at_most=levels.maximum,
+        doc=f"The level where the broker compresses with {codec.name.lower()} (`compression.type`).",
+    )
+
+
+def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
+    return None if set(policies) <= set(CLEANUP_POLICIES) else "may hold delete and compact only"
+
+
+class TopicConfig(
+    Config,
+    without_effect={
+        "segment.jitter.ms": "segments of one process may roll together",
+        "preallocate": "files grow as they are written",
+        "max.compaction.lag.ms": "compaction is decided by the share of uncompacted bytes alone",
+        "message.downconversion.enable": "there is one message format",
+        "message.format.version": "there is one message format",
+        "leader.replication.throttled.replicas": "replication is never throttled",
+        "follower.replication.throttled.replicas": "replication is never throttled",
+        "remote.storage.enable": "there is no remote storage",
+        "local.retention.ms": "there is no remote storage",
+        "local.retention.bytes": "there is no remote storage",
+    },
+):
+    """What a topic may override. Frozen: a change makes a new instance, which the topic's logs then take."""
+
+    segment_bytes: int = key(
+        default=2**30,
+        at_least=14,
+        at_most=INT32_MAX,
+        doc="Size at which a log begins a new segment.",
+        importance="high",
+    )
+    segment_ms: int = key(
+        default=7 * 86_400_000, at_least=1, at_most=INT64_MAX, doc="Age at which a log begins a new segment."
+    )
+    segment_index_bytes: int = key(
+        default=10 * 2**20,
+        at_least=12,
+        at_most=INT32_MAX,
+        doc="Most bytes of a segment's index; a full one ends the segment.",
+    )
+    index_interval_bytes: int = key(
+        default=4096, at_least=0, at_most=INT32_MAX, doc="Bytes of log between two index entries."
+    )
+    retention_ms: int = key(
+        default=7 * 86_400_000,
+        at_least=-1,
+        at_most=INT64_MAX,
+        doc="Age at which segments are deleted; -1: never.",
+        importance="high",
+    )
+    retention_bytes: int = key(
+        default=-1,
+        at_least=-1,
+        at_most=INT64_MAX,
+        doc="Size of a partition beyond which segments are deleted; -1: none.",
+        importance="high",
+    )
+    cleanup_policy: tuple[str, ...] = key(
+        default=("delete",),
+        parse=parse_list,
+        check=check_cleanup_policy,
+        allowed="delete, compact, or both separated by a comma",
+        show=",".join,
+        doc="What happens to old segments: deleted by age and size, or compacted to the last value of each key.",
+        importance="high",
+    )
+    max_message_bytes: int = key(
+        default=2**20 + 12,
+        at_least=0,
+        at_most=INT32_MAX,
+        doc="Largest record batch that is accepted.",
+        importance="high",
+    )
+    message_timestamp_type: str = key(
+        default="CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whether records keep their producer's timestamp or get the time of the append.",
+    )
+    message_timestamp_before_max_ms: int = key(
+        default=INT64_MAX,
+        at_least=0,
+        at_most=INT64_MAX,
+        doc="How far behind the broker's clock a record's timestamp may be.",
+    )
+    message_timestamp_after_max_ms: int = key(
+        default=INT64_MAX,
+        at_least=0,
+        at_most=INT64_MAX,
+        doc="How far ahead of the broker's clock a record's timestamp may be.",
+    )
+    min_insync_replicas: int = key(
+        default=1,
+        at_least=1,
+        at_most=INT32_MAX,
+        doc="In-sync replicas without which acks=all is refused.",
+        importance="high",
+    )
+    compression_type: str = key(
+        default="producer",
+        choices=("producer", *CODECS),
+        doc="The codec batches are kept in: the one their producer chose, or always the same.",
+    )
+    compression_gzip_level: int = _level(Compression.GZIP)
+    compression_lz4_level: int = _level(Compression.LZ4)
+    compression_zstd_level: int = _level(Compression.ZSTD)
+    flush_messages: int = key(
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
+    )
+    flush_ms: int = key(
+        default=INT64_MAX, at_least=0, at_most=INT64_MAX, doc="Time after which a log is forced to the disk."
+    )
+    file_delete_delay_ms: int = key(
+        default=60_000, at_least=0, at_most=INT64_MAX, doc="How long the directory of a deleted partition stays."
+    )
+    delete_retention_ms: int = key(
+        default=86_400_000,
+        at_least=0,
+        at_most=INT64_MAX,
+        doc="How long compaction keeps a tombstone, so that readers see it.",
+    )
+    min_cleanable_dirty_ratio: float = key(
+        default=0.5,
+        parse=float,
+        allowed="a number from 0 to 1",
+        check=lambda ratio: None if 0 <= ratio <= 1 else "is not from 0 to 1",
+        doc="Share of a log that must be uncompacted before compaction runs.",
+    )
+    min_compaction_lag_ms: int = key(
+        default=0, at_least=0, at_most=INT64_MAX, doc="How long a record stays uncompacted at least."
+    )
+    unclean_leader_election_enable: bool = key(
+        default=False, doc="Whether a replica that may lack acknowledged records may lead when no other is left."
+    )
+
+    @property
+    def segment_limits(self) -> SegmentLimits:
+        return SegmentLimits(self.segment_bytes, self.segment_ms)
+
+    @property
+    def codec(self) -> Compression | None:
+        """The codec of all batches; None: that of their producer."""
+        return CODECS.get(self.compression_type)
+
+    @property
+    def codec_level(self) -> int | None:
+        """The level for `codec`; None where it has none."""
+        levels = {
+            Compression.GZIP: self.compression_gzip_level,
+            Compression.LZ4: self.compression_lz4_level,
+            Compression.ZSTD: self.compression_zstd_level,
+        }
+        return None if self.codec is None else levels.get(self.codec)
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Every topic-level key with its value as Kafka spells it."""
+        return [
+            (entry.name, config_text(getattr(self, entry.attribute)))
+            for entry in self.keys
+            if entry.name != "config.file"
+        ]
+
+
+def config_text(value: object) -> str:
+    """A configuration value as Kafka spells it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -1,0 +1,485 @@
+"""The controller of an embedded cluster: the one place where topics, leaders and in-sync replicas are decided.
+
+It runs in the process of the cluster. Brokers call it through the methods of `Controller` and hear of each change
+through `on_image`, so that the same broker works with a controller in another process.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from ...network.protocol.errors import (
+    BrokerResponseError,
+    FencedLeaderEpochError,
+    InvalidConfigurationError,
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicError,
+    InvalidUpdateVersionError,
+    KafkaConfigurationError,
+    KafkaStorageError,
+    NotControllerError,
+    PolicyViolationError,
+    TopicAlreadyExistsError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from ..config.broker_config import BrokerConfig
+from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
+from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
+
+TOPIC_NAME_BYTES = 249
+PRODUCER_ID_BLOCK = 1000
+MAX_PARTITIONS_PER_REQUEST = 10_000
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_STATE_VERSION = 1
+
+
+#: Takes an image, and returns what is to be done once every broker has it.
+ImageListener = Callable[[ClusterImage], Callable[[], None]]
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopicError unless Kafka takes the name."""
+    if not name:
+        raise InvalidTopicError("a topic needs a name")
+    if name in (".", ".."):
+        raise InvalidTopicError(f"a topic can't be called {name!r}")
+    if len(name) > TOPIC_NAME_BYTES:
+        raise InvalidTopicError(f"a topic's name has at most {TOPIC_NAME_BYTES} characters, this one has {len(name)}")
+    if _TOPIC_NAME.fullmatch(name) is None:
+        raise InvalidTopicError(
+            f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
+        )
+
+
+class _Kept(NamedTuple):
+    """A topic as it was written last, and the text that it was written as."""
+
+    state: TopicState
+    text: str
+
+
+class Controller(ControllerApi):
+    """Decides, keeps the decisions in `state_path`, and tells the brokers.
+
+    Any thread. One lock: held while an image is made, kept and told, so brokers hear of images in order. A broker
+    therefore never calls the controller while it holds a lock that its own `on_image` takes.
+    """
+
+    def __init__(self, cluster_id: str, config: BrokerConfig, state_path: Path | None) -> None:
+        self.config = config
+        self._lock = threading.RLock()
+        self._listeners: dict[int, ImageListener] = {}
+        self._state_path = state_path
+        self._next_producer_id = 0
+        self._placement = itertools.count()
+        self._kept: dict[str, _Kept] = {}
+        #: Deleted topics, and the brokers that hold them: until all of these have heard of it.
+        self._deleted: dict[uuid.UUID, frozenset[int]] = {}
+        self.image = ClusterImage(cluster_id)
+
+    # State across restarts
+
+    def load(self, known_topics: Mapping[str, TopicState]) -> None:
+        """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
+        with self._lock:
+            topics: dict[str, TopicState] = {}
+            if self._state_path is not None and self._state_path.exists():
+                try:
+                    state = json.loads(self._state_path.read_text())
+                    self._next_producer_id = state["next_producer_id"]
+                    for entry in state["topics"]:
+                        topics[entry["name"]] = _topic_from_json(entry)
+                    self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
+                except (ValueError, KeyError, TypeError) as wrong:
+                    raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
+            for name, topic in known_topics.items():
+                if topic.topic_id not in self._deleted:
+                    topics.setdefault(name, topic)
+            self.image = replace(self.image.with_changes(topics), deleted=frozenset(self._deleted))
+
+    def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
+        if self._state_path is None:
+            return
+        state = {
+            "version": _STATE_VERSION,
+            "cluster_id": image.cluster_id,
+            "next_producer_id": self._next_producer_id,
+            "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
+        }
+        # The text of a topic that is as it was is not made again: all of them are written at each change.
+        kept = {}
+        for name, topic in image.topics.items():
+            known = self._kept.get(name)
+            kept[name] = known if known is not None and known.state is topic else _kept(topic)
+        self._kept = kept
+        text = f'{json.dumps(state)[:-1]}, "topics": [{", ".join(each.text for each in kept.values())}]}}'
+        try:
+            replace_file_over_spare(self._state_path, text.encode())
+        except OSError as failed:
+            raise KafkaStorageError(f"can't keep the topics in {self._state_path}: {failed.strerror}") from failed
+
+    def _publish(self, image: ClusterImage) -> None:
+        deleted = {**self._deleted, **self._deleted_by(image)}
+        image = replace(image, deleted=frozenset(deleted))
+        self._keep(image, deleted)
+        self.image = image
+        # Every leader knows of its role before the first follower asks it.
+        followers = [listener(image) for listener in list(self._listeners.values())]
+        for follow in followers:
+            follow()
+        self._deleted = {topic_id: of for topic_id, of in deleted.items() if not of.issubset(image.brokers)}
+
+    def _deleted_by(self, image: ClusterImage) -> dict[uuid.UUID, frozenset[int]]:
+        gone = {}
+        for name in image.changed:
+            before, after = self.image.topics.get(name), image.topics.get(name)
+            if before is not None and (after is None or after.topic_id != before.topic_id):
+                gone[before.topic_id] = frozenset(each for part in before.partitions for each in part.replicas)
+        return gone
+
+    # Brokers
+
+    def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, ImageListener]]) -> None:
+        """Brokers are alive: they hear of every image from now on, and lead what only waits for them.
+
+        Those that start together come together, or the first would take over what the next ones lead.
+        """
+        with self._lock:
+            alive = dict(self.image.brokers)
+            for endpoint, on_image in brokers:
+                self._listeners[endpoint.node_id] = on_image
+                alive[endpoint.node_id] = endpoint
+            self._publish(self._with_elections(alive))
+
+    def unregister_broker(self, node_id: int) -> None:
+        """A broker is gone: others take over what it led."""
+        with self._lock:
+            self._listeners.pop(node_id, None)
+            if node_id not in self.image.brokers:
+                return
+            brokers = {key: value for key, value in self.image.brokers.items() if key != node_id}
+            self._publish(self._with_elections(brokers))
+
+    def _with_elections(self, alive: Mapping[int, BrokerEndpoint]) -> ClusterImage:
+        """The next image with these brokers: with leaders elected for the partitions whose leader isn't alive, and dead
+        brokers taken out of the in-sync replicas."""
+        changes: dict[str, TopicState | None] = {}
+        for name, topic in self.image.topics.items():
+            elected = tuple(self._elect(alive, topic, partition) for partition in topic.partitions)
+            if any(one is not other for one, other in zip(elected, topic.partitions, strict=True)):
+                changes[name] = replace(topic, partitions=elected)
+        return self.image.with_changes(changes, alive)
+
+    def _elect(
+        self, alive: Mapping[int, BrokerEndpoint], topic: TopicState, partition: PartitionState
+    ) -> PartitionState:
+        """The partition with a leader that is alive, the old one where it is; the first in-sync replica otherwise.
+
+        The last in-sync replica stays in the set although it is dead: only it has every acknowledged record.
+        """
+        if partition.leader in alive and all(broker in alive for broker in partition.isr):
+            return partition
+        isr = tuple(broker for broker in partition.isr if broker in alive)
+        leader = partition.leader
+        if leader not in alive or leader not in isr:
+            leader = next((broker for broker in partition.replicas if broker in isr), NO_LEADER)
+        if leader == NO_LEADER and self.config.topic_config(topic.configs).unclean_leader_election_enable:
+            leader = next((broker for broker in partition.replicas if broker in alive), NO_LEADER)
+            isr = (leader,) if leader != NO_LEADER else ()
+        if not isr:
+            isr = partition.isr
+        if leader == partition.leader and isr == partition.isr:
+            return partition
+        return PartitionState(
+            partition.replicas,
+            isr,
+            leader,
+            partition.leader_epoch + (leader != partition.leader),
+            partition.partition_epoch + 1,
+        )
+
+    def move_leader(self, topic: str, index: int, node_id: int) -> None:
+        """Make an in-sync replica the leader. Raises UnknownTopicOrPartitionError, InvalidRequestError."""
+        with self._lock:
+            state, partition = self._partition(topic, index)
+            if node_id not in partition.isr or node_id not in self.image.brokers:
+                raise InvalidRequestError(f"broker {node_id} is no in-sync replica of {topic}-{index}: {partition.isr}")
+            if node_id == partition.leader:
+                return
+            moved = partition._replace(
+                leader=node_id,
+                leader_epoch=partition.leader_epoch + 1,
+                partition_epoch=partition.partition_epoch + 1,
+            )
+            self._replace_topic(state.with_partition(index, moved))
+
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        with self._lock:
+            changed: dict[str, list[PartitionState]] = {}
+            outcomes: list[PartitionState | BrokerResponseError] = []
+            for change in changes:
+                try:
+                    outcomes.append(self._alter_isr(change, changed))
+                except BrokerResponseError as refused:
+                    outcomes.append(refused)
+            if changed:
+                topics = self.image.topics
+                states = {name: replace(topics[name], partitions=tuple(parts)) for name, parts in changed.items()}
+                try:
+                    self._publish(self.image.with_changes(states))
+                except KafkaStorageError as failed:
+                    return [each if isinstance(each, BrokerResponseError) else failed for each in outcomes]
+            return outcomes
+
+    def _alter_isr(self, change: IsrChange, changed: dict[str, list[PartitionState]]) -> PartitionState:
+        topic, index, leader, leader_epoch, partition_epoch, isr = change
+        state, partition = self._partition(topic, index)
+        if topic in changed:
+            partition = changed[topic][index]
+        if leader != partition.leader or leader_epoch != partition.leader_epoch:
+            raise FencedLeaderEpochError(
+                f"broker {leader} doesn't lead {topic}-{index} in epoch {leader_epoch} any more"
+            )
+        if partition_epoch != partition.partition_epoch:
+            raise InvalidUpdateVersionError(f"{topic}-{index} has changed since epoch {partition_epoch}")
+        in_sync = tuple(broker for broker in partition.replicas if broker in isr and broker in self.image.brokers)
+        altered = partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1)
+        changed.setdefault(topic, list(state.partitions))[index] = altered
+        return altered
+
+    def _partition(self, topic: str, index: int) -> tuple[TopicState, PartitionState]:
+        state = self.image.topics.get(topic)
+        if state is None or not 0 <= index < len(state.partitions):
+            raise UnknownTopicOrPartitionError(f"there is no partition {topic}-{index}")
+        return state, state.partitions[index]
+
+    def _replace_topic(self, state: TopicState) -> None:
+        self._publish(self.image.with_changes({state.name: state}))
+
+    # Topics
+
+    def _decide(
+        self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        """Take decisions about topics one after the other, each knowing those before it, and publish them together."""
+        with self._lock:
+            changes = _Changes(self.image)
+            outcomes: list[TopicState | BrokerResponseError] = []
+            for decide in decisions:
+                try:
+                    outcomes.append(decide(changes))
+                except BrokerResponseError as refused:
+                    outcomes.append(refused)
+            if changes.topics and not validate_only:
+                try:
+                    self._publish(self.image.with_changes(changes.topics))
+                except KafkaStorageError as failed:
+                    return [failed if isinstance(each, TopicState) else each for each in outcomes]
+            return outcomes
+
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return self._decide((partial(self._create, topic) for topic in topics), validate_only=validate_only)
+
+    def _create(self, topic: NewTopic, changes: _Changes) -> TopicState:
+        name = topic.name
+        check_topic_name(name)
+        if changes.topic(name) is not None:
+            raise TopicAlreadyExistsError(f"the topic {name!r} exists already")
+        collision = changes.collision(name)
+        if collision is not None:
+            raise InvalidTopicError(f"the topic {name!r} differs from {collision!r} only by '.' and '_'")
+        self.check_topic_configs(topic.configs or {})
+        if not self.image.brokers:
+            raise NotControllerError("no broker is alive to hold the topic")
+        if topic.assignments:
+            partitions = self._assigned(name, topic.assignments, topic.num_partitions, topic.replication_factor)
+        else:
+            partitions = self._placed(topic.num_partitions, topic.replication_factor)
+        changes.add_partitions(len(partitions))
+        return changes.make(TopicState(name, uuid.uuid4(), partitions, dict(topic.configs or {})))
+
+    def _placed(self, num_partitions: int, replication_factor: int) -> tuple[PartitionState, ...]:
+        count = self.config.num_partitions if num_partitions == -1 else num_partitions
+        if not 0 < count <= MAX_PARTITIONS_PER_REQUEST:
+            raise InvalidPartitionsError(
+                f"a topic is made with 1 to {MAX_PARTITIONS_PER_REQUEST} partitions, not {count}"
+            )
+        factor = self.config.default_replication_factor if replication_factor == -1 else replication_factor
+        return tuple(self._place(factor) for _ in range(count))
+
+    def _place(self, factor: int) -> PartitionState:
+        """Replicas on the next brokers round the ring, so that leaders and replicas are spread evenly."""
+        alive = sorted(self.image.brokers)
+        if not 0 < factor <= len(alive):
+            raise InvalidReplicationFactorError(
+                f"replication factor {factor} needs as many brokers; {len(alive)} are alive"
+            )
+        first = next(self._placement)
+        replicas = tuple(alive[(first + at) % len(alive)] for at in range(factor))
+        return PartitionState(replicas, replicas, replicas[0])
+
+    def _assigned(
+        self, name: str, assignments: Mapping[int, Sequence[int]], num_partitions: int, replication_factor: int
+    ) -> tuple[PartitionState, ...]:
+        if num_partitions != -1 or replication_factor != -1:
+            raise InvalidRequestError("with replica assignments, leave the numbers of partitions and replicas at -1")
+        if sorted(assignments) != list(range(len(assignments))):
+            raise InvalidReplicationAssignmentError(f"the assignments of {name!r} don't number its partitions from 0")
+        return tuple(self._assign(assignments[index]) for index in range(len(assignments)))
+
+    def _assign(self, replicas: Sequence[int]) -> PartitionState:
+        if (
+            not replicas
+            or len(set(replicas)) != len(replicas)
+            or any(node not in self.image.brokers for node in replicas)
+        ):
+            raise InvalidReplicationAssignmentError(
+                f"replicas {list(replicas)} must be different brokers that are alive: {sorted(self.image.brokers)}"
+            )
+        return PartitionState(tuple(replicas), tuple(replicas), replicas[0])
+
+    def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> list[TopicState | BrokerResponseError]:
+        return self._decide((partial(self._extend, topic) for topic in topics), validate_only=validate_only)
+
+    def _extend(self, topic: MorePartitions, changes: _Changes) -> TopicState:
+        state = changes.topic(topic.name)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {topic.name!r}")
+        assignments = topic.assignments
+        added = topic.partition_count - len(state.partitions)
+        if added <= 0 or added > MAX_PARTITIONS_PER_REQUEST:
+            raise InvalidPartitionsError(
+                f"the topic has {len(state.partitions)} partitions already, {topic.partition_count} were asked for"
+            )
+        if assignments is not None and len(assignments) != added:
+            raise InvalidReplicationAssignmentError(
+                f"{added} new partitions need as many assignments, not {len(assignments)}"
+            )
+        changes.add_partitions(added)
+        factor = len(state.partitions[0].replicas)
+        new = [self._place(factor) if assignments is None else self._assign(assignments[at]) for at in range(added)]
+        state = changes.topics[topic.name] = replace(state, partitions=(*state.partitions, *new))
+        return state
+
+    def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicState | BrokerResponseError]:
+        return self._decide(partial(self._delete, topic) for topic in topics)
+
+    def _delete(self, topic: TopicRef, changes: _Changes) -> TopicState:
+        name = topic.name
+        if name is None:
+            name = self.image.topic_names.get(topic.topic_id or uuid.UUID(int=0))
+            if name is None:
+                raise UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
+        state = changes.topic(name)
+        if state is None:
+            raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+        changes.topics[name] = None
+        return state
+
+    def check_topic_configs(self, configs: Mapping[str, str | None]) -> None:
+        """Raise InvalidConfigurationError unless a topic can have this configuration."""
+        try:
+            self.config.topic_config(configs)
+        except KafkaConfigurationError as wrong:
+            raise InvalidConfigurationError(str(wrong)) from wrong
+
+    def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
+        with self._lock:
+            state = self.image.topics.get(name)
+            if state is None:
+                raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+            self.check_topic_configs(configs)
+            if not validate_only:
+                self._replace_topic(replace(state, configs=dict(configs)))
+
+    def skip_producer_ids(self, last: int) -> None:
+        """Give no producer id up to `last`: logs that came from elsewhere know producers with such ids."""
+        with self._lock:
+            self._next_producer_id = max(self._next_producer_id, last + 1)
+
+    def allocate_producer_ids(self) -> tuple[int, int]:
+        with self._lock:
+            first = self._next_producer_id
+            self._next_producer_id += PRODUCER_ID_BLOCK
+            self._keep(self.image, self._deleted)
+            return first, PRODUCER_ID_BLOCK
+
+
+class _Changes:
+    """What a request makes of the topics, until it is published."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.topics: dict[str, TopicState | None] = {}
+        self._image = image
+        self._partition_count = 0
+        self._by_metric_name: dict[str, str] | None = None
+
+    def topic(self, name: str) -> TopicState | None:
+        return self.topics[name] if name in self.topics else self._image.topics.get(name)
+
+    def add_partitions(self, count: int) -> None:
+        """Raises PolicyViolationError where a request makes too many."""
+        self._partition_count += count
+        if self._partition_count > MAX_PARTITIONS_PER_REQUEST:
+            raise PolicyViolationError(f"a request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions; ask twice")
+
+    def collision(self, name: str) -> str | None:
+        """Another topic whose name is the same in Kafka's metrics, where '.' turns into '_'."""
+        if self._by_metric_name is None:
+            self._by_metric_name = {each.replace(".", "_"): each for each in self._image.topics}
+        other = self._by_metric_name.get(name.replace(".", "_"))
+        return other if other != name else None
+
+    def make(self, state: TopicState) -> TopicState:
+        self.topics[state.name] = state
+        if self._by_metric_name is not None:
+            self._by_metric_name[state.name.replace(".", "_")] = state.name
+        return state
+
+
+def _kept(topic: TopicState) -> _Kept:
+    return _Kept(topic, json.dumps(_topic_to_json(topic)))
+
+
+def _topic_to_json(topic: TopicState) -> dict[str, object]:
+    return {
+        "name": topic.name,
+        "topic_id": encode_uuid(topic.topic_id),
+        "configs": dict(topic.configs),
+        "partitions": [
+            [
+                list(partition.replicas),
+                list(partition.isr),
+                partition.leader,
+                partition.leader_epoch,
+                partition.partition_epoch,
+            ]
+            for partition in topic.partitions
+        ],
+    }
+
+
+def _topic_from_json(entry: dict) -> TopicState:
+    partitions = tuple(
+        PartitionState(tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch)
+        for replicas, isr, leader, leader_epoch, partition_epoch in entry["partitions"]
+    )
+    return TopicState(entry["name"], decode_uuid(entry["topic_id"]), partitions, entry["configs"])

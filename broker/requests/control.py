@@ -1,0 +1,154 @@
+"""Faults on purpose: what a test makes the brokers of a cluster do to the requests that reach them.
+
+A handler looks at a request before the API does, on the thread that is to answer it, and may return a `Fault`.
+franz-go's kfake is the model of the hook; the ready-made faults are those that a producer has to survive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ...network.protocol.api import ApiKey
+from ...network.protocol.message import Request
+from .faults import Fault
+from .request import RequestContext
+
+#: How many of the last requests a cluster remembers.
+REQUESTS_KEPT = 10_000
+
+
+class RequestSeen(NamedTuple):
+    """A request that reached a broker."""
+
+    node_id: int
+    api_key: ApiKey
+    api_version: int
+    client_id: str | None
+    correlation_id: int
+    connection_id: str
+    size_bytes: int
+    received_ms: float
+
+
+#: Looks at a request before it is handled, on the thread that handles it, and says what is to go wrong with it.
+Handler = Callable[[RequestContext, Request], "Fault | None"]
+
+
+class Registration:
+    """A handler in place; `remove()` takes it out. As a context manager it does so at the end of the block."""
+
+    def __init__(
+        self, control: Control, api_key: ApiKey | None, handler: Handler, times: int | None, node_id: int | None
+    ) -> None:
+        self._control = control
+        self.api_key = api_key
+        self.handler = handler
+        self.remaining = times
+        self.node_id = node_id
+        self.hits = 0
+
+    def remove(self) -> None:
+        self._control.remove(self)
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class Control:
+    """The handlers of a cluster and the requests it has seen. Any thread; one lock, not held while a handler runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._registrations: tuple[Registration, ...] = ()
+        self.requests: deque[RequestSeen] = deque(maxlen=REQUESTS_KEPT)
+        self.counts: Counter[ApiKey] = Counter()
+        # Highest version told and accepted by API, to act as an older broker; None: as built.
+        self.max_versions: dict[ApiKey, int] | None = None
+
+    def add(
+        self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
+    ) -> Registration:
+        """Let `handler` look at the requests of an API (None: all), on one broker or all; at most `times` faults."""
+        registration = Registration(self, api_key, handler, times, node_id)
+        with self._lock:
+            self._registrations = (*self._registrations, registration)
+        return registration
+
+    def fault(
+        self,
+        api_key: ApiKey | None,
+        fault: Fault,
+        *,
+        times: int | None = 1,
+        node_id: int | None = None,
+        claim: Callable[[], bool] | None = None,
+    ) -> Registration:
+        """The same fault for the next `times` requests (None: until removed). With a topic: requests that name it.
+        `claim` has the last word each time."""
+
+        def decide(context: RequestContext, message: Request) -> Fault | None:
+            if fault.topic is not None and not _names(message, context, fault.topic, fault.partition):
+                return None
+            return fault if claim is None or claim() else None
+
+        return self.add(api_key, decide, times=times, node_id=node_id)
+
+    def remove(self, registration: Registration) -> None:
+        with self._lock:
+            self._registrations = tuple(each for each in self._registrations if each is not registration)
+
+    def clear(self) -> None:
+        """Remove all handlers."""
+        with self._lock:
+            self._registrations = ()
+
+    def seen(self, request: RequestSeen) -> None:
+        self.requests.append(request)
+        self.counts[request.api_key] += 1
+
+    def intercept(self, context: RequestContext, message: Request) -> Fault | None:
+        """The fault for a request: that of the first handler that has one."""
+        for registration in self._registrations:
+            if registration.api_key not in (None, context.api_key) or registration.node_id not in (
+                None,
+                context.node_id,
+            ):
+                continue
+            if registration.remaining == 0:
+                continue
+            fault = registration.handler(context, message)
+            if fault is None:
+                continue
+            with self._lock:
+                if registration.remaining == 0:
+                    continue
+                registration.hits += 1
+                if registration.remaining is not None:
+                    registration.remaining -= 1
+            return fault
+        return None
+
+
+def _names(message: Request, context: RequestContext, topic: str, partition: int | None) -> bool:
+    """Whether a request is about a topic (and partition), wherever its API has them."""
+    for group in getattr(message, "topic_data", None) or getattr(message, "topics", None) or ():
+        name = getattr(group, "name", None) or getattr(group, "topic", None)
+        if not name:
+            name = context.topic_name(getattr(group, "topic_id", None))
+        if name != topic:
+            continue
+        parts = getattr(group, "partition_data", None) or getattr(group, "partitions", None)
+        if partition is None or parts is None:
+            return True
+        numbers = {
+            getattr(part, "index", getattr(part, "partition", getattr(part, "partition_index", part))) for part in parts
+        }
+        if partition in numbers:
+            return True
+    return False

@@ -1,0 +1,143 @@
+"""A request on its way through the broker, and the order in which a connection's answers leave."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...network.protocol.api import ApiKey
+from ...network.protocol.errors import BrokerResponseError, EncodeError
+from ...network.protocol.frames import RequestHeader, encode_response
+from ...network.protocol.message import Response
+from ..metadata import ClusterImage
+from .faults import Fault
+
+_log = logging.getLogger(__name__)
+
+#: Array elements of a request, or partitions of a fetch, up to which it is handled on the network thread. One with more
+#: goes to the request thread: it would keep the other clients waiting for longer than that takes.
+FEW_ELEMENTS = 1_000
+
+
+class ReachedBroker(Protocol):
+    """The broker that a request reached, as far as its answer needs it."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def image(self) -> ClusterImage: ...
+
+    def after(self, delay_ms: float, run: Callable[[], object]) -> None:
+        """Run something later."""
+        ...
+
+
+class NetworkLoop(Protocol):
+    """The network thread that owns a connection."""
+
+    def answer_ready(self, connection: Connection) -> None:
+        """Have the connection's answers sent that can go; any thread."""
+        ...
+
+
+class Connection:
+    """One client's connection: its unanswered requests in order.
+
+    All of it belongs to the network thread; other threads only fill a slot and then call `answer_ready`. `aside` is the
+    request that the request thread was given, until its answer goes out: what else has arrived waits in `backlog`.
+    """
+
+    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "loop", "peer", "slots", "unsent")
+
+    def __init__(self, connection_id: str, loop: NetworkLoop, peer: str) -> None:
+        self.id = connection_id
+        self.loop = loop
+        self.peer = peer
+        self.slots: deque[RequestContext] = deque()
+        self.aside: RequestContext | None = None
+        self.backlog: deque[memoryview] = deque()
+        self.unsent = 0
+        self.is_open = True
+        self.half_closes = False
+
+
+class RequestContext:
+    """One request and the place of its answer. `respond` (or `no_response`) is called once, from any thread."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "broker",
+        "buffers",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "fault",
+        "is_done",
+        "received_ms",
+    )
+
+    def __init__(
+        self, broker: ReachedBroker, connection: Connection, header: RequestHeader, received_ms: float
+    ) -> None:
+        self.broker = broker
+        self.connection = connection
+        self.api_key: ApiKey = header.api_key
+        self.api_version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
+        self.received_ms = received_ms
+        self.fault: Fault | None = None
+        self.buffers: list[Any] | None = None
+        self.is_done = False
+
+    @property
+    def node_id(self) -> int:
+        return self.broker.node_id
+
+    @property
+    def client_host(self) -> str:
+        return self.connection.peer
+
+    def topic_name(self, topic_id: uuid.UUID | None) -> str | None:
+        """The name that the cluster knows a topic id by."""
+        return None if topic_id is None else self.broker.image.topic_names.get(topic_id)
+
+    def injected_error(self, topic: str, partition: int | None = None) -> BrokerResponseError | None:
+        """The error that a test wants this part of the request to get."""
+        if self.fault is None:
+            return None
+        error = self.fault.error_for(topic, partition)
+        return None if error is None else error("injected by the cluster's control")
+
+    def respond(self, response: Response) -> None:
+        """Send the answer once all before it on the connection are sent."""
+        fault = self.fault
+        if fault is not None and fault.throttle_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = fault.throttle_ms  # type: ignore[attr-defined]
+        try:
+            buffers = encode_response(response, version=self.api_version, correlation_id=self.correlation_id)
+        except EncodeError:
+            _log.exception("the answer to %s v%d can't be encoded", self.api_key.name, self.api_version)
+            buffers = None
+        if fault is not None and fault.delay_ms:
+            self.broker.after(fault.delay_ms, lambda: self._finish(buffers))
+            return
+        self._finish(buffers)
+
+    def no_response(self) -> None:
+        """There is nothing to answer (produce with acks=0)."""
+        self._finish([])
+
+    def close_connection(self) -> None:
+        """End the connection instead of answering; the requests after this one get no answer either."""
+        self._finish(None)
+
+    def _finish(self, buffers: list[Any] | None) -> None:
+        self.buffers = buffers
+        self.is_done = True
+        self.connection.loop.answer_ready(self.connection)

@@ -1,0 +1,48 @@
+"""What a test may want to see of one broker."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from ..group.group import Group
+from ..log.producer_state import ProducerStateEntry
+from .services import BrokerServices
+
+#: What is the broker's own of a group: nobody else can take its lock, or cancel its timers.
+_NOT_TOLD = ("lock", "pending_members")
+
+
+def records(broker: BrokerServices, topic: str, partition: int) -> list[Any]:
+    """All records of a partition as this broker has them, decoded."""
+    log = broker.replicas.partition((topic, partition)).log
+    found = []
+    for batch in log.batches(log.log_start_offset, log.end.offset):
+        if not batch.is_control:
+            found.extend(record for record in batch.records() if record.offset >= log.log_start_offset)
+    return found
+
+
+def producer_state(broker: BrokerServices, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
+    """What this broker's log of a partition remembers of idempotent producers, by producer id."""
+    log = broker.replicas.partition((topic, partition)).log
+    with log.lock:
+        return dict(log.producers.producers)
+
+
+def group_fields(broker: BrokerServices, group_id: str) -> dict[str, Any] | None:
+    """A group as it is now, for another process to make a `Group` of; None where this broker has none."""
+    group = broker.offsets.group(group_id)
+    if group is None:
+        return None
+    with group.lock:
+        told = {each.name: getattr(group, each.name) for each in fields(Group) if each.name not in _NOT_TOLD}
+        told["members"] = {
+            key: replace(member, join=None, sync=None, session=None) for key, member in group.members.items()
+        }
+        return {name: value.copy() if isinstance(value, (dict, set)) else value for name, value in told.items()}
+
+
+def waiting(broker: BrokerServices) -> dict[str, int]:
+    """How many requests wait in the broker's purgatories, by kind, and how many timers are set (`Timer`)."""
+    return {**{each.name: each.num_delayed for each in broker.purgatories}, "Timer": broker.timer.size}

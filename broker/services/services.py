@@ -1,0 +1,161 @@
+"""What the answers of a broker are made from: its logs, replicas, groups, timers and jobs. No sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ...network.clock import Clock
+from ..config.broker_config import BrokerConfig
+from ..config.topic_config import TopicConfig
+from ..controller.controller_api import ControllerApi
+from ..group.coordinator import GroupCoordinator
+from ..group.offsets import OffsetStore
+from ..log.manager import LogManager
+from ..metadata import ClusterImage
+from ..purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
+from ..replica.connection import Links
+from ..replica.fetcher import FetcherManager
+from ..replica.manager import ReplicaManager
+from ..requests.control import Control
+from ..scheduler import Scheduler
+from ..timer import SerialExecutor, SystemTimer
+from .fetch_sessions import FetchSessions
+from .producer_ids import ProducerIds
+
+_CLOSE_TIMEOUT_MS = 30_000.0
+
+
+class BrokerServices:
+    """The parts of one broker that the handlers of requests (`broker.api`) work with, and the jobs that keep them up.
+
+    Making it loads the logs. `start_jobs` and `stop_threads` are for the owner's thread; the rest may be used from any.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        directory: Path,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        controller: ControllerApi,
+        control: Control,
+        links: Links,
+        rack: str | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.controller = controller
+        self.control = control
+        self.rack = rack if rack is not None else config.broker_rack
+        self.producer_ids = ProducerIds(controller.allocate_producer_ids)
+        self.logs = LogManager(
+            directory,
+            clock=clock,
+            cluster_id=controller.image.cluster_id,
+            node_id=node_id,
+            config_of=self._config_of,
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+        )
+        self.logs.load()
+        self.scheduler = Scheduler(f"broker-{node_id}-scheduler", clock)
+        self.cleaner = Scheduler(f"broker-{node_id}-cleaner", clock)
+        self.timer = SystemTimer(f"broker-{node_id}", clock=clock)
+        self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
+        self.request_thread = SerialExecutor(f"broker-{node_id}-requests")
+        self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
+            "Produce", self.timer, self.reaper
+        )
+        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Fetch", self.timer, self.reaper)
+        self.replicas = ReplicaManager(
+            node_id,
+            config=config,
+            clock=clock,
+            logs=self.logs,
+            scheduler=self.scheduler,
+            controller=controller,
+            produce_purgatory=self.produce_purgatory,
+            fetch_purgatory=self.fetch_purgatory,
+            run_aside=self.request_thread.submit,
+        )
+        self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links)
+        self.replicas.fetchers = self.fetchers
+        self.topic_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Topic", self.timer, self.reaper)
+        self.offsets = OffsetStore(
+            config=config, clock=clock, replicas=self.replicas, scheduler=self.scheduler, controller=controller
+        )
+        self.group_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Group", self.timer, self.reaper)
+        self.groups = GroupCoordinator(
+            config=config, clock=clock, timer=self.timer, purgatory=self.group_purgatory, store=self.offsets
+        )
+        self.offsets.on_adopted = self.groups.adopt
+        self.replicas.leadership_listeners.append(self.offsets.leadership_changed)
+        self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
+
+    def _config_of(self, topic: str) -> TopicConfig:
+        state = self.controller.image.topics.get(topic)
+        return self.config.topic_config(dict(state.configs) if state is not None else {})
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this broker knows it."""
+        return self.replicas.image
+
+    @property
+    def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
+        """Where its requests wait."""
+        return (self.produce_purgatory, self.fetch_purgatory, self.group_purgatory, self.topic_purgatory)
+
+    def apply_image(self, image: ClusterImage) -> Callable[[], None]:
+        """Take a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
+        before = self.image
+        follow = self.replicas.apply_image(image)
+        for name in image.changed_since(before):
+            self.topic_purgatory.check_and_complete(name)
+        return follow
+
+    def after(self, delay_ms: float, run: Callable[[], object]) -> None:
+        """Run something later, on the scheduler's thread."""
+        self.scheduler.schedule("later", run, delay_ms=delay_ms)
+
+    def start_jobs(self) -> None:
+        """Begin what runs from time to time: retention, flush, checkpoints, expiry, compaction, in-sync replicas."""
+        config = self.config
+        self.logs.schedule(
+            self.scheduler,
+            retention_ms=config.log_retention_check_interval_ms,
+            flush_ms=config.log_flush_scheduler_interval_ms,
+            checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+        )
+        self.scheduler.schedule(
+            "producer-expiration",
+            self.logs.expire_producers,
+            delay_ms=config.producer_id_expiration_check_interval_ms,
+            period_ms=config.producer_id_expiration_check_interval_ms,
+        )
+        self.scheduler.schedule(
+            "offsets-expiration",
+            self.offsets.expire,
+            delay_ms=config.offsets_retention_check_interval_ms,
+            period_ms=config.offsets_retention_check_interval_ms,
+        )
+        if config.log_cleaner_enable:
+            # On a thread of its own: a long compaction must not hold up the in-sync replicas.
+            self.cleaner.schedule(
+                "log-cleaner",
+                self.logs.clean_logs,
+                delay_ms=config.log_cleaner_backoff_ms,
+                period_ms=config.log_cleaner_backoff_ms,
+            )
+        self.replicas.schedule()
+
+    def stop_threads(self) -> None:
+        """Stop copying, jobs and timers. Blocks until their threads have ended."""
+        self.fetchers.close()
+        self.request_thread.close(_CLOSE_TIMEOUT_MS)
+        self.scheduler.close()
+        self.cleaner.close()
+        self.reaper.shutdown()

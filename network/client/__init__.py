@@ -1,0 +1,1 @@
+"""The client's side of Kafka connections: requests, responses, metadata refreshes."""

@@ -1,0 +1,130 @@
+"""Which versions of which API a node understands (Kafka's NodeApiVersions)."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..protocol.api_keys import ApiKey
+from ..protocol.errors import UnsupportedVersionError
+
+#: What brokers log and count about this client (KIP-511).
+CLIENT_SOFTWARE_NAME = "headrace"
+
+#: From which version on a broker that throttles answers at once and leaves it to the client to wait (KIP-219). In
+#: earlier versions it holds the answer back instead. APIs that are not listed were born after KIP-219.
+_CLIENT_THROTTLES_FROM: dict[int, int] = {
+    ApiKey.PRODUCE: 6,
+    ApiKey.FETCH: 8,
+    ApiKey.LIST_OFFSETS: 3,
+    ApiKey.METADATA: 6,
+    ApiKey.OFFSET_COMMIT: 4,
+    ApiKey.OFFSET_FETCH: 4,
+    ApiKey.FIND_COORDINATOR: 2,
+    ApiKey.JOIN_GROUP: 3,
+    ApiKey.HEARTBEAT: 2,
+    ApiKey.LEAVE_GROUP: 2,
+    ApiKey.SYNC_GROUP: 2,
+    ApiKey.DESCRIBE_GROUPS: 2,
+    ApiKey.LIST_GROUPS: 2,
+    ApiKey.API_VERSIONS: 2,
+    ApiKey.CREATE_TOPICS: 3,
+    ApiKey.DELETE_TOPICS: 2,
+    ApiKey.DELETE_RECORDS: 1,
+    ApiKey.INIT_PRODUCER_ID: 1,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
+    ApiKey.ADD_OFFSETS_TO_TXN: 1,
+    ApiKey.END_TXN: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 1,
+    ApiKey.DESCRIBE_CONFIGS: 2,
+    ApiKey.ALTER_CONFIGS: 1,
+    ApiKey.CREATE_PARTITIONS: 1,
+    ApiKey.DELETE_GROUPS: 1,
+}
+
+
+@functools.cache
+def client_software_version() -> str:
+    """The installed version, in the characters that KIP-511 allows; "unknown" when this is no installation."""
+    try:
+        version = importlib.metadata.version("headrace")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", version).strip(".-")
+
+
+def client_throttles(api_key: int, version: int) -> bool:
+    """Whether a `throttle_time_ms` in this version's response asks the client to stay silent that long (KIP-219)."""
+    return version >= _CLIENT_THROTTLES_FROM.get(api_key, 0)
+
+
+class NodeApiVersions:
+    """The answer of one node to ApiVersions. Immutable.
+
+    `finalized_features` are the cluster-wide feature levels (KIP-584), for instance `transaction.version`; they are
+    known only when `finalized_features_epoch` is not negative.
+    """
+
+    __slots__ = ("_ranges", "finalized_features", "finalized_features_epoch", "name")
+
+    def __init__(
+        self,
+        ranges: Mapping[int, tuple[int, int]],
+        *,
+        name: str = "the node",
+        finalized_features: Mapping[str, int] | None = None,
+        finalized_features_epoch: int = -1,
+    ) -> None:
+        """`ranges` holds the lowest and highest version by API key; `name` is what error messages call the node."""
+        self.name = name
+        self._ranges = dict(ranges)
+        self.finalized_features: Mapping[str, int] = dict(finalized_features or {})
+        self.finalized_features_epoch = finalized_features_epoch
+
+    @classmethod
+    def from_response(cls, response: Any, *, name: str) -> NodeApiVersions:
+        """What an ApiVersionsResponse says."""
+        return cls(
+            {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},
+            name=name,
+            finalized_features={entry.name: entry.max_version_level for entry in response.finalized_features},
+            finalized_features_epoch=response.finalized_features_epoch,
+        )
+
+    def range_of(self, api_key: int) -> tuple[int, int] | None:
+        """The lowest and highest version of that API, None when the node doesn't have it."""
+        return self._ranges.get(api_key)
+
+    def usable_version(
+        self, request_class: type[Any], *, min_version: int | None = None, max_version: int | None = None
+    ) -> int:
+        """The highest version of `request_class` that both sides know, within the bounds given.
+
+        Raises UnsupportedVersionError, which names both ranges, when there is none.
+        """
+        own = request_class.versions
+        low = own.min if min_version is None else max(own.min, min_version)
+        high = own.max if max_version is None else min(own.max, max_version)
+        api = ApiKey(request_class.api_key).name
+        theirs = self._ranges.get(request_class.api_key)
+        if theirs is None:
+            raise UnsupportedVersionError(
+                f"{self.name} does not support {api} at all, this client needs version {low} to {high} of it"
+            )
+        usable = min(high, theirs[1])
+        if usable < max(low, theirs[0]):
+            side = "broker is too old" if theirs[1] < low else "client is too old for this broker"
+            raise UnsupportedVersionError(
+                f"{self.name} supports {api} in versions {theirs[0]} to {theirs[1]}, this client in versions {low} to "
+                f"{high}: the {side} (Headrace works with Kafka 0.10 and later)"
+            )
+        return usable
+
+    def __repr__(self) -> str:
+        def known(key: int) -> str:
+            return ApiKey(key).name if key in ApiKey._value2member_map_ else str(key)
+
+        return f"NodeApiVersions({', '.join(f'{known(key)}: {a}-{b}' for key, (a, b) in sorted(self._ranges.items()))})"

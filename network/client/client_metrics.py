@@ -1,0 +1,157 @@
+"""What a `NetworkClient` and its selector measure: connections, requests, responses and bytes, in all and per node.
+
+Source: Kafka's SelectorMetrics, with its names. Differences: bytes are counted with the request or response that they
+complete, and only connections that stood count as created and closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..metrics import MetricName, Metrics, Reading, Sensor, Tags
+from ..sockets.selector import SelectorCounters
+
+_AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
+_OFTEN, _COUNT = Sensor.occurrence_rate, Sensor.count
+_NS_PER_MS = 1e6
+
+
+def _share(sensor: Sensor) -> float:
+    """Of a sensor that is told nanoseconds: nanoseconds per nanosecond."""
+    return sensor.rate() / 1e9
+
+
+#: sensor -> its metrics: per node and for all of them ...
+_TRAFFIC: dict[str, tuple[Reading, ...]] = {
+    "requests": (
+        Reading("request-rate", _OFTEN, "Requests sent per second, of all kinds"),
+        Reading("request-total", _COUNT, "Requests sent, of all kinds"),
+        Reading("request-size-avg", _AVG, "Bytes of a request, on average"),
+        Reading("request-size-max", _MAX, "Bytes of the largest request"),
+        Reading("outgoing-byte-rate", _RATE, "Bytes sent per second"),
+        Reading("outgoing-byte-total", _TOTAL, "Bytes sent"),
+    ),
+    "responses": (
+        Reading("response-rate", _OFTEN, "Responses received per second"),
+        Reading("response-total", _COUNT, "Responses received"),
+        Reading("incoming-byte-rate", _RATE, "Bytes received per second"),
+        Reading("incoming-byte-total", _TOTAL, "Bytes received"),
+    ),
+}
+
+#: ... per node only ...
+_PER_NODE: dict[str, tuple[Reading, ...]] = {
+    **_TRAFFIC,
+    "latency": (
+        Reading("request-latency-avg", _AVG, "Milliseconds from a request of any kind to its answer, on average"),
+        Reading("request-latency-max", _MAX, "Milliseconds from a request of any kind to its answer, at most"),
+    ),
+}
+
+#: ... and of the selector's loop.
+_OVERALL: dict[str, tuple[Reading, ...]] = {
+    **_TRAFFIC,
+    "created": (
+        Reading("connection-creation-rate", _RATE, "Connections made per second"),
+        Reading("connection-creation-total", _TOTAL, "Connections made"),
+    ),
+    "closed": (
+        Reading("connection-close-rate", _RATE, "Connections closed per second, by either side"),
+        Reading("connection-close-total", _TOTAL, "Connections closed, by either side"),
+    ),
+    "operations": (
+        Reading("network-io-rate", _RATE, "Reads and writes per second, on all connections"),
+        Reading("network-io-total", _TOTAL, "Reads and writes, on all connections"),
+    ),
+    "wait": (
+        Reading("select-rate", _OFTEN, "Times per second that the sender thread looked for I/O to do"),
+        Reading("select-total", _COUNT, "Times that the sender thread looked for I/O to do"),
+        Reading("io-wait-time-ns-avg", _AVG, "Nanoseconds that the sender thread waited for I/O each time, on average"),
+        Reading("io-wait-time-ns-total", _TOTAL, "Nanoseconds that the sender thread waited for I/O"),
+        Reading("io-wait-ratio", _share, "Share of its time that the sender thread waited for I/O"),
+    ),
+    "io": (
+        Reading("io-time-ns-avg", _AVG, "Nanoseconds that the sender thread did I/O each time, on average"),
+        Reading("io-time-ns-total", _TOTAL, "Nanoseconds that the sender thread did I/O"),
+        Reading("io-ratio", _share, "Share of its time that the sender thread did I/O"),
+    ),
+}
+
+
+class ClientMetrics:
+    """The network metrics of one client, in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics``.
+
+    Told by the client's I/O thread alone: once a poll, once a request, once a response. Bounded by the cluster's nodes.
+    """
+
+    def __init__(self, registry: Metrics, counters: SelectorCounters, *, prefix: str, tags: Tags) -> None:
+        """`counters` are those of the client's selector."""
+        self._registry = registry
+        self._counters = counters
+        self._node_group = f"{prefix}-node-metrics"
+        self._tags = tags
+        sensors = registry.add_sensors(f"{prefix}-metrics", tags, _OVERALL)
+        registry.add(
+            MetricName("connection-count", f"{prefix}-metrics", "Connections that stand now", tags),
+            lambda: float(counters.connections),
+        )
+        self._requests = sensors["requests"]
+        self._responses = sensors["responses"]
+        self._created = sensors["created"]
+        self._closed = sensors["closed"]
+        self._operations = sensors["operations"]
+        self._wait = sensors["wait"]
+        self._io = sensors["io"]
+        self._nodes: dict[int, dict[str, Sensor]] = {}
+        # what the selector had counted by the last poll
+        self._seen_created = 0
+        self._seen_closed = 0
+        self._seen_operations = 0
+        self._seen_waited_ms = 0.0
+
+    def polled(self, duration_ms: float, now_ms: float) -> None:
+        """The selector has polled, for `duration_ms` in all."""
+        counters = self._counters
+        waited_ms = counters.waited_ms - self._seen_waited_ms
+        self._seen_waited_ms = counters.waited_ms
+        self._wait.record(waited_ms * _NS_PER_MS, now_ms)
+        self._io.record(max(duration_ms - waited_ms, 0.0) * _NS_PER_MS, now_ms)
+        if counters.operations != self._seen_operations:
+            self._operations.record(counters.operations - self._seen_operations, now_ms)
+            self._seen_operations = counters.operations
+        if counters.connections_created != self._seen_created:
+            self._created.record(counters.connections_created - self._seen_created, now_ms)
+            self._seen_created = counters.connections_created
+        if counters.connections_closed != self._seen_closed:
+            self._closed.record(counters.connections_closed - self._seen_closed, now_ms)
+            self._seen_closed = counters.connections_closed
+
+    def sent(self, node_id: int, size_bytes: int, now_ms: float) -> None:
+        """A request of that size, length prefix included, was written."""
+        self._requests.record(size_bytes, now_ms)
+        self._node(node_id)["requests"].record(size_bytes, now_ms)
+
+    def answered(self, node_id: int, size_bytes: int, latency_ms: float, now_ms: float) -> None:
+        """A response of that size, length prefix included, has come that long after its request was made."""
+        self._responses.record(size_bytes, now_ms)
+        node = self._node(node_id)
+        node["responses"].record(size_bytes, now_ms)
+        node["latency"].record(latency_ms, now_ms)
+
+    def keep_nodes(self, node_ids: Collection[int]) -> None:
+        """Forget the nodes that the metadata no longer hold."""
+        gone = [node_id for node_id in self._nodes if node_id not in node_ids]
+        if gone:
+            for node_id in gone:
+                del self._nodes[node_id]
+            self._registry.remove(self._tags_of(node_id) for node_id in gone)
+
+    def _node(self, node_id: int) -> dict[str, Sensor]:
+        known = self._nodes.get(node_id)
+        if known is None:
+            tags = self._tags_of(node_id)
+            known = self._nodes[node_id] = self._registry.add_sensors(self._node_group, tags, _PER_NODE)
+        return known
+
+    def _tags_of(self, node_id: int) -> Tags:
+        return (*self._tags, ("node-id", f"node-{node_id}"))

@@ -1,0 +1,242 @@
+"""When to fetch metadata, from whom, and what to do when that fails (the updater inside of Kafka's NetworkClient)."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from ..cluster import Node
+from ..metadata import Metadata, MetadataFetch
+from ..protocol.errors import (
+    AuthenticationError,
+    KafkaError,
+    RebootstrapRequiredError,
+    UnresolvableHostError,
+    make_error,
+)
+from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ..repeats import Repeats
+
+_log = logging.getLogger(__name__)
+
+
+class MetadataRecoveryStrategy(enum.Enum):
+    """metadata.recovery.strategy (KIP-899): what to do when none of the known brokers can be reached."""
+
+    NONE = "none"
+    REBOOTSTRAP = "rebootstrap"
+
+
+class Connections(Protocol):
+    """What the updater asks of the client it is part of."""
+
+    def least_loaded(self, now_ms: float) -> tuple[Node | None, bool]:
+        """The best node to ask, and whether any node is connected."""
+        ...
+
+    def can_send(self, node_id: int, now_ms: float) -> bool: ...
+
+    def can_connect(self, node_id: int, now_ms: float) -> bool: ...
+
+    def connect(self, node: Node, now_ms: float) -> KafkaError | None:
+        """Start a connection; the error when that fails at once."""
+        ...
+
+    def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
+        """Send it; the error when the node can't be sent such a request."""
+        ...
+
+    def time_to_usable_node(self, now_ms: float) -> float: ...
+
+    @property
+    def connection_errors(self) -> Mapping[int, KafkaError]:
+        """Why each node could not be connected or was lost, since it was last ready."""
+        ...
+
+
+class MetadataUpdater:
+    """At most one metadata request in flight, sent to the least loaded node when the metadata says that it's due.
+
+    Belongs to the client's I/O thread.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        connections: Connections,
+        *,
+        recovery_strategy: MetadataRecoveryStrategy,
+        rebootstrap_trigger_ms: float,
+        canonical_names: Callable[[str, int], Sequence[str]] | None,
+    ) -> None:
+        """`canonical_names`, where given, replaces each configured host by others before it is used; it may block."""
+        self._metadata = metadata
+        self._connections = connections
+        self._recovery_strategy = recovery_strategy
+        self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
+        self._in_progress: MetadataFetch | None = None
+        self._attempts_since_ms: float | None = None
+        self._others_are_next = False
+        self._others_were_sent = False
+        self._canonical_names = canonical_names
+        self._configured_servers = metadata.bootstrap_servers
+        self._names_looked_up = canonical_names is None
+        self._repeats = Repeats()
+
+    def is_update_due(self, now_ms: float) -> bool:
+        """Whether a metadata request is to be sent."""
+        return self._in_progress is None and self._metadata.time_to_next_update(now_ms) <= 0
+
+    def goes_first(self, now_ms: float) -> bool:
+        """Whether a metadata request is to be sent before any other.
+
+        Not twice in a row, however soon it's due again: where a broker takes longer than metadata last, or hangs up
+        when it is asked for them, nothing else would ever be sent. In Java it's twice in a row, too.
+        """
+        return not self._others_are_next and self.is_update_due(now_ms)
+
+    def note_other_request(self) -> None:
+        """A request that isn't for metadata was sent."""
+        self._others_were_sent = True
+
+    def maybe_update(self, now_ms: float) -> float:
+        """Fetch metadata if it's due and a node can be asked, or else start a connection for it.
+
+        Returns how long to wait at most until calling again; infinity when only I/O can change anything.
+        """
+        if self._others_were_sent:
+            # all that were ready in this turn, not only the first of them
+            self._others_are_next = self._others_were_sent = False
+        if self._in_progress is not None:
+            return math.inf
+        time_to_next_ms = self._metadata.time_to_next_update(now_ms)
+        if time_to_next_ms > 0:
+            return time_to_next_ms
+        if self._attempts_since_ms is None:
+            self._attempts_since_ms = now_ms
+
+        failed: KafkaError | None = None
+        tried: set[int] = set()
+        while True:
+            node, any_connected = self._connections.least_loaded(now_ms)
+            if node is None and not any_connected and self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP:
+                self._start_over()
+            if not self._names_looked_up and self._metadata.cluster.is_bootstrap:
+                error = self._look_up_names(now_ms)
+                if error is not None:
+                    self._metadata.failed_update(now_ms, error)
+                    if self._metadata.version == 0:
+                        self._metadata.fatal_error(error)
+                    return self._metadata.time_to_next_update(now_ms)
+            node, _ = self._connections.least_loaded(now_ms)
+            if node is None or node.id in tried:
+                break
+            if self._connections.can_send(node.id, now_ms):
+                fetch = self._metadata.next_fetch(now_ms)
+                _log.debug("Sending metadata request %s to %s", fetch.message, node)
+                error = self._connections.send_metadata_request(node.id, fetch.message, now_ms)
+                if error is None:
+                    self._in_progress = fetch
+                    return math.inf
+                # the node doesn't know any version of this that we do: those who wait should learn it now
+                self._metadata.fatal_error(error)
+                self._metadata.failed_update(now_ms)
+                return self._metadata.time_to_next_update(now_ms)
+            # it is being connected (and one connection at a time is enough for this), or has no room for a request
+            if not self._connections.can_connect(node.id, now_ms):
+                return math.inf
+            failed = self._connections.connect(node, now_ms)
+            if failed is None:
+                return math.inf
+            # it failed without any waiting (its name can't be resolved): try the next node
+            tried.add(node.id)
+            self._tell_unresolvable(failed)
+
+        if failed is not None:
+            self._metadata.failed_update(now_ms, failed)
+        _log.debug("No node is available for a metadata request")
+        return max(self._metadata.time_to_next_update(now_ms), self._connections.time_to_usable_node(now_ms))
+
+    def handle_response(self, response: MetadataResponse, version: int, now_ms: float) -> None:
+        """The answer to the request in progress has arrived."""
+        fetch, self._in_progress = self._in_progress, None
+        self._others_are_next = True
+        if response.error_code != 0:
+            error = make_error(response.error_code)
+            _log.info("A broker answered a metadata request with %r", error)
+            if isinstance(error, RebootstrapRequiredError):
+                self._attempts_since_ms = -math.inf  # more than any trigger (KIP-1102)
+            self._metadata.failed_update(now_ms, error)
+        elif not response.brokers:
+            # a broker that is still starting may know nobody yet
+            self._metadata.failed_update(now_ms)
+        else:
+            self._metadata.update(response, now_ms, version=version, fetch=fetch)
+            self._attempts_since_ms = None
+
+    def handle_failure(self, now_ms: float, error: KafkaError) -> None:
+        """The request in progress will not be answered."""
+        self._in_progress = None
+        self._others_are_next = True
+        self._metadata.failed_update(now_ms, error)
+
+    def handle_disconnection(self, now_ms: float, error: KafkaError) -> None:
+        """A connection was lost or could not be made. That may be because the metadata is out of date."""
+        if self.is_update_due(now_ms):
+            # otherwise the next attempt would follow at once, and the next, for as long as nobody answers
+            self._metadata.failed_update(now_ms, error)
+        else:
+            self._metadata.record_error(error)
+        if isinstance(error, AuthenticationError):
+            self._metadata.fatal_error(error)
+        self._tell_unresolvable(error)
+        self._metadata.request_update()
+
+    def needs_rebootstrap(self, now_ms: float) -> bool:
+        """Whether metadata has been asked for in vain for metadata.recovery.rebootstrap.trigger.ms (KIP-1102)."""
+        return (
+            self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP
+            and self._attempts_since_ms is not None
+            and now_ms - self._attempts_since_ms > self._rebootstrap_trigger_ms
+        )
+
+    def rebootstrap(self, now_ms: float) -> None:
+        """Go back to the configured addresses, and give them the whole trigger time."""
+        self._start_over()
+        self._attempts_since_ms = now_ms
+
+    def _start_over(self) -> None:
+        if not self._metadata.cluster.is_bootstrap:
+            self._names_looked_up = self._canonical_names is None
+        self._metadata.rebootstrap()
+
+    def _look_up_names(self, now_ms: float) -> KafkaError | None:
+        """Bootstrap from the canonical names; the error when no configured name can be resolved."""
+        assert self._canonical_names is not None
+        servers: list[tuple[str, int]] = []
+        failed: KafkaError | None = None
+        for host, port in self._configured_servers:
+            try:
+                servers.extend((name, port) for name in self._canonical_names(host, port))
+            except UnresolvableHostError as error:
+                level = self._repeats.level((host, port), logging.WARNING, now_ms)
+                _log.log(level, "Cannot bootstrap from %s:%d: %s", host, port, error)
+                failed = error
+        if not servers:
+            return failed
+        self._metadata.use_bootstrap_servers(list(dict.fromkeys(servers)))
+        self._names_looked_up = True
+        return None
+
+    def _tell_unresolvable(self, error: KafkaError) -> None:
+        # Before the first update there's nothing but the configured names. If none of them has an address, that's most
+        # likely a mistake in the configuration, which nobody should have to wait max.block.ms for.
+        if not isinstance(error, UnresolvableHostError) or self._metadata.version > 0:
+            return
+        errors = self._connections.connection_errors
+        nodes = self._metadata.cluster.nodes
+        if all(isinstance(errors.get(node_id), UnresolvableHostError) for node_id in nodes):
+            self._metadata.fatal_error(error)

@@ -1,0 +1,594 @@
+"""Requests to brokers and their answers, over connections that are made and mended here (Kafka's NetworkClient)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..clock import Clock
+from ..cluster import Node
+from ..metadata import FIRST_VERSION_WITHOUT_AUTO_CREATION, Metadata
+from ..protocol.errors import (
+    AuthenticationError,
+    CorrelationIdError,
+    DisconnectedError,
+    EncodeError,
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+    NotKafkaError,
+    ProtocolError,
+    UnresolvableHostError,
+    UnsupportedVersionError,
+    make_error,
+)
+from ..protocol.frames import decode_response, encode_request
+from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
+from ..repeats import Repeats
+from ..sockets.resolver import Resolver, resolve_host
+from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
+from .client_metrics import ClientMetrics
+from .connection_states import ClusterConnectionStates, ConnectionState
+from .in_flight import InFlightRequest, InFlightRequests
+from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
+from .request import ClientRequest, ClientResponse, ClientSelector
+
+_log = logging.getLogger(__name__)
+
+#: Why a node may not answer ApiVersions: a request that they don't know lets Kafka 0.8 hang up and 0.9 fall silent.
+_MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and can't be used"
+
+
+class NetworkClient:
+    """Connections to the nodes of a cluster, what is in flight on each, and the metadata kept fresh over them.
+
+    Everything except `wakeup` belongs to one thread, the sender's. Nothing blocks but `poll`, and the resolution of a
+    node's name when a connection is started (in `ready` and `poll`).
+
+    Each connection begins with ApiVersions; only after its answer is the node ready, and then requests go out in the
+    highest version that both sides know. A node answers in the order in which it was asked: an answer that doesn't fit
+    the oldest request ends the connection, as does an answer that is overdue, and with it all requests in flight there.
+    """
+
+    def __init__(
+        self,
+        *,
+        selector: ClientSelector,
+        metadata: Metadata,
+        clock: Clock,
+        client_id: str | None,
+        max_in_flight_requests_per_connection: int,
+        reconnect_backoff_ms: float,
+        reconnect_backoff_max_ms: float,
+        request_timeout_ms: float,
+        connection_setup_timeout_ms: float,
+        connection_setup_timeout_max_ms: float,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP,
+        metadata_recovery_rebootstrap_trigger_ms: float = 300_000,
+        resolver: Resolver = resolve_host,
+        canonical_names: Callable[[str, int], Sequence[str]] | None = None,
+        random_unit: Callable[[], float] = random.random,
+        metrics: ClientMetrics | None = None,
+    ) -> None:
+        """`resolver` turns host and port into addresses, blocking; `canonical_names` turns a bootstrap server into the
+        names to connect to instead (None: no such thing); `random_unit` gives numbers in [0, 1) for jitter and for the
+        choice of the first node; `metrics` (None: nobody measures) are told what happens."""
+        self._selector = selector
+        self._metadata = metadata
+        self._clock = clock
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._send_buffer_bytes = send_buffer_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._random_unit = random_unit
+        self._metrics = metrics
+        self._repeats = Repeats()
+        self._states = ClusterConnectionStates(
+            reconnect_backoff_ms=reconnect_backoff_ms,
+            reconnect_backoff_max_ms=reconnect_backoff_max_ms,
+            connection_setup_timeout_ms=connection_setup_timeout_ms,
+            connection_setup_timeout_max_ms=connection_setup_timeout_max_ms,
+            resolver=resolver,
+            random_unit=random_unit,
+        )
+        self._in_flight = InFlightRequests(max_in_flight_requests_per_connection)
+        self._updater = MetadataUpdater(
+            metadata,
+            self,
+            recovery_strategy=metadata_recovery_strategy,
+            rebootstrap_trigger_ms=metadata_recovery_rebootstrap_trigger_ms,
+            canonical_names=canonical_names,
+        )
+        self._api_versions: dict[int, NodeApiVersions] = {}
+        self._connection_errors: dict[int, KafkaError] = {}
+        self._aborted: list[ClientResponse] = []
+        self._next_correlation_id = 0
+        self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
+        self._handshake_message = ApiVersionsRequest(
+            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
+        )
+        self._closed = False
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def ready(self, node: Node, now_ms: float) -> bool:
+        """Whether a request can be sent to the node now. If there is no connection, one is started, as soon as the
+        reconnect backoff allows. May block in name resolution."""
+        if self.is_ready(node, now_ms):
+            return True
+        if self._states.can_connect(node.id, now_ms):
+            error = self.connect(node, now_ms)
+            if error is not None:
+                self._updater.handle_disconnection(now_ms, error)
+        return False
+
+    def is_ready(self, node: Node, now_ms: float) -> bool:
+        """Whether a request can be sent to the node now. No node is ready while metadata is due: it goes first, but
+        not twice before something else was sent."""
+        return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
+
+    def connection_delay_ms(self, node: Node, now_ms: float) -> float:
+        """How long until it's worth trying the node again; infinity when it's connected and I/O will tell."""
+        return self._states.connection_delay_ms(node.id, now_ms)
+
+    def poll_delay_ms(self, node: Node, now_ms: float) -> float:
+        """`connection_delay_ms`, or what is left of a connected node's throttling."""
+        return self._states.poll_delay_ms(node.id, now_ms)
+
+    def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
+        """How much longer the node asked not to be sent anything (KIP-219)."""
+        return self._states.throttle_delay_ms(node.id, now_ms)
+
+    def connection_error(self, node: Node) -> KafkaError | None:
+        """Why the node could not be connected or was lost; None once it is ready, or when it was never tried."""
+        return self._connection_errors.get(node.id)
+
+    def has_ready_nodes(self, now_ms: float) -> bool:
+        """Whether any node is connected and not throttled."""
+        return self._states.has_ready_nodes(now_ms)
+
+    def least_loaded_node(self, now_ms: float) -> Node | None:
+        """The node with the fewest requests in flight among those that can be sent to; else one that is being
+        connected; else the one that was tried longest ago of those that may be connected to; else None."""
+        return self.least_loaded(now_ms)[0]
+
+    def disconnect(self, node_id: int, now_ms: float) -> None:
+        """Close the connection to the node. The next poll answers its requests with DisconnectedError."""
+        if self._states.state(node_id).is_disconnected:
+            return
+        error = DisconnectedError(f"this client closed the connection to {self._states.address(node_id)}")
+        self._fail_connection(node_id, error, now_ms, self._aborted)
+
+    def api_versions(self, node_id: int) -> NodeApiVersions | None:
+        """What the node supports; None while it isn't ready."""
+        return self._api_versions.get(node_id)
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def new_request(
+        self,
+        node_id: int,
+        message: Any,
+        *,
+        now_ms: float,
+        expect_response: bool = True,
+        timeout_ms: float | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> ClientRequest:
+        """A request to be handed to `send`. `timeout_ms` is request.timeout.ms unless told otherwise; the versions
+        narrow what the message declares; `callback` runs inside of `poll`."""
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        return ClientRequest(
+            node_id=node_id,
+            message=message,
+            correlation_id=correlation_id,
+            created_ms=now_ms,
+            timeout_ms=self._request_timeout_ms if timeout_ms is None else timeout_ms,
+            expect_response=expect_response,
+            callback=callback,
+            min_version=min_version,
+            max_version=max_version,
+        )
+
+    def send(self, request: ClientRequest, now_ms: float) -> None:
+        """Send a request to a ready node.
+
+        A request that cannot be put into a version the node knows is not sent: the next poll answers it with
+        UnsupportedVersionError (or EncodeError). Raises IllegalStateError when the node isn't ready.
+        """
+        self._ensure_open()
+        if not self.can_send(request.node_id, now_ms):
+            raise IllegalStateError(f"{request} cannot be sent, because the node is not ready; ask ready() before")
+        self._updater.note_other_request()
+        error = self._send(request, now_ms)
+        if error is not None:
+            self._aborted.append(request.ended(now_ms, error=error))
+
+    def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]:
+        """Do I/O for at most `timeout_ms`, and what is due at `now_ms`: metadata, timeouts, handshakes.
+
+        Returns the requests that have ended, after calling the callback of each. If callbacks raise, all are called
+        nevertheless, and then the first exception comes out of here.
+        """
+        self._ensure_open()
+        responses: list[ClientResponse] = []
+        if self._aborted:
+            responses, self._aborted = self._aborted, []
+        else:
+            wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms))
+            wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms), self._states.next_setup_timeout_ms(now_ms))
+            started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
+            self._selector.poll(max(wait_ms, 0.0))
+            now_ms = self._clock.now_ms()
+            if self._metrics is not None:
+                self._metrics.polled(now_ms - started_ms, now_ms)
+            self._handle_completed_sends(responses, now_ms)
+            self._handle_completed_receives(responses, now_ms)
+            self._handle_disconnections(responses, now_ms)
+            self._handle_connections(responses, now_ms)
+            self._handle_timeouts(responses, now_ms)
+            self._handle_rebootstrap(responses, now_ms)
+        _call_back(responses)
+        return responses
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int:
+        """How many requests have not ended yet, at one node or at all of them; handshakes and metadata count too."""
+        return self._in_flight.count(node_id)
+
+    def wakeup(self) -> None:
+        """Make `poll` return early. May be called from any thread."""
+        self._selector.wakeup()
+
+    def close(self) -> None:
+        """Close all connections. What is in flight gets no answer any more; those who wait for metadata get
+        ProducerClosedError. Any number of times."""
+        if not self._closed:
+            self._closed = True
+            self._selector.close()
+            self._metadata.close()
+
+    # -- for the metadata updater --------------------------------------------------------------------------------
+
+    @property
+    def connection_errors(self) -> Mapping[int, KafkaError]:
+        """Why each node could not be connected or was lost, since it was last ready."""
+        return self._connection_errors
+
+    def least_loaded(self, now_ms: float) -> tuple[Node | None, bool]:
+        """The node of `least_loaded_node`, and whether any node of the cluster is connected."""
+        nodes = tuple(self._metadata.cluster.nodes.values())
+        offset = int(self._random_unit() * len(nodes))
+        ready: Node | None = None
+        connecting: Node | None = None
+        connectable: Node | None = None
+        fewest = 0
+        any_connected = False
+        for index in range(len(nodes)):
+            node = nodes[(offset + index) % len(nodes)]
+            any_connected = any_connected or self._states.state(node.id) is ConnectionState.READY
+            if self.can_send(node.id, now_ms):
+                count = self._in_flight.count(node.id)
+                if ready is None or count < fewest:
+                    ready, fewest = node, count
+            elif self._states.is_preparing(node.id):
+                connecting = node
+            elif self._states.can_connect(node.id, now_ms) and (
+                connectable is None
+                or self._states.last_attempt_ms(node.id) < self._states.last_attempt_ms(connectable.id)
+            ):
+                connectable = node
+        return ready or connecting or connectable, any_connected
+
+    def can_send(self, node_id: int, now_ms: float) -> bool:
+        """Whether the node is connected, not throttled and has room for a request."""
+        return (
+            self._states.is_ready(node_id, now_ms)
+            and self._selector.is_channel_ready(str(node_id))
+            and self._in_flight.can_send_more(node_id)
+        )
+
+    def can_connect(self, node_id: int, now_ms: float) -> bool:
+        """Whether a connection to the node may be started now."""
+        return self._states.can_connect(node_id, now_ms)
+
+    def time_to_usable_node(self, now_ms: float) -> float:
+        """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
+        can tell."""
+        delays = (self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
+        return min(delays, default=math.inf)
+
+    def connect(self, node: Node, now_ms: float) -> KafkaError | None:
+        """Start a connection; the error when that fails at once. Blocks in name resolution."""
+        self._states.connecting(node.id, now_ms, node.host, node.port)
+        try:
+            family, address = self._states.current_address(node.id)
+        except UnresolvableHostError as error:
+            self._states.disconnected(node.id, self._clock.now_ms())
+            self._connection_errors[node.id] = error
+            level = self._repeats.level((node.id, logging.WARNING), logging.WARNING, now_ms)
+            _log.log(level, "Cannot connect to %s: %s", node, error)
+            return error
+        # what the name service has taken doesn't count as connecting
+        self._states.attempt_started(node.id, self._clock.now_ms())
+        _log.debug("Connecting to %s at %s", node, address)
+        self._metadata.record_progress(f"{node.address} is being connected to")
+        self._selector.connect(
+            node.channel_id,
+            family,
+            address,
+            send_buffer_bytes=self._send_buffer_bytes,
+            receive_buffer_bytes=self._receive_buffer_bytes,
+        )
+        return None
+
+    def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
+        """Send it; the error when it can't be put into any version that the node knows."""
+        self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
+        if message.allow_auto_topic_creation:
+            return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
+        oldest = FIRST_VERSION_WITHOUT_AUTO_CREATION
+        error = self._send(
+            self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, is_internal=True
+        )
+        if isinstance(error, UnsupportedVersionError):
+            return UnsupportedVersionError(
+                f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA"
+            )
+        return error
+
+    # -- inside of a poll ----------------------------------------------------------------------------------------
+
+    def _send(
+        self, request: ClientRequest, now_ms: float, *, is_internal: bool = False, version: int | None = None
+    ) -> KafkaError | None:
+        try:
+            if version is None:
+                version = self._api_versions[request.node_id].usable_version(
+                    type(request.message), min_version=request.min_version, max_version=request.max_version
+                )
+            buffers = encode_request(
+                request.message, version=version, correlation_id=request.correlation_id, client_id=self._client_id
+            )
+        except (UnsupportedVersionError, EncodeError) as error:
+            _log.debug("Not sending %s: %s", request, error)
+            return error
+        send = self._selector.send(str(request.node_id), buffers)
+        self._in_flight.add(InFlightRequest(request, version, now_ms, send, is_internal=is_internal))
+        return None
+
+    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: float) -> None:
+        for send in self._selector.completed_sends:
+            if self._metrics is not None:
+                self._metrics.sent(int(send.channel_id), send.size_bytes, now_ms)
+            request = self._in_flight.complete_sent(int(send.channel_id), send)
+            if request is not None:
+                responses.append(request.request.ended(now_ms, version=request.version))
+
+    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: float) -> None:
+        for receive in self._selector.completed_receives:
+            node_id = int(receive.channel_id)
+            if not self._states.state(node_id).is_connected:
+                continue  # an earlier receive of this poll has ended the connection
+            try:
+                self._handle_receive(node_id, receive.payload, responses, now_ms)
+            except ProtocolError as error:
+                self._handle_undecodable(node_id, error, responses, now_ms)
+
+    def _handle_receive(
+        self, node_id: int, payload: memoryview, responses: list[ClientResponse], now_ms: float
+    ) -> None:
+        in_flight = self._in_flight.oldest(node_id)
+        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
+        if in_flight is None:
+            raise CorrelationIdError(f"a response with correlation id {correlation_id} came without a request")
+        request = in_flight.request
+        if len(payload) >= 4 and correlation_id != request.correlation_id:
+            raise CorrelationIdError(
+                f"a response has the correlation id {correlation_id}, the oldest request is {request}"
+            )
+        _, message = decode_response(type(request.message), in_flight.version, payload)
+        self._in_flight.complete_next(node_id)
+        if self._metrics is not None:
+            self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
+        throttle_ms = getattr(message, "throttle_time_ms", 0)
+        if throttle_ms > 0 and client_throttles(request.message.api_key, in_flight.version):
+            _log.debug("%s throttles this client for %d ms", self._states.address(node_id), throttle_ms)
+            self._in_flight.add_throttle_time(node_id, throttle_ms)
+            self._states.throttle(node_id, now_ms + throttle_ms)
+        if not in_flight.is_internal:
+            responses.append(request.ended(now_ms, message=message, version=in_flight.version))
+        elif isinstance(message, ApiVersionsResponse):
+            self._handle_api_versions(node_id, message, in_flight.version, responses, now_ms)
+        elif isinstance(message, MetadataResponse):
+            self._updater.handle_response(message, in_flight.version, now_ms)
+            self._forget_unknown_nodes(now_ms)
+
+    def _handle_undecodable(
+        self, node_id: int, error: ProtocolError, responses: list[ClientResponse], now_ms: float
+    ) -> None:
+        address = self._states.address(node_id)
+        if self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS:
+            failure: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {error}")
+        else:
+            failure = type(error)(f"{address} sent what cannot be understood: {error}")
+        failure.__cause__ = error
+        in_flight = self._in_flight.oldest(node_id)
+        if in_flight is not None and not in_flight.is_internal:
+            self._in_flight.complete_next(node_id)
+            responses.append(in_flight.request.ended(now_ms, error=failure, disconnected=True))
+        self._fail_connection(node_id, failure, now_ms, responses)
+
+    def _handle_api_versions(
+        self,
+        node_id: int,
+        response: ApiVersionsResponse,
+        version: int,
+        responses: list[ClientResponse],
+        now_ms: float,
+    ) -> None:
+        if response.error_code == 0:
+            address = self._states.address(node_id)
+            self._api_versions[node_id] = versions = NodeApiVersions.from_response(response, name=address)
+            self._connection_errors.pop(node_id, None)
+            self._states.ready(node_id)
+            _log.debug("Node %d (%s) is ready: %r", node_id, address, versions)
+            if self._repeats.over((node_id, logging.WARNING)):
+                _log.info("Node %d (%s) answers again", node_id, address)
+            return
+        error = make_error(response.error_code)
+        if isinstance(error, UnsupportedVersionError) and version > 0:
+            # KIP-511: the broker names the versions of ApiVersions that it knows; before Kafka 2.4 it didn't
+            theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
+            self._handshakes[node_id] = min(next(theirs, 0), version - 1)
+            return
+        failure = type(error)(f"{self._states.address(node_id)} answered ApiVersions with: {error}")
+        self._fail_connection(node_id, failure, now_ms, responses)
+
+    def _handle_disconnections(self, responses: list[ClientResponse], now_ms: float) -> None:
+        for channel_id, reason in self._selector.disconnected.items():
+            node_id = int(channel_id)
+            # disconnected already: its channel was closed here earlier in this poll, for a better reason
+            if not self._states.state(node_id).is_disconnected:
+                self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
+
+    def _handle_connections(self, responses: list[ClientResponse], now_ms: float) -> None:
+        for channel_id in self._selector.connected:
+            self._handshakes[int(channel_id)] = ApiVersionsRequest.versions.max
+        # only now, after what this poll said of disconnections: what can be sent to is known
+        handshakes, self._handshakes = self._handshakes, {}
+        for node_id, version in handshakes.items():
+            if self._selector.is_channel_ready(str(node_id)):
+                self._states.checking_api_versions(node_id)
+                request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
+                error = self._send(request, now_ms, is_internal=True, version=version)
+                self._metadata.record_progress(
+                    f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
+                    f"({_MAYBE_TOO_OLD})"
+                )
+                if error is not None:
+                    # nothing but the client id can be at fault, and waiting won't make it shorter
+                    self._fail_connection(node_id, error, now_ms, responses)
+                    self._metadata.fatal_error(error)
+
+    def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
+        for node_id in self._states.nodes_with_setup_timeout(now_ms):
+            timeout_ms = self._states.setup_timeout_ms(node_id)
+            error = KafkaConnectionError(
+                f"{self._states.address(node_id)} could not be connected within {timeout_ms:.0f} ms "
+                "(socket.connection.setup.timeout.ms): nothing answers at that address, or a firewall drops it"
+            )
+            self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
+        for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
+            late = self._in_flight.oldest(node_id)
+            never_answered = self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
+            error = DisconnectedError(
+                f"{self._states.address(node_id)} did not answer in time"
+                + ("" if late is None else f": {late.request} waited {now_ms - late.sent_ms:.0f} ms")
+                + (f" ({_MAYBE_TOO_OLD})" if never_answered else "")
+            )
+            self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
+
+    def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: float) -> None:
+        if not self._updater.needs_rebootstrap(now_ms):
+            return
+        error = DisconnectedError("this client closed the connection in order to bootstrap anew")
+        for node_id in self._metadata.cluster.nodes:
+            if not self._states.state(node_id).is_disconnected:
+                self._fail_connection(node_id, error, now_ms, responses)
+        self._updater.rebootstrap(now_ms)
+
+    def _fail_connection(
+        self,
+        node_id: int,
+        error: KafkaError,
+        now_ms: float,
+        responses: list[ClientResponse],
+        *,
+        timed_out: bool = False,
+    ) -> None:
+        self._selector.close_channel(str(node_id))
+        self._process_disconnection(node_id, error, now_ms, responses, timed_out=timed_out)
+
+    def _process_disconnection(
+        self,
+        node_id: int,
+        error: KafkaError,
+        now_ms: float,
+        responses: list[ClientResponse],
+        *,
+        timed_out: bool = False,
+    ) -> None:
+        state = self._states.state(node_id)
+        level = logging.WARNING
+        if state is ConnectionState.READY:
+            level = logging.ERROR if isinstance(error, ProtocolError) else logging.INFO
+        if level > logging.INFO:
+            # a broker that is gone for minutes is tried again each second
+            level = self._repeats.level((node_id, level), level, now_ms)
+        _log.log(level, "Disconnected from node %d while %s: %s", node_id, state.value, error)
+        if isinstance(error, AuthenticationError):
+            self._states.authentication_failed(node_id, now_ms, error)
+        else:
+            self._states.disconnected(node_id, now_ms)
+        self._api_versions.pop(node_id, None)
+        self._connection_errors[node_id] = error
+        for in_flight in self._in_flight.clear(node_id):
+            request = in_flight.request
+            if not in_flight.is_internal:
+                failure = error
+                if not isinstance(error, DisconnectedError):
+                    failure = DisconnectedError(f"{request} was not answered: {error}")
+                    failure.__cause__ = error
+                responses.append(request.ended(now_ms, error=failure, disconnected=True, timed_out=timed_out))
+            elif isinstance(request.message, MetadataRequest):
+                self._updater.handle_failure(now_ms, error)
+        self._updater.handle_disconnection(now_ms, error)
+
+    def _explained(self, node_id: int, reason: KafkaError) -> KafkaError:
+        """The selector's reason, with the name by which the user knows the node."""
+        address = self._states.address(node_id)
+        state = self._states.state(node_id)
+        never_ready = state is not ConnectionState.READY
+        if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
+            error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
+        elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
+            error = DisconnectedError(f"{address}: {reason} ({_MAYBE_TOO_OLD})")
+        else:
+            error = type(reason)(f"{address}: {reason}")
+        error.__cause__ = reason
+        return error
+
+    def _forget_unknown_nodes(self, now_ms: float) -> None:
+        nodes = self._metadata.cluster.nodes
+        self._states.retain(nodes, now_ms)
+        if self._metrics is not None:
+            self._metrics.keep_nodes(nodes)
+        for node_id in [known for known in self._connection_errors if known not in nodes]:
+            del self._connection_errors[node_id]
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("this client is closed")
+
+
+def _call_back(responses: list[ClientResponse]) -> None:
+    failure: BaseException | None = None
+    for response in responses:
+        callback = response.request.callback
+        if callback is not None:
+            try:
+                callback(response)
+            except Exception as error:
+                _log.exception("The callback of %s raised", response.request)
+                failure = failure or error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,148 @@
+"""What goes into a client and what comes out of it, and the client as its callers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..cluster import Node
+from ..protocol.errors import KafkaError
+from .api_versions import NodeApiVersions
+
+
+@dataclass(eq=False, slots=True)
+class ClientRequest:
+    """One request to one node, not yet encoded: its version depends on what the node supports when it is sent.
+
+    `min_version` and `max_version` narrow the versions that the message itself declares, None leaves them.
+    """
+
+    node_id: int
+    message: Any
+    correlation_id: int
+    created_ms: float
+    timeout_ms: float
+    expect_response: bool = True
+    callback: Callable[[ClientResponse], None] | None = None
+    min_version: int | None = None
+    max_version: int | None = None
+
+    def ended(
+        self,
+        now_ms: float,
+        *,
+        message: Any | None = None,
+        version: int | None = None,
+        error: KafkaError | None = None,
+        disconnected: bool = False,
+        timed_out: bool = False,
+    ) -> ClientResponse:
+        """How this request ended, at `now_ms`."""
+        return ClientResponse(self, message, version, error, disconnected, timed_out, now_ms)
+
+    def __str__(self) -> str:
+        return f"{type(self.message).__name__} {self.correlation_id} to node {self.node_id}"
+
+
+@dataclass(eq=False, slots=True)
+class ClientResponse:
+    """How a request ended. Exactly one of these is true:
+
+    - `message` is the decoded response, `version` the version of the API it came in;
+    - the request expected no response and was written to the socket: `message` and `error` are None;
+    - `error` says what went wrong. With `disconnected` the node may have acted upon the request; `timed_out`
+      (which implies `disconnected`) tells that it was this client that gave up waiting.
+    """
+
+    request: ClientRequest
+    message: Any | None
+    version: int | None
+    error: KafkaError | None
+    disconnected: bool
+    timed_out: bool
+    received_ms: float
+
+    @property
+    def latency_ms(self) -> float:
+        """From the making of the request to its end."""
+        return self.received_ms - self.request.created_ms
+
+    @property
+    def node_id(self) -> int:
+        return self.request.node_id
+
+
+class KafkaClient(Protocol):
+    """What a sender uses of a `NetworkClient`, so that a test can step it with a fake.
+
+    All of it belongs to the sender thread, except `wakeup`, which any thread may call.
+    """
+
+    def ready(self, node: Node, now_ms: float) -> bool: ...
+
+    def is_ready(self, node: Node, now_ms: float) -> bool: ...
+
+    def connection_delay_ms(self, node: Node, now_ms: float) -> float: ...
+
+    def poll_delay_ms(self, node: Node, now_ms: float) -> float: ...
+
+    def throttle_delay_ms(self, node: Node, now_ms: float) -> float: ...
+
+    def connection_error(self, node: Node) -> KafkaError | None: ...
+
+    def has_ready_nodes(self, now_ms: float) -> bool: ...
+
+    def least_loaded_node(self, now_ms: float) -> Node | None: ...
+
+    def new_request(
+        self,
+        node_id: int,
+        message: Any,
+        *,
+        now_ms: float,
+        expect_response: bool = True,
+        timeout_ms: float | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> ClientRequest: ...
+
+    def send(self, request: ClientRequest, now_ms: float) -> None: ...
+
+    def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]: ...
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int: ...
+
+    def api_versions(self, node_id: int) -> NodeApiVersions | None: ...
+
+    def disconnect(self, node_id: int, now_ms: float) -> None: ...
+
+    def wakeup(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ClientSelector(Protocol):
+    """What a client uses of `Selector`; tests hand in a fake one."""
+
+    connected: list[str]
+    completed_sends: list[Any]
+    completed_receives: list[Any]
+    disconnected: dict[str, KafkaError]
+
+    def connect(
+        self,
+        channel_id: str,
+        family: int,
+        address: Any,
+        *,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+    ) -> None: ...
+    def is_channel_ready(self, channel_id: str) -> bool: ...
+    def send(self, channel_id: str, buffers: Iterable[Any]) -> Any: ...
+    def poll(self, timeout_ms: float) -> None: ...
+    def wakeup(self) -> None: ...
+    def close_channel(self, channel_id: str) -> None: ...
+    def close(self) -> None: ...

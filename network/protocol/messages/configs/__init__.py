@@ -1,0 +1,5 @@
+"""Messages about configurations."""
+
+from . import alter_configs, describe_configs, incremental_alter_configs
+
+__all__ = ["alter_configs", "describe_configs", "incremental_alter_configs"]

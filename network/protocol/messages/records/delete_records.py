@@ -1,0 +1,56 @@
+"""DeleteRecords: the start of a partition's log away (KIP-107)."""
+
+from __future__ import annotations
+
+from ...api_keys import ApiKey
+from ...message import Request, Response, request, response, struct
+from ...types import Int16, Int32, Int64, String
+
+
+@struct
+class DeleteRecordsPartition:
+    """A partition and the offset before which all goes; -1: up to the high watermark."""
+
+    partition_index: Int32
+    offset: Int64
+
+
+@struct
+class DeleteRecordsTopic:
+    """The partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartition]
+
+
+@request(api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
+class DeleteRecordsRequest(Request):
+    """Names what is to go."""
+
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: Int32
+
+
+@struct
+class DeleteRecordsPartitionResult:
+    """The lowest offset that any replica still has."""
+
+    partition_index: Int32
+    low_watermark: Int64
+    error_code: Int16 = 0
+
+
+@struct
+class DeleteRecordsTopicResult:
+    """The partitions of one topic."""
+
+    name: String
+    partitions: list[DeleteRecordsPartitionResult]
+
+
+@response(of=DeleteRecordsRequest)
+class DeleteRecordsResponse(Response):
+    """What became of each partition."""
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DeleteRecordsTopicResult]

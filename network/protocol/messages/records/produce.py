@@ -1,0 +1,99 @@
+"""Produce: record batches for the leaders of partitions."""
+
+from __future__ import annotations
+
+from ...api_keys import ApiKey
+from ...message import Request, Response, field, request, response, struct
+from ...types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
+
+
+@struct
+class PartitionProduceData:
+    """The record batches for one partition; they go by reference."""
+
+    index: Int32
+    records: Records | None = field(nullable="0+", repr=False)
+
+
+@struct
+class TopicProduceData:
+    """The partitions of one topic, which has a name up to version 12 and an id from 13 on (KIP-516)."""
+
+    name: String = field(versions="0-12", ignorable=True, default="")
+    topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
+    partition_data: list[PartitionProduceData]
+
+
+@request(api_key=ApiKey.PRODUCE, versions="0-13", flexible="9+")
+class ProduceRequest(Request):
+    """Record batches to append.
+
+    `acks`: 0, none (then no response comes at all); 1, the leader; -1, all in-sync replicas, for which the broker waits
+    up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
+    Up to version 2, which is as far as brokers before 0.11 go, the records are message sets: of format v0 up to version
+    1, of v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions, for the sake of older
+    librdkafka, and refuses them (KAFKA-18659).
+    """
+
+    transactional_id: String | None = field(versions="3+", nullable="3+", default=None)
+    acks: Int16
+    timeout_ms: Int32
+    topic_data: list[TopicProduceData]
+
+
+@struct
+class BatchIndexAndErrorMessage:
+    """A record that made the broker refuse the whole batch, by its index in the batch (KIP-467)."""
+
+    batch_index: Int32
+    batch_index_error_message: String | None = field(nullable="8+", default=None)
+
+
+@struct
+class LeaderIdAndEpoch:
+    """The leader that the broker knows of, where it is not the one that was asked (KIP-951); -1: unknown."""
+
+    leader_id: Int32 = -1
+    leader_epoch: Int32 = -1
+
+
+@struct
+class PartitionProduceResponse:
+    """Where the batch was appended, or why not. `log_append_time_ms` is -1 unless the topic uses append time."""
+
+    index: Int32
+    error_code: Int16 = 0
+    base_offset: Int64
+    log_append_time_ms: Int64 = field(versions="2+", ignorable=True, default=-1)
+    log_start_offset: Int64 = field(versions="5+", ignorable=True, default=-1)
+    record_errors: list[BatchIndexAndErrorMessage] = field(versions="8+", ignorable=True, default_factory=list)
+    error_message: String | None = field(versions="8+", nullable="8+", ignorable=True, default=None)
+    current_leader: LeaderIdAndEpoch = field(versions="10+", tag=0, tagged="10+", default_factory=LeaderIdAndEpoch)
+
+
+@struct
+class TopicProduceResponse:
+    """The partitions of one topic."""
+
+    name: String = field(versions="0-12", ignorable=True, default="")
+    topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
+    partition_responses: list[PartitionProduceResponse]
+
+
+@struct
+class NodeEndpoint:
+    """The address of a leader that the answer names (KIP-951)."""
+
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: String | None = field(nullable="10+", default=None)
+
+
+@response(of=ProduceRequest)
+class ProduceResponse(Response):
+    """What became of each partition's batches."""
+
+    responses: list[TopicProduceResponse]
+    throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
+    node_endpoints: list[NodeEndpoint] = field(versions="10+", tag=0, tagged="10+", default_factory=list)

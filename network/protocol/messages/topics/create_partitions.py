@@ -1,0 +1,49 @@
+"""CreatePartitions: more partitions for topics (KIP-195)."""
+
+from __future__ import annotations
+
+from ...api_keys import ApiKey
+from ...message import Request, Response, field, request, response, struct
+from ...types import Bool, Int16, Int32, String
+
+
+@struct
+class CreatePartitionsAssignment:
+    """Which brokers are to hold a new partition."""
+
+    broker_ids: list[Int32]
+
+
+@struct
+class CreatePartitionsTopic:
+    """A topic and how many partitions it is to have; `assignments` None: the cluster places the new ones."""
+
+    name: String
+    count: Int32
+    assignments: list[CreatePartitionsAssignment] | None = field(nullable="0+", default=None)
+
+
+@request(api_key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+")
+class CreatePartitionsRequest(Request):
+    """Asks for partitions; `validate_only` only checks whether they could be made."""
+
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: Int32
+    validate_only: Bool = False
+
+
+@struct
+class CreatePartitionsTopicResult:
+    """Whether a topic got its partitions."""
+
+    name: String
+    error_code: Int16 = 0
+    error_message: String | None = field(nullable="0+", default=None)
+
+
+@response(of=CreatePartitionsRequest)
+class CreatePartitionsResponse(Response):
+    """What became of each topic."""
+
+    throttle_time_ms: Int32 = 0
+    results: list[CreatePartitionsTopicResult]

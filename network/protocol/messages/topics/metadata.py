@@ -1,0 +1,73 @@
+"""Metadata: the brokers of the cluster, its topics, and who leads which partition."""
+
+from __future__ import annotations
+
+from ...api_keys import ApiKey
+from ...message import Request, Response, field, request, response, struct
+from ...types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
+
+
+@struct
+class MetadataRequestTopic:
+    """A topic to tell about, by name or, from version 12 on, by id."""
+
+    topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
+    name: String | None = field(nullable="10+")
+
+
+@request(api_key=ApiKey.METADATA, versions="0-13", flexible="9+")
+class MetadataRequest(Request):
+    """Asks for some topics (`topics`), for none (an empty list), or for all (None; in version 0 an empty list)."""
+
+    topics: list[MetadataRequestTopic] | None = field(nullable="1+")
+    allow_auto_topic_creation: Bool = field(versions="4+", default=True)
+    include_cluster_authorized_operations: Bool = field(versions="8-10", default=False)
+    include_topic_authorized_operations: Bool = field(versions="8+", default=False)
+
+
+@struct
+class MetadataResponseBroker:
+    """A broker and the address of the listener over which was asked."""
+
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: String | None = field(versions="1+", nullable="1+", ignorable=True, default=None)
+
+
+@struct
+class MetadataResponsePartition:
+    """A partition and its replicas; `leader_id` is -1 while it has no leader."""
+
+    error_code: Int16 = 0
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32 = field(versions="7+", ignorable=True, default=-1)
+    replica_nodes: list[Int32]
+    isr_nodes: list[Int32]
+    offline_replicas: list[Int32] = field(versions="5+", ignorable=True, default_factory=list)
+
+
+@struct
+class MetadataResponseTopic:
+    """A topic, or the error why there is nothing to tell about it."""
+
+    error_code: Int16 = 0
+    name: String | None = field(nullable="12+")
+    topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
+    is_internal: Bool = field(versions="1+", ignorable=True, default=False)
+    partitions: list[MetadataResponsePartition]
+    topic_authorized_operations: Int32 = field(versions="8+", default=-2147483648)
+
+
+@response(of=MetadataRequest)
+class MetadataResponse(Response):
+    """What the broker knows of the cluster; from version 13 on with an error of its own (KIP-1102: start again)."""
+
+    throttle_time_ms: Int32 = field(versions="3+", ignorable=True, default=0)
+    brokers: list[MetadataResponseBroker]
+    cluster_id: String | None = field(versions="2+", nullable="2+", ignorable=True, default=None)
+    controller_id: Int32 = field(versions="1+", ignorable=True, default=-1)
+    topics: list[MetadataResponseTopic]
+    cluster_authorized_operations: Int32 = field(versions="8-10", default=-2147483648)
+    error_code: Int16 = field(versions="13+", ignorable=True, default=0)

@@ -1,0 +1,1 @@
+"""Non-blocking sockets: the selector, its channels, and the resolution of host names."""

@@ -1,0 +1,456 @@
+"""One connection: frames cut from the bytes that arrive, gather lists turned into bytes that leave.
+
+A frame is a four-byte big-endian length and so many bytes. `FrameAssembler` does the receiving half without any I/O,
+`NetworkSend` is the state of one gather list on its way out, `KafkaChannel` joins the two over a transport. The names
+are Kafka's (`NetworkReceive`, `NetworkSend`, `KafkaChannel`); the receive path is not: one read takes whatever the
+kernel holds, so that any number of small frames costs one system call.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import os
+import selectors
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ..protocol.errors import DisconnectedError, InvalidReceiveError, KafkaConnectionError, KafkaError, NotKafkaError
+from .transport import IOV_MAX, FileRegion, Transport
+
+SCRATCH_BYTES = 128 * 1024
+"""Size of the buffer that all channels of a selector read into, except for the rest of a large frame."""
+
+DIRECT_READ_BYTES = 16 * 1024
+"""When so much of a frame is missing, it is read straight into the frame's own buffer."""
+
+FIRST_ALLOCATION_BYTES = 1024 * 1024
+"""The most that is allocated on the word of a length prefix; after that it doubles with what has really arrived."""
+
+_LENGTH = struct.Struct(">i")
+
+
+class NetworkReceive(NamedTuple):
+    """A complete frame, without its length prefix. The payload is a writable view of memory that nobody else holds."""
+
+    channel_id: str
+    payload: memoryview
+
+
+class FrameAssembler:
+    """Cuts a byte stream into frames, however it was fragmented or coalesced. No I/O; one owner thread.
+
+    Read into `target()`, then tell `received(count)`; a target is valid until the next call of either. `scratch`
+    belongs to the selector: between `received` and the next `target` other channels use it. What is held between reads
+    is one unfinished frame, in a buffer of at most `FIRST_ALLOCATION_BYTES` or twice of what has arrived of it.
+    """
+
+    __slots__ = (
+        "_channel_id",
+        "_filled",
+        "_frame",
+        "_length",
+        "_max_receive_bytes",
+        "_rest",
+        "_scratch",
+        "_scratch_view",
+        "frames_begun",
+    )
+
+    def __init__(self, channel_id: str, scratch: bytearray, max_receive_bytes: int) -> None:
+        self._channel_id = channel_id
+        self._scratch = scratch
+        self._scratch_view = memoryview(scratch)
+        self._max_receive_bytes = max_receive_bytes
+        self._rest = b""  # the first 0 to 3 bytes of a length prefix
+        # the unfinished frame: `_filled` of its `_length` bytes are there. Its buffer is shorter than `_length` only
+        # when at least DIRECT_READ_BYTES are missing, so that a read through the scratch always finds room
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._length = 0
+        self.frames_begun = 0
+
+    def target(self) -> memoryview:
+        """Where the next bytes belong. Never empty."""
+        frame = self._frame
+        if frame is None:
+            rest = self._rest
+            if not rest:
+                return self._scratch_view
+            self._scratch[: len(rest)] = rest
+            return self._scratch_view[len(rest) :]
+        if self._length - self._filled < DIRECT_READ_BYTES:
+            return self._scratch_view
+        return memoryview(frame)[self._filled :]
+
+    def received(self, count: int, receives: list[NetworkReceive]) -> None:
+        """`count` bytes were read into the last `target()`; appends the frames that are complete with them.
+
+        Raises InvalidLength, after the good frames before it were appended.
+        """
+        frame = self._frame
+        if frame is None:
+            self._cut(0, len(self._rest) + count, receives)
+            return
+        missing = self._length - self._filled
+        if missing < DIRECT_READ_BYTES:
+            taken = min(missing, count)
+            frame[self._filled : self._filled + taken] = self._scratch_view[:taken]
+        else:
+            taken = count
+        self._filled += taken
+        if taken < missing:
+            if self._filled == len(frame):
+                self._frame = self._allocate(frame)
+            return
+        self._frame = None
+        receives.append(NetworkReceive(self._channel_id, memoryview(frame)))
+        if taken < count:
+            self._cut(taken, count, receives)
+
+    def unfinished(self) -> str:
+        """What of a frame has arrived, to go into a sentence; empty between frames."""
+        if self._frame is not None:
+            return f"it ended inside of a frame, {self._filled} of its {self._length} bytes had arrived"
+        if self._rest:
+            return f"it ended inside of a frame's length, {self._rest!r} had arrived"
+        return ""
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the unfinished frame takes."""
+        return 0 if self._frame is None else len(self._frame)
+
+    def _cut(self, position: int, end: int, receives: list[NetworkReceive]) -> None:
+        """Take the frames out of scratch[position:end] and keep what is left."""
+        scratch = self._scratch
+        while end - position >= 4:
+            length: int = _LENGTH.unpack_from(scratch, position)[0]
+            if not 0 <= length <= self._max_receive_bytes:
+                raise InvalidLength(length, bytes(scratch[position : min(end, position + 64)]))
+            self.frames_begun += 1
+            start = position + 4
+            position = start + length
+            if position > end:
+                self._length = length
+                self._filled = end - start
+                self._frame = self._allocate(self._scratch_view[start:end])
+                self._rest = b""
+                return
+            receives.append(NetworkReceive(self._channel_id, memoryview(scratch[start:position])))
+        self._rest = bytes(scratch[position:end])
+
+    def _allocate(self, arrived: bytearray | memoryview) -> bytearray:
+        size = min(self._length, max(FIRST_ALLOCATION_BYTES, 2 * self._filled))
+        if self._length - size < DIRECT_READ_BYTES:
+            size = self._length
+        frame = bytearray(size)
+        frame[: self._filled] = arrived
+        return frame
+
+
+class InvalidLength(Exception):
+    """A length prefix that is negative or above the limit, and the first bytes of what should have been a frame."""
+
+    def __init__(self, length: int, first_bytes: bytes) -> None:
+        super().__init__(length, first_bytes)
+        self.length = length
+        self.first_bytes = first_bytes
+
+
+class NetworkSend:
+    """A gather list on its way out of one channel: bytes-like objects and file regions, sent in order, by reference.
+
+    Nothing that it refers to may change before it is listed as completed or failed, or its channel is closed.
+    """
+
+    __slots__ = ("_index", "_items", "_start", "channel_id", "remaining_bytes", "size_bytes")
+
+    def __init__(self, channel_id: str, buffers: Iterable[Any]) -> None:
+        items: list[memoryview | FileRegion] = []
+        size_bytes = 0
+        for buffer in buffers:
+            if isinstance(buffer, FileRegion):
+                item_bytes = buffer.size_bytes
+                item = buffer
+            else:
+                item = memoryview(buffer)
+                if item.itemsize != 1 or item.ndim != 1 or not item.c_contiguous:
+                    item = item.cast("B")
+                item_bytes = item.nbytes
+            if item_bytes:
+                items.append(item)
+                size_bytes += item_bytes
+        self.channel_id = channel_id
+        self.size_bytes = size_bytes
+        self.remaining_bytes = size_bytes
+        self._items = items
+        self._index = 0  # of the first item that is not wholly written
+        self._start = 0  # what of it is written, if it is a file region; a view is cut instead
+
+    def write_to(self, transport: Transport) -> bool:
+        """Write what the transport takes now; whether that was all. Raises OSError, or DisconnectedError when a file
+        region turns out shorter than announced: the peer waits for bytes that there are not."""
+        if transport.has_pending_writes:
+            transport.write(())
+            if transport.has_pending_writes:
+                return False
+        items = self._items
+        while self._index < len(items):
+            item = items[self._index]
+            if isinstance(item, FileRegion):
+                asked = item.size_bytes - self._start
+                written = transport.write_file(item, self._start)
+                if written is None:
+                    return False
+                if written == 0:
+                    raise DisconnectedError(f"{item} ends {asked} bytes early, so the frame cannot be completed")
+                self._start += written
+                if written == asked:
+                    self._index += 1
+                    self._start = 0
+            else:
+                stop = min(len(items), self._index + IOV_MAX)
+                asked = 0
+                views: list[memoryview] = []
+                for item in items[self._index : stop]:
+                    if isinstance(item, FileRegion):
+                        break
+                    views.append(item)
+                    asked += item.nbytes
+                written = transport.write(views, more=asked < self.remaining_bytes)
+                if written == asked:
+                    self._index += len(views)
+                else:
+                    self._cut(written)
+            self.remaining_bytes -= written
+            if written < asked:
+                return False
+        if transport.has_pending_writes:
+            return False
+        self._items = []
+        return True
+
+    def abandon(self) -> None:
+        """Let go of the buffers; `remaining_bytes` stays as it is."""
+        self._items = []
+
+    def _cut(self, written: int) -> None:
+        """Leave out of the views at `_index` the first `written` bytes, which are fewer than they have."""
+        index = self._index
+        items = self._items
+        while True:
+            view = items[index]
+            assert isinstance(view, memoryview)
+            if written < view.nbytes:
+                break
+            written -= view.nbytes
+            index += 1
+        items[index] = view[written:]
+        self._index = index
+
+    def __repr__(self) -> str:
+        return f"NetworkSend({self.channel_id!r}, {self.size_bytes - self.remaining_bytes} of {self.size_bytes} bytes)"
+
+
+class ChannelState(enum.Enum):
+    """CONNECTING -> PREPARING (the transport's handshake) -> READY, and from each of them to CLOSED."""
+
+    CONNECTING = "connecting"
+    PREPARING = "preparing"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class KafkaChannel:
+    """A connection with its id, its transport, the frame coming in and the sends going out.
+
+    Belongs to the selector that made it, and to its thread. Methods raise OSError, InvalidLength or a KafkaError when
+    the connection is beyond use: `failure` turns each of them into the error that the user sees.
+    """
+
+    __slots__ = (
+        "_assembler",
+        "_max_receive_bytes",
+        "_socket",
+        "_transport",
+        "fd",
+        "id",
+        "initiated",
+        "muted",
+        "peer",
+        "sends",
+        "state",
+        "watched_events",
+    )
+
+    def __init__(
+        self,
+        channel_id: str,
+        sock: socket.socket,
+        transport: Transport,
+        *,
+        peer: str,
+        initiated: bool,
+        scratch: bytearray,
+        max_receive_bytes: int,
+    ) -> None:
+        self.id = channel_id
+        self.peer = peer
+        self.state = ChannelState.CONNECTING
+        self.muted = False
+        self.sends: deque[NetworkSend] = deque()
+        self.fd = sock.fileno()
+        self.watched_events = 0  # what the selector watches this channel for
+        self.initiated = initiated  # by this side: what answers is meant to be a broker
+        self._socket = sock
+        self._transport = transport
+        self._max_receive_bytes = max_receive_bytes
+        self._assembler = FrameAssembler(channel_id, scratch, max_receive_bytes)
+
+    @property
+    def ready(self) -> bool:
+        return self.state is ChannelState.READY
+
+    def finish_connect(self) -> None:
+        """Look how the connecting ended. Raises OSError with the reason when the connection does not stand."""
+        code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        # Connecting to a local port of the ephemeral range where nobody listens, the kernel may choose that very port
+        # for this end: then the socket is connected to itself and would answer itself with its own requests.
+        if self._socket.family in _INTERNET and self._socket.getsockname() == self._socket.getpeername():
+            raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        self.state = ChannelState.PREPARING
+
+    def prepare(self) -> int:
+        """Go on with the transport's handshake, READY after it; the events it waits for."""
+        events = 0 if self._transport.ready else self._transport.handshake()
+        if self._transport.ready:
+            self.state = ChannelState.READY
+        return events
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the frame takes of which not all has arrived."""
+        return self._assembler.held_bytes
+
+    def wanted_events(self) -> int:
+        """What a ready channel is to be watched for."""
+        events = 0 if self.muted else selectors.EVENT_READ
+        if self.sends:
+            events |= selectors.EVENT_WRITE
+        return events
+
+    def read(self, receives: list[NetworkReceive]) -> int:
+        """Read once and append the complete frames; how many bytes came, 0 when there was nothing to read.
+
+        Once, because a second read would mostly find nothing: the selector reports what is left in the next poll, and
+        no channel starves the others. Only what the transport itself holds back is read to its end, muted or not,
+        because no selector would report it.
+        """
+        total = 0
+        while True:
+            count = self._transport.read_into(self._assembler.target())
+            if count is None:
+                return total
+            if count == 0:
+                raise self._broken(f"{self.peer} closed the connection")
+            self._assembler.received(count, receives)
+            total += count
+            if not self._transport.has_buffered_reads:
+                return total
+
+    def write(self, completed: list[NetworkSend]) -> None:
+        """Write what the transport takes now and append the sends that are complete."""
+        while self.sends and self.sends[0].write_to(self._transport):
+            completed.append(self.sends.popleft())
+
+    def close(self) -> None:
+        """Close the socket. Any number of times; the sends are left for the selector to report."""
+        self.state = ChannelState.CLOSED
+        self._transport.close()
+        self._socket.close()
+
+    def failure(self, error: OSError | InvalidLength | KafkaError) -> KafkaError:
+        """The typed error that says what happened to this connection, and what to check."""
+        # the frames of a traceback would keep buffers alive for as long as somebody keeps the error
+        error = error.with_traceback(None)
+        if isinstance(error, KafkaError):
+            return error
+        if isinstance(error, InvalidLength):
+            return self._invalid_receive(error)
+        reason = error.strerror or str(error)
+        if self.state is ChannelState.CONNECTING:
+            hint = _CONNECT_HINTS.get(error.errno or 0, "check the address and the network between")
+            result = KafkaConnectionError(f"cannot connect to {self.peer}: {reason}; {hint}")
+        else:
+            result = self._broken(f"the connection to {self.peer} broke: {reason}")
+        result.__cause__ = error
+        return result
+
+    def _broken(self, what: str) -> DisconnectedError:
+        """An established connection is over: what, and how far things had come."""
+        text = [what]
+        unfinished = self._assembler.unfinished()
+        if unfinished:
+            text.append(unfinished)
+        if self.sends:
+            unsent_bytes = sum(send.remaining_bytes for send in self.sends)
+            text.append(f"{unsent_bytes} of {sum(send.size_bytes for send in self.sends)} bytes were not sent")
+        if self.initiated and not unfinished and not self._assembler.frames_begun:
+            text.append(
+                "it had not answered anything: check that a Kafka broker listens there, and that the listener is a "
+                "PLAINTEXT one (one that expects TLS or SASL ends connections like this)"
+            )
+        return DisconnectedError("; ".join(text))
+
+    def _invalid_receive(self, error: InvalidLength) -> KafkaError:
+        if not self._assembler.frames_begun:
+            guess = _foreign_protocol(error.first_bytes, self.initiated)
+            if guess:
+                begin = error.first_bytes[:40]
+                return NotKafkaError(f"{self.peer} does not speak Kafka's protocol, {guess} (it sent {begin!r})")
+        problem = "negative" if error.length < 0 else f"above the limit of {self._max_receive_bytes}"
+        return InvalidReceiveError(
+            f"{self.peer} sent a frame whose length, {error.length}, is {problem}: what arrives there is not Kafka's "
+            f"protocol or the stream is damaged (the bytes are {error.first_bytes[:16].hex(' ')}); check the host and "
+            f"the port, and that both ends have the same security.protocol"
+        )
+
+
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+
+_CONNECT_HINTS = {
+    errno.ECONNREFUSED: "nothing listens there; check the address and that the broker runs",
+    errno.ETIMEDOUT: "nobody answers there; check the address, the network and its firewalls",
+    errno.EHOSTUNREACH: "there is no way to that host; check the address and the network",
+    errno.ENETUNREACH: "there is no way to that network; check the address and the network",
+    errno.EMFILE: "this process has no file descriptors left; raise its limit (ulimit -n)",
+    errno.ENFILE: "this machine has no file descriptors left",
+    errno.EADDRNOTAVAIL: "there is no such local address, or no local port is left",
+}
+
+# without a status line when the server takes the request for one of HTTP/0.9
+_HTTP_ANSWERS = (b"HTTP", b"<!DO", b"<!do", b"<htm", b"<HTM")
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PATC", b"TRAC", b"PRI ")
+
+
+def _foreign_protocol(first_bytes: bytes, initiated: bool) -> str:
+    """What the first bytes of a connection look like, and what to do about it; empty when they look like nothing."""
+    if first_bytes.startswith(_HTTP_ANSWERS):
+        return "it is an HTTP server: check the port"
+    if first_bytes.startswith(_HTTP_METHODS):
+        return "it is an HTTP client: check the port it was given"
+    if first_bytes[0] in range(0x14, 0x18) and first_bytes[1] == 0x03:
+        if initiated:
+            return "it answers in TLS: use the broker's PLAINTEXT listener, or set security.protocol for this one"
+        return "it is a TLS client: set its security.protocol to PLAINTEXT, or send it to another listener"
+    if first_bytes.startswith(b"SSH-"):
+        return "it speaks SSH: check the port"
+    if all(byte in b"\t\r\n" or 0x20 <= byte < 0x7F for byte in first_bytes):
+        return "it sends plain text: check the host and the port"
+    return ""

@@ -1,0 +1,62 @@
+# What batch_cy.py looks like to the send path.
+
+from headrace.network.records.builder_cy cimport RecordBatchBuilder
+from headrace.producer.accumulator.record_metadata_cy cimport RecordMetadata
+
+cdef class Run:
+    cdef object target
+    cdef Py_ssize_t start
+    cdef Py_ssize_t count
+    cdef Py_ssize_t place
+    cdef Run next
+
+cdef class ProducerBatch:
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly RecordBatchBuilder builder
+    cdef readonly Py_ssize_t allocated_bytes
+    cdef list callbacks
+    cdef list wakers
+    cdef readonly double created_ms
+    cdef public double last_attempt_ms
+    cdef public double retry_at_ms
+    cdef public double drained_ms
+    cdef public Py_ssize_t attempts
+    cdef public int leader_epoch
+    cdef public object last_error
+    cdef public object doubt
+    cdef public bint closed
+    cdef public object records
+    cdef public object compression
+    cdef public long long producer_id
+    cdef public int producer_epoch
+    cdef public long long base_sequence
+    cdef public bint in_flight
+    cdef readonly bint done
+    cdef readonly bint settled
+    cdef readonly object exception
+    cdef readonly object record_errors
+    cdef readonly long long base_offset
+    cdef readonly long long log_append_time
+    cdef readonly object children
+    cdef object event
+    cdef object settled_event
+    cdef public Py_ssize_t raw_bytes
+    cdef Run runs
+
+    cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cdef object _run_callbacks(self, list callbacks)
+    cdef object _settle_runs(self)
+    cdef object _split_runs(self, list children)
+
+cdef class RecordFuture:
+    cdef readonly ProducerBatch batch
+    cdef Py_ssize_t index
+    cdef long long timestamp
+    cdef Py_ssize_t key_size
+    cdef Py_ssize_t value_size
+    cdef Py_ssize_t headers_size
+
+    cdef ProducerBatch _live_batch(self)
+    cdef RecordMetadata _metadata(self)
+    cdef object _error(self)

@@ -1,0 +1,606 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""A batch of records on its way to one partition, and what a user holds of a record: its future and its metadata.
+
+A future is two words, its batch and its place in it: nothing is done per record when a batch completes unless
+somebody asked for it (a callback, an `await`). That is what makes a `send` cheap.
+
+Source: Kafka's ProducerBatch, FutureRecordMetadata, ProduceRequestResult.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from ...network import _cython as cython
+from ...network.clock import SYSTEM_CLOCK
+from ...network.cluster import TopicPartition
+from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
+from ..threads import on_any_producers_thread, on_sender_thread
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from ...network.records.builder_cy import RecordBatchBuilder
+    from .record_metadata_cy import RecordMetadata
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
+    from cython.cimports.headrace.producer.accumulator.record_metadata_cy import RecordMetadata
+
+_log = logging.getLogger(__name__)
+
+# Guards what happens at most once a batch or once a waiting thread: completion against late callbacks and waiters.
+# One lock for all batches, because it is held for a few instructions and never while user code runs.
+_completion = threading.Lock()
+
+# `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them
+# no longer than this many seconds, because one that blocks must not hold up others.
+CALLBACK_GRACE_SECONDS = 0.1
+
+
+class _CallbackProgress:
+    """Whether waiting for callbacks is worth while: not again before one has returned since a wait was in vain."""
+
+    __slots__ = ("returned", "stuck_at")
+
+    def __init__(self) -> None:
+        self.returned = 0
+        self.stuck_at = -1
+
+
+_progress = _CallbackProgress()
+
+
+def _begin_anew_in_child() -> None:
+    """After a fork: another thread of the parent may hold the lock, and will never release it here."""
+    global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
+    _completion = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
+
+
+@cython.final
+@cython.no_gc
+@cython.cclass
+class Run:
+    """Rows of a columnar send that stand one after another in a batch: what is told of their fate is told once.
+
+    ``target.settle(batch, start, count, place)`` is called on the sender thread: `count` records of the batch from its
+    record `start` on have the batch's fate; `place` is the target's own. Not tracked by the garbage collector, as it is
+    put into a batch under a queue's lock; a batch has a chain of them.
+    """
+
+    if not cython.compiled:
+        next: Run | None
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.start = 0
+        self.count = 0
+        self.place = 0
+        self.next = None
+
+
+@cython.final
+@cython.cclass
+class ProducerBatch:
+    """The records of one produce batch, from the first append to the broker's answer.
+
+    Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
+    the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
+    `last_error` is that of the last attempt to send it, `doubt` the one that left it open whether a broker has it: None
+    where it is known that none has.
+    """
+
+    if not cython.compiled:
+        # what __init__ can't tell a type checker; batch_cy.pxd has the C types
+        callbacks: Any
+        wakers: Any
+        records: Any
+        compression: Any
+        last_error: BaseException | None
+        doubt: BaseException | None
+        exception: BaseException | None
+        record_errors: dict[int, BaseException] | None
+        children: list[tuple[int, ProducerBatch]] | None
+        event: threading.Event | None
+        runs: Run | None
+
+    def __init__(self, topic: str, partition: int, buffer: bytearray, now_ms: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.builder = RecordBatchBuilder(buffer)
+        self.allocated_bytes = len(buffer)
+        self.callbacks = []
+        self.wakers = []
+        self.created_ms = now_ms
+        self.last_attempt_ms = now_ms
+        self.retry_at_ms = 0.0
+        self.drained_ms = now_ms
+        self.attempts = 0
+        self.leader_epoch = -1
+        self.last_error = None
+        self.doubt = None
+        self.closed = False
+        self.records = None
+        self.compression = None
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = -1
+        self.in_flight = False
+        self.done = False
+        self.settled = False
+        self.exception = None
+        self.record_errors = None
+        self.base_offset = -1
+        self.log_append_time = -1
+        self.children = None
+        self.event = None
+        self.settled_event = None
+        self.raw_bytes = 0
+        self.runs = None
+
+    @cython.cfunc
+    def try_append(
+        self,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+    ) -> RecordFuture | None:
+        """Append one record and return its future, or None where there is no room. Holds the queue's lock."""
+        builder: RecordBatchBuilder = self.builder
+        if not builder.try_append(timestamp, key, value, headers):
+            return None
+        future: RecordFuture = RecordFuture.__new__(RecordFuture)
+        future.batch = self
+        future.index = builder.count - 1
+        future.timestamp = timestamp
+        future.key_size = -1 if key is None else len(key)
+        future.value_size = -1 if value is None else len(value)
+        future.headers_size = -1 if headers is None else len(headers)
+        if callback is not None:
+            # Flat, not a tuple a record: tuples would keep the garbage collector walking. In one step, because `listen`
+            # adds to the list under another lock.
+            self.callbacks.extend((callback, future))
+        return future
+
+    def append_record(
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes | None, callback: Callable | None
+    ) -> RecordFuture | None:
+        """`try_append` for callers outside the per-record path (a batch that is split, tests)."""
+        return self.try_append(timestamp, key, value, headers, callback)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The batch's destination."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.builder.count
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the encoded batch as it stands."""
+        return self.builder.position
+
+    @property
+    def max_record_bytes(self) -> int:
+        """Bytes of the largest record."""
+        return self.builder.max_record_bytes
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record; sequences wrap at 2^31 - 1 to 0."""
+        return (self.base_sequence + self.builder.count - 1) & 0x7FFFFFFF
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether a producer id and sequence have been given to this batch."""
+        return self.base_sequence >= 0
+
+    def become_part(self, whole: ProducerBatch, start: int, allocated_bytes: int) -> None:
+        """Take over, as the part of a split batch that begins at its record `start`, what the whole had been given."""
+        self.closed = True
+        self.allocated_bytes = allocated_bytes
+        self.last_attempt_ms = whole.last_attempt_ms
+        if whole.has_sequence:
+            self.producer_id = whole.producer_id
+            self.producer_epoch = whole.producer_epoch
+            self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
+
+    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
+        """The broker has the batch. False where it was completed before."""
+        return self._finish(base_offset, log_append_time, None, None)
+
+    def fail(self, exception: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
+        """The batch will not be delivered; `record_errors` (index -> error) tells a record's own cause (KIP-467)."""
+        return self._finish(-1, -1, exception, record_errors)
+
+    def abandon(self, exception: BaseException) -> None:
+        """Let waiting for the batch fail and call nobody: for a forked child, where no sender thread completes it."""
+        self.exception = exception
+        self.callbacks = None
+        self.done = True
+        self.settled = True
+
+    def take_buffer(self) -> bytearray | None:
+        """Give the memory back that the records stand in; None where it was given back before.
+
+        Futures are kept as long as their users like, and must not keep it from being freed.
+        """
+        self.records = None
+        return self.builder.detach()
+
+    def _finish(
+        self,
+        base_offset: cython.longlong,
+        log_append_time: cython.longlong,
+        exception: Any,
+        record_errors: dict | None,
+    ) -> bool:
+        with _completion:
+            if self.done or self.children is not None:
+                return False
+            self.base_offset = base_offset
+            self.log_append_time = log_append_time
+            self.exception = exception
+            self.record_errors = record_errors
+            self.done = True
+            self.settled = not self.callbacks
+            wakers: list = self.wakers
+            self.wakers = None
+            event = self.event
+        self._settle_runs()
+        self._run_callbacks(wakers)
+        if event is not None:
+            event.set()
+        return True
+
+    def run_callbacks(self) -> None:
+        """Call every callback, in the order of the records. Once, after completion, on the thread for callbacks."""
+        with _completion:
+            callbacks: list = self.callbacks
+            self.callbacks = None
+        try:
+            if callbacks is not None:
+                self._run_callbacks(callbacks)
+        finally:
+            _progress.returned += 1
+            with _completion:
+                self.settled = True
+                event = self.settled_event
+            if event is not None:
+                event.set()
+
+    @cython.cfunc
+    def _settle_runs(self) -> object:
+        run: Run | None = self.runs
+        self.runs = None
+        while run is not None:
+            run.target.settle(self, run.start, run.count, run.place)
+            run = run.next
+        return None
+
+    @cython.cfunc
+    def _run_callbacks(self, callbacks: list) -> object:
+        place: cython.Py_ssize_t
+        future: RecordFuture
+        for place in range(0, len(callbacks), 2):
+            future = callbacks[place + 1]
+            callback = callbacks[place]
+            try:
+                if self.exception is None:
+                    callback(future._metadata(), None)
+                else:
+                    callback(future._metadata(), future._error())
+            except BaseException:
+                # also a CancelledError or a SystemExit of the user's: this thread serves other records too
+                _log.exception(
+                    "the callback of the record at %s-%d, offset %d raised; the record itself is not affected",
+                    self.topic,
+                    self.partition,
+                    self.base_offset + future.index if self.base_offset >= 0 else -1,
+                )
+        return None
+
+    def split_into(self, children: list[tuple[int, ProducerBatch]]) -> None:
+        """The batch lives on as `children`, each with the index of its first record here (KIP-126).
+
+        Callbacks move along with their records; who waits here goes on waiting there.
+        """
+        place: cython.Py_ssize_t
+        future: RecordFuture
+        part: ProducerBatch
+        with _completion:
+            self.children = children
+            callbacks: list = self.callbacks
+            self.callbacks = None
+            for place in range(0, len(callbacks), 2):
+                future = callbacks[place + 1]
+                part = future._live_batch()
+                part.callbacks.extend((callbacks[place], future))
+            wakers: list = self.wakers
+            self.wakers = None
+            for place in range(0, len(wakers), 2):
+                future = wakers[place + 1]
+                part = future._live_batch()
+                part.wakers.extend((wakers[place], future))
+            self._split_runs(children)
+        if self.event is not None:
+            self.event.set()
+
+    @cython.cfunc
+    def _split_runs(self, children: list) -> object:
+        """Each part of a split batch takes the share of the runs that stands in it."""
+        run: Run | None = self.runs
+        share: Run
+        part: ProducerBatch
+        first: cython.Py_ssize_t
+        begin: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        self.runs = None
+        while run is not None:
+            for first, part in children:
+                begin = max(run.start, first)
+                end = min(run.start + run.count, first + part.builder.count)
+                if begin < end:
+                    share = Run(run.target)
+                    share.start = begin - first
+                    share.count = end - begin
+                    share.place = run.place + begin - run.start
+                    share.next = part.runs
+                    part.runs = share
+            run = run.next
+        return None
+
+    def listen(
+        self, future: RecordFuture, callback: Callable[[RecordMetadata, Any], object], waker: bool = False
+    ) -> bool:
+        """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already.
+
+        A `waker` is one of ours that returns at once: the sender thread calls it itself.
+        """
+        batch: ProducerBatch = self
+        with _completion:
+            batch = future._live_batch()
+            if batch.done:
+                return False
+            (batch.wakers if waker else batch.callbacks).extend((callback, future))
+            return True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the batch is complete, or was split; at most `timeout` seconds."""
+        with _completion:
+            if self.done or self.children is not None:
+                return True
+            if self.event is None:
+                self.event = threading.Event()
+        return self.event.wait(timeout)
+
+    def wait_settled(self, timeout: float | None = None) -> bool:
+        """Wait until the callbacks of a batch that is complete have returned; at most `timeout` seconds."""
+        with _completion:
+            if self.settled:
+                return True
+            if self.settled_event is None:
+                self.settled_event = threading.Event()
+        return self.settled_event.wait(timeout)
+
+    def __repr__(self) -> str:
+        return f"ProducerBatch({self.topic}-{self.partition}, {self.count} records, {self.size_bytes} bytes)"
+
+
+@cython.final
+@cython.freelist(256)
+@cython.no_gc
+@cython.cclass
+class RecordFuture:
+    """What `send` returns: the record's delivery, to be waited for, awaited, or watched with callbacks.
+
+    Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
+    thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
+    ``FutureRecordMetadata``.
+
+    Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
+    the batch completes, and every batch does.
+    """
+
+    if not cython.compiled:
+        # set by ProducerBatch.try_append; batch_cy.pxd has the C types
+        batch: ProducerBatch
+        index: int
+        timestamp: int
+        key_size: int
+        value_size: int
+        headers_size: int
+
+    @cython.cfunc
+    def _live_batch(self) -> ProducerBatch:
+        """The batch that will tell this record's fate: a split batch's child. Holds the completion lock."""
+        batch: ProducerBatch = self.batch
+        while batch.children is not None:
+            for start, child in reversed(batch.children):
+                if self.index >= start:
+                    self.index -= start
+                    batch = child
+                    break
+        self.batch = batch
+        return batch
+
+    @cython.cfunc
+    def _metadata(self) -> RecordMetadata:
+        batch: ProducerBatch = self.batch
+        metadata: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
+        metadata.topic = batch.topic
+        metadata.partition = batch.partition
+        metadata.offset = batch.base_offset + self.index if batch.base_offset >= 0 else -1
+        metadata.timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
+        metadata.serialized_key_size = self.key_size
+        metadata.serialized_value_size = self.value_size
+        metadata.serialized_header_size = self.headers_size
+        return metadata
+
+    @cython.cfunc
+    def _error(self) -> Any:
+        batch: ProducerBatch = self.batch
+        if batch.exception is None:
+            return None
+        if batch.record_errors is not None:
+            return batch.record_errors.get(self.index, batch.exception)
+        return batch.exception
+
+    def done(self) -> bool:
+        """Whether the record's fate is known."""
+        with _completion:
+            return self._live_batch().done
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """The record's metadata, waiting for it at most `timeout` seconds (None: without limit).
+
+        Raises what the delivery failed with; KafkaTimeoutError where the time passed first (the record may still be
+        delivered). Callbacks of the record have returned before, unless one of them, or of a record beside it, blocks.
+        """
+        self._wait(timeout)
+        error = self._error()
+        if error is not None:
+            # many futures share it, and each raise would add to the traceback that the last one left
+            raise error.with_traceback(None)
+        return self._metadata()
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """`get`, by the name it has in `concurrent.futures`."""
+        return self.get(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What the delivery failed with, None where it succeeded; waits like `get`."""
+        self._wait(timeout)
+        return self._error()
+
+    def _wait(self, timeout: float | None) -> None:
+        batch: ProducerBatch
+        deadline_ms = None
+        left = timeout
+        while True:
+            with _completion:
+                batch = self._live_batch()
+            if batch.done:
+                break
+            if on_sender_thread():
+                raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
+            if timeout is not None:
+                # a batch that is split while it is waited for doesn't make the wait begin anew
+                now_ms = SYSTEM_CLOCK.now_ms()
+                if deadline_ms is None:
+                    deadline_ms = now_ms + timeout * 1000.0
+                left = max(deadline_ms - now_ms, 0.0) / 1000.0
+            if not batch.wait(left):
+                raise KafkaTimeoutError(
+                    f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout:g} s; it is "
+                    f"still being delivered, within delivery.timeout.ms"
+                )
+        if batch.settled or on_any_producers_thread() or _progress.stuck_at == _progress.returned:
+            return
+        if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
+            _progress.stuck_at = _progress.returned
+
+    def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call ``callback(*args, metadata, **kwargs)`` on success: on the callbacks' thread, or here and now."""
+        call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
+        self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
+        return self
+
+    def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call ``errback(*args, exception, **kwargs)`` on failure: on the callbacks' thread, or here and now."""
+        call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
+        self._listen(lambda metadata, exception: None if exception is None else call(exception))
+        return self
+
+    def add_both(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
+        """Call `callback` with the metadata or with the exception, as kafka-python's ``add_both`` does."""
+        call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
+        self._listen(lambda metadata, exception: call(metadata if exception is None else exception))
+        return self
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        self._listen(lambda metadata, exception: callback(self))
+
+    def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
+        if self.batch.listen(self, callback, waker):
+            return
+        try:
+            callback(self._metadata(), self._error())
+        except Exception:
+            _log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
+
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+
+        def settle(metadata: RecordMetadata, exception: BaseException | None) -> None:
+            if waiter.done():
+                return
+            if exception is None:
+                waiter.set_result(metadata)
+            else:
+                waiter.set_exception(exception)
+
+        def wake(metadata: RecordMetadata, exception: BaseException | None) -> None:
+            try:
+                loop.call_soon_threadsafe(settle, metadata, exception)
+            except RuntimeError:
+                # the loop was closed while the record was on its way: nobody waits any more
+                _log.debug("an event loop ended before the record it awaited was acknowledged")
+
+        self._listen(wake, True)
+        return waiter.__await__()
+
+    @property
+    def is_done(self) -> bool:
+        """`done()`, as kafka-python names it."""
+        return self.done()
+
+    @property
+    def value(self) -> RecordMetadata | None:
+        """The metadata where the record has been delivered, else None (kafka-python)."""
+        return self._metadata() if self.succeeded() else None
+
+    def succeeded(self) -> bool:
+        """Whether the record is known to be delivered."""
+        return self.done() and self._error() is None
+
+    def failed(self) -> bool:
+        """Whether the record is known not to have been acknowledged."""
+        return self.done() and self._error() is not None
+
+    def retriable(self) -> bool:
+        """Whether it failed with an error that may pass (kafka-python)."""
+        return self.failed() and isinstance(self._error(), RetriableError)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the record goes: known from the send on, whatever becomes of it."""
+        return TopicPartition(self.batch.topic, self.batch.partition)
+
+    def cancelled(self) -> bool:
+        """Always False: a record that was taken can't be taken back one by one."""
+        return False
+
+    def __repr__(self) -> str:
+        if not self.done():
+            return f"<RecordFuture for {self.batch.topic}-{self.batch.partition}: pending>"
+        error = self._error()
+        return f"<RecordFuture: {self._metadata() if error is None else repr(error)}>"

@@ -1,0 +1,36 @@
+"""Splitting a batch that a broker found too large (KIP-126).
+
+Source: Kafka's ProducerBatch.split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ...network.records.batch import RecordBatch
+from ...network.records.builder_cy import encode_headers, encoded_size
+from .batch_cy import ProducerBatch
+
+
+def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[int, ProducerBatch]]:
+    """Cut a sealed batch of two records or more before the records `starts`, or else in halves: each part with the
+    index of its first record. Sender thread.
+
+    The parts take over the share of ``buffer.memory`` that the batch had, because a pool that is exhausted must not
+    keep a batch from being split; and its sequence numbers, which the broker has not used.
+    """
+    records = list(RecordBatch(batch.records).records())
+    cuts = [0, *(starts or [(len(records) + 1) // 2]), len(records)]
+    share = batch.allocated_bytes // (len(cuts) - 1)
+    children: list[tuple[int, ProducerBatch]] = []
+    for start, end in pairwise(cuts):
+        part = records[start:end]
+        encoded = [(record, encode_headers(record.headers) if record.headers else None) for record in part]
+        capacity = sum(encoded_size(record.key, record.value, headers) for record, headers in encoded)
+        child = ProducerBatch(batch.topic, batch.partition, bytearray(capacity), batch.created_ms)
+        for record, headers in encoded:
+            child.append_record(record.timestamp, record.key, record.value, headers, None)
+        child.become_part(batch, start, share if start else batch.allocated_bytes - share * (len(cuts) - 2))
+        children.append((start, child))
+    return children

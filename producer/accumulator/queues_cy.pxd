@@ -1,0 +1,26 @@
+# What queues_cy.py looks like to the accumulator and to the send paths.
+
+cimport cython
+from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
+
+cdef class PartitionQueue:
+    cdef readonly str topic
+    cdef readonly int partition
+    cdef readonly object batches
+    cdef ProducerBatch open
+    cdef cython.pymutex lock
+    cdef public object leader
+    cdef public int leader_epoch
+    cdef public bint muted
+
+    cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cdef double backoff_left_ms(self, ProducerBatch batch, double now_ms)
+
+cdef class TopicQueues:
+    cdef readonly str topic
+    cdef object rack
+    cdef readonly list queues
+    cdef readonly Py_ssize_t partition_count
+    cdef readonly PartitionQueue sticky
+    cdef Py_ssize_t sticky_bytes
+    cdef public double compression_ratio

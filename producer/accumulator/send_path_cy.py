@@ -1,0 +1,142 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""The way of one record from the caller into its batch.
+
+`SendPath.send` is all that runs per record for bytes that need no serializer: look the topic's queues up, choose the
+partition, encode into the open batch. Everything rarer (interceptors, serializers, headers, a topic not seen before, a
+batch that is full) goes through `_send_checked`, which `KafkaProducer` provides.
+
+Source: Kafka's KafkaProducer.doSend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from ...network import _cython as cython
+from ...network.clock import Clock
+from ...network.records.builder_cy import encoded_size
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from .batch_cy import RecordFuture
+    from .murmur2_cy import murmur2_of
+    from .queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
+    from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
+
+if TYPE_CHECKING:
+    from .record_metadata_cy import RecordMetadata
+
+
+@cython.cclass
+class SendPath:
+    """The per-record half of `KafkaProducer`. Any number of threads may call `send` at once.
+
+    Invariant: `_direct` is true only while the producer is open, without interceptors, serializers or a partitioner
+    of the user's: then a record of bytes for a known topic needs nothing but its batch.
+    """
+
+    _topics: dict
+    _wall_ns: Callable
+    _direct: cython.bint
+    _keys_choose: cython.bint
+    _max_direct_bytes: cython.Py_ssize_t
+
+    def __init__(
+        self, *, topics: dict[str, TopicQueues], clock: Clock, direct: bool, keys_choose: bool, max_direct_bytes: int
+    ) -> None:
+        """`keys_choose`: a key decides on the partition. Records above `max_direct_bytes` are checked one by one."""
+        self._topics = topics
+        self._wall_ns = clock.wall_ns
+        self._direct = direct
+        self._keys_choose = keys_choose
+        self._max_direct_bytes = max_direct_bytes
+
+    def _leave_direct_path(self) -> None:
+        """From now on every record is checked one by one: for a producer that closes, or a forked child."""
+        self._direct = False
+
+    def send(
+        self,
+        topic: Any,
+        value: Any = None,
+        key: Any = None,
+        headers: Iterable[tuple[str, bytes | None]] | None = None,
+        partition: SupportsIndex | None = None,
+        timestamp_ms: SupportsIndex | None = None,
+        callback: Callable[[RecordMetadata, Any], object] | None = None,
+    ) -> RecordFuture:
+        """Send one record and return a future for its delivery, before it is on the way.
+
+        `topic` is a topic's name, or a whole `ProducerRecord` (then only `callback` may stand beside it). `value` and
+        `key` are bytes, or what the configured serializers take; None is a null (a value of None is a tombstone).
+        `headers` are pairs of a name and bytes. `partition` is chosen by the partitioner where it is None.
+        `timestamp_ms` is in milliseconds since 1970, now where it is None. ``callback(metadata, exception)`` is called
+        on the producer's thread for callbacks when the record's fate is known; those behind it wait for it.
+
+        Waits at most ``max.block.ms`` for the topic's metadata and for memory; never for the record's delivery.
+        Any thread; within a callback of this producer it raises where it would have to wait.
+
+        Raises KafkaTimeoutError (no metadata in time), BufferExhaustedError (no memory in time), InvalidTopicError,
+        UnknownTopicOrPartitionError, IllegalArgumentError (a partition, timestamp or callback that can't be one),
+        SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. What goes wrong later
+        is in the future.
+        """
+        queues: TopicQueues | None
+        queue: PartitionQueue
+        future: RecordFuture | None
+        timestamp: cython.longlong
+        size: cython.Py_ssize_t = 0
+        count: cython.Py_ssize_t
+        # not declared int: compiled, a float would be made one without a word
+        if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:
+            if callback is not None and not callable(callback):
+                return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+            if value is not None:
+                if type(value) is not bytes:
+                    return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+                size = len(cython.cast(bytes, value))
+            if key is not None:
+                if type(key) is not bytes:
+                    return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+                size += len(cython.cast(bytes, key))
+            queues = self._topics.get(topic)
+            # read once: it becomes 0 where the topic vanishes from the metadata
+            count = 0 if queues is None else queues.partition_count
+            if queues is not None and count > 0 and size <= self._max_direct_bytes:
+                if key is not None and self._keys_choose:
+                    queue = queues.queues[(murmur2_of(key) & 0x7FFFFFFF) % count]
+                else:
+                    queue = queues.sticky
+                    queues.sticky_bytes += size + 8
+                timestamp = self._wall_ns()
+                timestamp //= 1_000_000
+                with queue.lock:
+                    future = queue.try_append(timestamp, key, value, None, callback)
+                if future is not None:
+                    return future
+        return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    def _send_checked(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Iterable[tuple[str, bytes | None]] | None,
+        partition: SupportsIndex | None,
+        timestamp_ms: SupportsIndex | None,
+        callback: Callable[[RecordMetadata, Any], object] | None,
+    ) -> RecordFuture:
+        """The whole way, step by step. `KafkaProducer` has it."""
+        raise TypeError("SendPath sends nothing by itself: use KafkaProducer")
+
+
+def size_of_largest_direct_record(batch_size: int, max_request_bytes: int) -> int:
+    """Bytes of key and value up to which a record needs no check against ``max.request.size``."""
+    return min(batch_size, max_request_bytes) - encoded_size(b"", b"", None)

@@ -1,0 +1,319 @@
+"""Records out of Arrow columns: `KafkaProducer.send_arrow`.
+
+Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is per row is in
+`network/records/columns_cy` and `rows_cy`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from ...network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
+from ...network.records.builder_cy import encode_header_lists
+from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
+from .column_send import ColumnProducer, send_columns, send_each
+from .rows_cy import group
+from .rows_future import RowsFuture, row_error
+
+
+class ColumnNames(NamedTuple):
+    """Which column is what. Those that aren't there are left out, but for `value`."""
+
+    value: str
+    key: str
+    headers: str
+    topic: str
+    partition: str
+    timestamp: str
+
+
+def send_arrow(producer: ColumnProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+    """See `KafkaProducer.send_arrow`."""
+    if producer._in_own_callback():
+        raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
+    batches = list(_batches(data))
+    for batch in batches:
+        _check_names(batch.schema, topic, names)
+    future = producer._rows_future(sum(batch.num_rows for batch in batches))
+    base_row = 0
+    for batch in batches:
+        if batch.num_rows:
+            _send_batch(producer, topic, batch, names, future, base_row)
+        base_row += batch.num_rows
+    return future
+
+
+def _batches(data: Any) -> Iterator[Any]:
+    import pyarrow as pa  # noqa: PLC0415  (only who has Arrow data needs it)
+
+    if isinstance(data, pa.RecordBatch):
+        yield data
+    elif isinstance(data, pa.Table):
+        yield from data.to_batches()
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        try:
+            table = pa.table(data)
+        except (TypeError, ValueError) as error:
+            raise IllegalArgumentError(f"the Arrow data of a {type(data).__name__} is no table: {error}") from error
+        yield from table.to_batches()
+    else:
+        raise IllegalArgumentError(
+            f"send_arrow takes a pyarrow RecordBatch or Table, or what exports Arrow data; not {type(data).__name__}"
+        )
+
+
+def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
+    for name in names:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise IllegalArgumentError(f"there are several columns {name!r}")
+    if names.value not in schema.names:
+        raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(schema.names)}")
+    if topic is None and names.topic not in schema.names:
+        raise IllegalArgumentError(f"no topic: name one, or have a column {names.topic!r}")
+
+
+def _send_batch(
+    producer: ColumnProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
+) -> None:
+    columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
+    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
+    partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
+    topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
+    headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
+    if producer._why_row_by_row() is not None:
+        config = producer.config
+        send_each(
+            producer,
+            itertools.repeat(topic) if topic is not None else columns["topic"].to_pylist(),
+            _objects(columns["value"], names.value, config.value_serializer),
+            _objects(columns["key"], names.key, config.key_serializer) if "key" in columns else None,
+            None if headers is None else headers.pairs(base_row),
+            None if partitions is None else [None if each < 0 else each for each in partitions],
+            None if timestamps is None else [None if each < 0 else each for each in timestamps],
+            future,
+            base_row,
+        )
+        return
+    prepared = Columns(
+        bytes_column(columns["value"], names.value),
+        bytes_column(columns["key"], names.key) if "key" in columns else None,
+        None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
+        timestamps,
+        partitions,
+        producer._wall_ms(),
+    )
+    send_columns(producer, prepared, topics, future, base_row)
+
+
+def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
+    """Each topic with the rows that go there, None for all."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        column = column.dictionary_decode()
+    if not (_is_string(kind) or pa.types.is_null(kind)):
+        raise SerializationError(f"the column {name!r} is of type {column.type}; topics are strings")
+    if column.null_count:
+        cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
+        raise row_error(base_row + column.is_null().index(True).as_py(), None, -1, cause) from cause
+    # views can't be encoded by every version
+    encoded = column.cast(pa.large_string()).dictionary_encode()
+    topics = encoded.dictionary.to_pylist()
+    if len(topics) == 1:
+        return [(topics[0], None)]
+    order, ends = group(_longs(encoded.indices), len(topics))
+    return [(each, order[ends[number] : ends[number + 1]]) for number, each in enumerate(topics)]
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow as pa  # noqa: PLC0415
+
+    types = pa.types
+    # views are newer than the oldest pyarrow
+    is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
+    return types.is_string(kind) or types.is_large_string(kind) or is_view
+
+
+def _plain(column: Any, name: str) -> Any:
+    """A column of binary or strings as an array that has offsets, a width, or nothing but nulls. Raises
+    SerializationError for another type."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _plain(column.dictionary_decode(), name)
+    if hasattr(types, "is_string_view") and types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if hasattr(types, "is_binary_view") and types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    if (
+        types.is_binary(kind)
+        or types.is_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_null(kind)
+    ):
+        return column
+    raise SerializationError(
+        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (Spark's "
+        f"sink does with value_format='json' or 'msgpack')"
+    )
+
+
+def bytes_column(column: Any, name: str) -> BytesColumn:
+    """An Arrow array of binary or strings as the encoder reads it. Raises SerializationError for another type."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    column = _plain(column, name)
+    kind = column.type
+    if pa.types.is_null(kind):
+        return BytesColumn(b"", None, 0, -1, None, 0, len(column))
+    if pa.types.is_fixed_size_binary(kind):
+        (validity, data), offsets, offset_bytes, width = column.buffers(), None, 0, kind.byte_width
+    else:
+        validity, offsets, data = column.buffers()
+        offset_bytes = 8 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else 4
+        offsets, width = offsets or b"", 0
+    try:
+        return BytesColumn(
+            data or b"",
+            offsets,
+            offset_bytes,
+            width,
+            validity if column.null_count else None,
+            column.offset,
+            len(column),
+        )
+    except EncodeError as error:
+        raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
+
+
+class _Headers(NamedTuple):
+    """A column of lists of structs of a key and a value: which items are a row's, and these. No key in use is null."""
+
+    name: str
+    lists: ListColumn
+    keys: BytesColumn
+    values: BytesColumn
+    column: Any
+
+    @classmethod
+    def of(cls, column: Any, name: str, base_row: int) -> _Headers | None:
+        """None where no row has headers. Raises SerializationError, RowDeliveryError for what a row has in it."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        kind = column.type
+        types = pa.types
+        if types.is_null(kind):
+            return None
+        if types.is_map(kind):
+            key, value = 0, 1
+        else:
+            inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
+            fields = [inner.field(index).name for index in range(inner.num_fields)] if types.is_struct(inner) else []
+            if inner is kind or "key" not in fields or "value" not in fields:
+                raise SerializationError(
+                    f"the column {name!r} is of type {kind}; headers are an array of structs of a key (string) and a "
+                    f"value (binary)"
+                )
+            key, value = fields.index("key"), fields.index("value")
+        items = column.values
+        validity = column.buffers()[0] if column.null_count else None
+        try:
+            lists = ListColumn(_longs(column.offsets), validity, column.offset, len(items))
+        except EncodeError as error:
+            raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
+        keys = bytes_column(items.field(key), f"{name}.key")
+        bitmap = items.buffers()[0] if items.null_count else None
+        for part, problem in (
+            (BytesColumn(b"", None, 0, 0, bitmap, items.offset, len(items)), "a null among the headers of a row"),
+            (keys, "a header without a key"),
+        ):
+            row = lists.first_row_with_null(part)
+            if row >= 0:
+                cause = SerializationError(f"the column {name!r} has {problem}")
+                raise row_error(base_row + row, None, -1, cause) from cause
+        return cls(name, lists, keys, bytes_column(items.field(value), f"{name}.value"), column)
+
+    def pairs(self, base_row: int) -> list[list[tuple[str, bytes | None]] | None]:
+        """The headers of each row as `send` takes them. Raises RowDeliveryError for a key that is no UTF-8."""
+        found: list[list[tuple[str, bytes | None]] | None] = []
+        for row, listed in enumerate(self.column.to_pylist()):
+            pairs = [pair if isinstance(pair, tuple) else (pair["key"], pair["value"]) for pair in listed or ()]
+            try:
+                found.append([(_text(key), _data(value)) for key, value in pairs] or None)
+            except UnicodeDecodeError as error:
+                cause = SerializationError(f"the column {self.name!r} has a header whose key is no UTF-8: {error}")
+                raise row_error(base_row + row, None, -1, cause) from error
+        return found
+
+
+def _text(key: str | bytes) -> str:
+    return key.decode() if isinstance(key, bytes) else key
+
+
+def _data(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _timestamps(column: Any, name: str, base_row: int) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute  # noqa: PLC0415
+
+    if pa.types.is_timestamp(column.type):
+        pc: Any = pyarrow.compute
+        to_ms = pc.CastOptions(pa.timestamp("ms", column.type.tz), allow_time_truncate=True)
+        try:
+            column = pc.cast(column, options=to_ms)
+        except pa.ArrowInvalid as error:
+            raise SerializationError(f"the column {name!r} holds a timestamp that is out of range: {error}") from error
+    elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise SerializationError(
+            f"the column {name!r} is of type {column.type}; a timestamp is one, or a whole number of milliseconds"
+        )
+    return _whole_numbers(column, name, base_row)
+
+
+def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
+    """A column of whole numbers, 0 or more, as 64 bits each; a null becomes -1."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute  # noqa: PLC0415
+
+    if not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)):
+        raise SerializationError(f"the column {name!r} is of type {column.type}; it has to hold whole numbers")
+    pc: Any = pyarrow.compute  # its functions are made when it is imported, so that no type checker knows them
+    try:
+        numbers = column.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise SerializationError(f"the column {name!r} holds a number that is out of range: {error}") from error
+    if len(numbers) > numbers.null_count and pc.min(numbers).as_py() < 0:
+        cause = IllegalArgumentError(f"the column {name!r} holds a number below 0")
+        raise row_error(base_row + pc.less(numbers, 0).index(True).as_py(), None, -1, cause) from cause
+    return _longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
+
+
+def _longs(column: Any) -> memoryview:
+    """An integer column without nulls as 64 bits each."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    numbers = column.cast(pa.int64())
+    buffer = numbers.buffers()[1]
+    if buffer is None:
+        return memoryview(array("q"))
+    # the buffer may have more bytes than the numbers take, also some that make no number
+    first, count = numbers.offset, len(numbers)
+    return memoryview(buffer).cast("B")[8 * first : 8 * (first + count)].cast("q")
+
+
+def _objects(column: Any, name: str, serializer: Any) -> list[Any]:
+    """Python's values: what a serializer takes, or bytes where there is none."""
+    if serializer is not None:
+        return column.to_pylist()
+    return [_data(value) for value in _plain(column, name).to_pylist()]

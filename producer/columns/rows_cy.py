@@ -1,0 +1,237 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+# pyright: reportIndexIssue=false, reportOptionalSubscript=false, reportAssignmentType=false
+"""Rows of whole columns on their way into the partitions' batches.
+
+No Python object is made per row. `Rows` groups the rows by partition, hashing the key column where keys decide, and
+then fills the partitions' open batches with runs of rows, one lock acquisition a batch. What is told of their fate is
+told per run (`batch_cy.Run`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from ...network import _cython as cython
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from ...network.records.builder_cy import RecordBatchBuilder
+    from ...network.records.columns_cy import BytesColumn, Columns
+    from ..accumulator.batch_cy import ProducerBatch, Run
+    from ..accumulator.murmur2_cy import murmur2_at
+    from ..accumulator.queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
+    from cython.cimports.headrace.network.records.columns_cy import BytesColumn, Columns
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, Run
+    from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_at
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
+
+# A batch with less room than this is done: no record is shorter than a third of it.
+LEAST_ROOM: cython.Py_ssize_t = 32
+
+
+def group(indices: Any, groups: int) -> tuple[array[int], array[int]]:
+    """Rows by the group that `indices` give them, in their order: the row numbers, and where each group begins.
+
+    Both are 64-bit numbers. Raises IndexError for an index that is none of so many `groups`.
+    """
+    chosen: cython.const[cython.longlong][::1] = indices  # pyright: ignore
+    last: cython.longlong = groups - 1
+    rows: cython.Py_ssize_t = len(indices)
+    order_array = array("q", bytes(8 * rows))
+    begins_array = array("q", bytes(8 * (groups + 2)))
+    order: cython.longlong[::1] = order_array  # pyright: ignore
+    begins: cython.longlong[::1] = begins_array  # pyright: ignore
+    row: cython.Py_ssize_t
+    place: cython.Py_ssize_t
+    for row in range(rows):
+        if not 0 <= chosen[row] <= last:
+            raise IndexError(f"row {row} belongs to group {chosen[row]} of {groups}")
+        begins[chosen[row] + 2] += 1
+    for place in range(2, groups + 2):
+        begins[place] += begins[place - 1]
+    # begins[g + 1] is where group g begins; each row moves it on, so that at the end it is where the group ends
+    for row in range(rows):
+        place = begins[chosen[row] + 1]
+        order[place] = row
+        begins[chosen[row] + 1] = place + 1
+    return order_array, begins_array
+
+
+@cython.final
+@cython.cclass
+class Rows:
+    """Rows for one topic, grouped by partition: first those without one, then partition by partition, in row order."""
+
+    if not cython.compiled:
+        order: Any
+        groups: Any
+
+    def __init__(self, columns: Columns, subset: Any, partition_count: int, keys_choose: bool) -> None:
+        """`subset`: the row numbers (64 bits) that go to this topic, None for all."""
+        self.columns = columns
+        self.partition_count = partition_count
+        chosen_array = self._choose(subset, keys_choose)
+        order_array, groups_array = group(chosen_array, partition_count + 1)
+        self.order_array = order_array
+        self.order = order_array
+        if subset is not None:
+            self._number_within(subset)
+        self.groups = groups_array
+
+    def _choose(self, subset: Any, keys_choose: bool) -> Any:
+        """For each row the partition it names or its key decides on, plus 1; 0 where it is free."""
+        columns: Columns = self.columns
+        length: cython.Py_ssize_t = columns.length if subset is None else len(subset)
+        chosen_array = array("q", bytes(8 * length))
+        chosen: cython.longlong[::1] = chosen_array  # pyright: ignore
+        by_key: cython.bint = keys_choose and columns.key is not None
+        some: cython.bint = subset is not None
+        rows: cython.const[cython.longlong][::1] = subset if some else chosen_array  # pyright: ignore
+        partitions = columns.partitions
+        named: cython.bint = columns.has_partitions
+        count: cython.uint = self.partition_count
+        place: cython.Py_ssize_t
+        row: cython.longlong
+        if by_key:
+            key: BytesColumn = columns.key
+            starts = key.starts
+            sizes = key.sizes
+        if not by_key and not named:
+            return chosen_array
+        for place in range(length):
+            row = rows[place] if some else place
+            if named and partitions[row] >= 0:
+                chosen[place] = partitions[row] + 1
+            elif by_key and sizes[row] >= 0:  # pyright: ignore
+                chosen[place] = 1 + (_murmur2(key, starts[row], sizes[row]) & 0x7FFFFFFF) % count  # pyright: ignore
+        return chosen_array
+
+    def _number_within(self, subset: Any) -> None:
+        """From places in `subset` to the rows that stand there."""
+        rows: cython.const[cython.longlong][::1] = subset  # pyright: ignore
+        order = self.order
+        place: cython.Py_ssize_t
+        for place in range(len(subset)):
+            order[place] = rows[order[place]]
+
+    def append_to(self, accumulator: Any, topic_queues: TopicQueues, target: Any, max_block_ms: float) -> None:
+        """Append every row, waiting for the memory of each batch at most `max_block_ms`.
+
+        ``target.settle(batch, start, count, place)`` is called once for each run when its fate is known: `place` is
+        that of its first row in `order_array`. Raises what `RecordAccumulator.reserve` raises, wrapped by nothing: the
+        attribute `place` of `target` tells where it stood. Any thread but the sender's.
+        """
+        partition: cython.Py_ssize_t
+        place: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        queue: PartitionQueue
+        for partition in range(-1, self.partition_count):
+            place = self.groups[partition + 1]
+            end = self.groups[partition + 2]
+            while place < end:
+                queue = topic_queues.queues[partition] if partition >= 0 else topic_queues.sticky
+                place = self._fill_open(queue, topic_queues, partition < 0, target, place, end)
+                if place < end:
+                    target.place = place
+                    place = self._fill_new(accumulator, topic_queues, partition, target, place, end, max_block_ms)
+
+    @cython.cfunc
+    def _fill_open(
+        self,
+        queue: PartitionQueue,
+        topic_queues: TopicQueues,
+        free: cython.bint,
+        target: object,
+        place: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Into the open batch of a queue, as far as there is one and it has room; returns how far. `free`: the rows
+        have no partition of their own, and count for how long the topic's sticky one stays so."""
+        # made before the lock is taken: nothing is allocated under it
+        run: Run = Run(target)
+        with queue.lock:
+            return self._fill(queue, topic_queues, free, run, place, end)
+
+    @cython.cfunc
+    def _fill_new(
+        self,
+        accumulator: object,
+        topic_queues: TopicQueues,
+        partition: cython.Py_ssize_t,
+        target: object,
+        place: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        max_block_ms: object,
+    ) -> cython.Py_ssize_t:
+        """Into a new batch, or into one that another thread opened meanwhile; returns how far."""
+        queue: PartitionQueue
+        batch: ProducerBatch
+        run: Run = Run(target)
+        adopted: cython.bint = False
+        queue, batch = accumulator.reserve(  # type: ignore[attr-defined]
+            topic_queues, partition, self.columns.size_bound(self.order[place]), max_block_ms
+        )
+        try:
+            with queue.lock:
+                if queue.open is None:
+                    accumulator.adopt(queue, batch)  # type: ignore[attr-defined]
+                    adopted = True
+                place = self._fill(queue, topic_queues, partition < 0, run, place, end)
+                if adopted and batch.builder.capacity - batch.builder.position < LEAST_ROOM:
+                    # it need not linger
+                    batch.closed = True
+                    queue.open = None
+        finally:
+            if not adopted:
+                accumulator.release(batch)  # type: ignore[attr-defined]
+        accumulator.wakeup()  # type: ignore[attr-defined]
+        return place
+
+    @cython.cfunc
+    def _fill(
+        self,
+        queue: PartitionQueue,
+        topic_queues: TopicQueues,
+        free: cython.bint,
+        run: Run,
+        place: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Encode rows into the open batch, if there is one, and close it where they don't fit in any more; returns how
+        far. Holds the queue's lock."""
+        batch: ProducerBatch = queue.open
+        if batch is None:
+            return place
+        builder: RecordBatchBuilder = batch.builder
+        before: cython.Py_ssize_t = builder.position
+        run.start = builder.count
+        run.place = place
+        place = builder.append_rows(self.columns, self.order, place, end)
+        run.count = place - run.place
+        if run.count > 0:
+            run.next = batch.runs
+            batch.runs = run
+        if free:
+            topic_queues.sticky_bytes += builder.position - before
+        if place < end:
+            batch.closed = True
+            queue.open = None
+        return place
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _murmur2(column: BytesColumn, start: cython.longlong, size: cython.longlong) -> cython.uint:
+    if size == 0:
+        return murmur2_at(b"", 0)
+    if cython.compiled:
+        return murmur2_at(cython.address(column.data[start]), size)
+    else:
+        return murmur2_at(column.data[start : start + size], size)

@@ -1,0 +1,1 @@
+"""What users plug into a producer: serializers, partitioners, interceptors, metrics reporters."""

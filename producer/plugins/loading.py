@@ -1,0 +1,70 @@
+"""Parts that users plug in (serializers, partitioners, interceptors): from a configured value to an object."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...network.protocol.errors import KafkaConfigurationError
+
+
+def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: tuple[str, ...]) -> Any:
+    """The object that `value` of configuration key `key` stands for; runs in the thread that constructs the producer.
+
+    A text is the name of a built-in or an import path, `package.module:Name` or `package.module.Name`. A class that
+    has one of `methods` is instantiated without arguments. Anything else is taken as it is.
+    Raises KafkaConfigurationError when a name is unknown, an import fails or the class can't be instantiated.
+    """
+    named = f"{key}={value!r}" if isinstance(value, str) else key
+    if isinstance(value, str):
+        value = built_in.get(value.lower()) or _load(value, named, built_in)
+    if isinstance(value, type) and any(hasattr(value, method) for method in methods):
+        try:
+            return value()
+        except KafkaConfigurationError:
+            raise
+        except Exception as error:
+            raise KafkaConfigurationError(
+                f"{named}: making a {value.__qualname__} without arguments failed ({type(error).__name__}: {error}); "
+                "give an instance instead"
+            ) from error
+    return value
+
+
+def accepts(function: Callable[..., Any], parameters: int) -> bool:
+    """Whether `function` can be called with so many positional arguments."""
+    try:
+        inspect.signature(function).bind(*(None,) * parameters)
+    except TypeError:
+        return False
+    except ValueError:
+        # something compiled that doesn't tell its parameters
+        return True
+    return True
+
+
+def name_of(thing: Any) -> str:
+    """What messages call a function or an instance of the user's."""
+    return getattr(thing, "__qualname__", type(thing).__name__)
+
+
+def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:
+    module_name, colon, attributes = path.partition(":")
+    if not colon:
+        module_name, _, attributes = path.rpartition(".")
+    if not module_name or not attributes:
+        names = f"neither one of the built-in {', '.join(built_in)} nor" if built_in else "not"
+        raise KafkaConfigurationError(f"{named} is {names} an import path like package.module:Name")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for attribute in attributes.split("."):
+            found = getattr(found, attribute)
+    except Exception as error:
+        # whatever the module does when it is imported may fail
+        raise KafkaConfigurationError(
+            f"{named} can't be imported ({type(error).__name__}: {error}); check the path and that this process sees "
+            "the module"
+        ) from error
+    return found

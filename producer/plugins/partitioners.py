@@ -1,0 +1,285 @@
+"""Partitioners that users plug in, and those that come along. The built-in partitioning is not here: it is part of the
+compiled send path and is in force as long as `partitioner.class` is not set.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+import mmh3
+
+from ...network.cluster import Cluster, PartitionInfo, TopicPartition
+from ...network.protocol.errors import KafkaConfigurationError, PartitionerError
+from ..accumulator.queues_cy import TopicQueues
+from .loading import accepts, name_of, resolve_plugin
+
+PartitionFunction = Callable[[str, Any, "bytes | None", Any, "bytes | None", Cluster, TopicQueues, int], int]
+
+
+class PartitionerCluster:
+    """The cluster as partitioners see it: kafka-python's method names over an immutable snapshot.
+
+    Any thread. Sets handed out are the caller's to keep, not to change.
+    """
+
+    def __init__(self, snapshot: Cluster) -> None:
+        #: the whole of what the metadata says
+        self.snapshot = snapshot
+        self._partitions: dict[str, set[int]] = {}
+        self._available: dict[str, set[int]] = {}
+
+    def topics(self) -> set[str]:
+        """The topics whose partitions are known; the record's is one of them."""
+        return set(self.snapshot.topics)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """The topic's partitions; None for a topic that isn't known."""
+        numbers = self._partitions.get(topic)
+        if numbers is None:
+            infos = self.snapshot.partitions_for(topic)
+            if infos is None:
+                return None
+            numbers = self._partitions[topic] = _numbers(infos)
+        return numbers
+
+    def available_partitions_for_topic(self, topic: str) -> set[int] | None:
+        """Those of the topic's partitions that have a leader now; None for a topic that isn't known."""
+        numbers = self._available.get(topic)
+        if numbers is None:
+            if self.snapshot.partitions_for(topic) is None:
+                return None
+            numbers = self._available[topic] = _numbers(self.snapshot.available_partitions_for(topic))
+        return numbers
+
+
+def _numbers(infos: tuple[PartitionInfo, ...]) -> set[int]:
+    return {info.partition for info in infos}
+
+
+class Partitioner(ABC):
+    """Base of partitioners. One instance is used by all threads that send, at the same time."""
+
+    @abstractmethod
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: PartitionerCluster,
+    ) -> int:
+        """The partition of a record that names none itself.
+
+        `key` and `value` are as they were given to `send`. What it raises reaches the sender as a PartitionerError.
+        """
+
+    def on_new_batch(self, topic: str, cluster: PartitionerCluster, prev_partition: int) -> None:  # noqa: B027
+        """A record without a key is about to open a batch in `prev_partition`; `partition` is asked anew after this.
+
+        For partitioners that stay with a partition until its batch is full (KIP-480).
+        """
+
+    def close(self) -> None:  # noqa: B027  (there is rarely anything to release)
+        """Release what the partitioner holds; called once, when the producer is closed."""
+
+
+class RoundRobinPartitioner(Partitioner):
+    """Each record of a topic goes to the next of its available partitions, whatever its key (Kafka's class of that
+    name). Where no partition is available, to the next of all."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, itertools.count[int]] = {}
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: PartitionerCluster,
+    ) -> int:
+        counter = self._counters.get(topic)
+        if counter is None:
+            counter = self._counters.setdefault(topic, itertools.count())
+        snapshot = cluster.snapshot
+        infos = snapshot.available_partitions_for(topic) or snapshot.partitions_for(topic) or ()
+        return infos[next(counter) % len(infos)].partition
+
+
+class Murmur3Partitioner(RoundRobinPartitioner):
+    """Equal keys go to the same partition, by their murmur3 hash (32 bits, x86 variant, `seed`), made positive as
+    Kafka makes murmur2's; records without a key go round."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self._seed = seed
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: PartitionerCluster,
+    ) -> int:
+        if serialized_key is None:
+            return super().partition(topic, key, serialized_key, value, serialized_value, cluster)
+        infos = cluster.snapshot.partitions_for(topic) or ()
+        positive = mmh3.hash(serialized_key, self._seed, signed=False) & 0x7FFFFFFF
+        return infos[positive % len(infos)].partition
+
+
+class _CallablePartitioner(Partitioner):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: PartitionerCluster,
+    ) -> int:
+        return self.function(topic, key, serialized_key, value, serialized_value, cluster)
+
+
+class _ShortCallablePartitioner(_CallablePartitioner):
+    """Adapts a callable (serialized key, all partitions, available ones), as kafka-python 2 and aiokafka have them."""
+
+    def partition(
+        self,
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: PartitionerCluster,
+    ) -> int:
+        everything = sorted(cluster.partitions_for_topic(topic) or ())
+        return self.function(serialized_key, everything, sorted(cluster.available_partitions_for_topic(topic) or ()))
+
+
+_PARAMETERS = 6
+_SHORT_PARAMETERS = 3
+_BUILT_IN: dict[str, type[Partitioner]] = {
+    "round_robin": RoundRobinPartitioner,
+    "murmur3": Murmur3Partitioner,
+}
+_JAVA_NAMES = {
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+}
+
+
+def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partitioner | None:
+    """The partitioner that `value` of the configuration key stands for; None for the built-in partitioning.
+
+    `value` may also be a callable: with the parameters of `Partitioner.partition`, or with three, (serialized key, all
+    partitions, available partitions). The result has `partition`; `close` and `on_new_batch(topic, cluster,
+    prev_partition)` only when the user's class has them. Raises KafkaConfigurationError.
+    """
+    if value is None or value == "default":
+        return None
+    found = resolve_plugin(
+        _JAVA_NAMES.get(value, value) if isinstance(value, str) else value, key, _BUILT_IN, ("partition",)
+    )
+    method = getattr(found, "partition", None)
+    if callable(method):
+        if not accepts(method, _PARAMETERS):
+            raise KafkaConfigurationError(
+                f"{key}: {type(found).__name__}.partition has to take (topic, key, serialized_key, value, "
+                "serialized_value, cluster)"
+            )
+        return found
+    if callable(found):
+        if accepts(found, _PARAMETERS):
+            return _CallablePartitioner(found)
+        if accepts(found, _SHORT_PARAMETERS):
+            return _ShortCallablePartitioner(found)
+        raise KafkaConfigurationError(
+            f"{key}: {name_of(found)} has to take (topic, key, serialized_key, value, serialized_value, cluster), or "
+            "(serialized_key, all_partitions, available_partitions)"
+        )
+    raise KafkaConfigurationError(f"{key} is of type {type(found).__name__}, which has no method partition")
+
+
+def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | None:
+    """A function around a resolved partitioner that gives a partition of the topic; None for the built-in partitioning.
+
+    It takes (topic, key, serialized key, value, serialized value, cluster snapshot, the topic's queues, the record's
+    size), the topic being known in the snapshot, is called by the threads that send, and raises PartitionerError when
+    the partitioner raises or its choice is no partition of the topic.
+    """
+    if partitioner is None:
+        return None
+    partition = partitioner.partition
+    # optional in a class of the user's, and where it does nothing nobody pays for it
+    on_new_batch = getattr(partitioner, "on_new_batch", None)
+    if getattr(type(partitioner), "on_new_batch", None) is Partitioner.on_new_batch:
+        on_new_batch = None
+    adapted = isinstance(partitioner, _CallablePartitioner)
+    name = name_of(partitioner.function) if adapted else type(partitioner).__name__
+    view = PartitionerCluster(Cluster())
+
+    def chosen(
+        topic: str,
+        key: Any,
+        serialized_key: bytes | None,
+        value: Any,
+        serialized_value: bytes | None,
+        cluster: Cluster,
+        queues: TopicQueues,
+        size: int,
+    ) -> int:
+        nonlocal view
+        # one view a snapshot; threads that race here make two, which are equal
+        seen = view
+        if seen.snapshot is not cluster:
+            seen = view = PartitionerCluster(cluster)
+        try:
+            choice = partition(topic, key, serialized_key, value, serialized_value, seen)
+            if on_new_batch is not None and serialized_key is None and _opens_batch(queues, choice, size):
+                on_new_batch(topic, seen, choice)
+                choice = partition(topic, key, serialized_key, value, serialized_value, seen)
+        except Exception as error:
+            raise PartitionerError(
+                f"the partitioner {name} failed for topic {topic}: {type(error).__name__}: {error}"
+            ) from error
+        if isinstance(choice, bool):
+            raise _bad_choice(name, topic, choice)
+        try:
+            number = index(choice)
+        except TypeError:
+            raise _bad_choice(name, topic, choice) from None
+        if cluster.partition(TopicPartition(topic, number)) is None:
+            raise PartitionerError(
+                f"the partitioner {name} chose partition {number} of topic {topic}, which has "
+                f"{cluster.partition_count(topic)} partitions, numbered from 0"
+            )
+        return number
+
+    return chosen
+
+
+def _opens_batch(queues: TopicQueues, partition: Any, size: int) -> bool:
+    """Whether a record of `size` bytes needs a new batch there; an estimate, as other threads send too."""
+    try:
+        batch = queues.queues[partition].batches[-1]
+    except (IndexError, TypeError):
+        # no batch; a choice that is no partition is found out by whoever asks
+        return True
+    return batch.closed or batch.size_bytes + size > batch.allocated_bytes
+
+
+def _bad_choice(name: str, topic: str, choice: Any) -> PartitionerError:
+    return PartitionerError(
+        f"the partitioner {name} returned {choice!r} for topic {topic}; it has to return the number of a partition"
+    )

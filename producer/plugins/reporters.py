@@ -1,0 +1,296 @@
+"""Metrics carried elsewhere: as Prometheus' text format, into prometheus_client, and into OpenTelemetry.
+
+    prometheus_text(producer)                       # a page for a web server that the program has anyway
+    KafkaProducer(..., metric_reporters="prometheus")       # pip install 'headrace[prometheus]'
+    KafkaProducer(..., metric_reporters="opentelemetry")    # pip install 'headrace[otel]'
+
+All of them pull: nothing is paid before somebody asks. Reporters of one's own derive from `MetricsReporter`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+from ...network.client.api_versions import client_software_version
+from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags
+from ...network.protocol.errors import KafkaConfigurationError
+from .loading import resolve_plugin
+
+__all__ = [
+    "Metric",
+    "MetricName",
+    "Metrics",
+    "MetricsReporter",
+    "OpenTelemetryReporter",
+    "PrometheusReporter",
+    "prometheus_name",
+    "prometheus_text",
+    "resolve_reporters",
+]
+
+Family = tuple[str, str]
+
+
+class Measured(Protocol):
+    """What has metrics: a `KafkaProducer`."""
+
+    def metrics(self, raw: bool = False) -> Mapping[Any, Any]: ...
+
+
+def prometheus_text(*producers: Measured) -> str:
+    """The metrics of these producers in Prometheus' text format 0.0.4 (``text/plain; version=0.0.4``). Any thread.
+
+    ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka_producer_batch_size_avg``, of a topic
+    ``kafka_producer_topic_...``, of a node ``kafka_producer_node_...``; tags are labels, totals are counters. Of
+    producers with the same ``client.id`` the first is shown: a page with a sample twice is refused as a whole.
+    """
+    families: dict[str, tuple[MetricName, dict[str, str]]] = {}
+    for producer in producers:
+        for name, value in producer.metrics(raw=True).items():
+            shown = prometheus_name(name)
+            labels, number = _sample(name, value)
+            text = ",".join(f'{label}="{_escaped(content)}"' for label, content in labels.items())
+            families.setdefault(shown, (name, {}))[1].setdefault(text, f"{shown}{{{text}}} {_number(number)}\n")
+    parts: list[str] = []
+    for shown, (name, samples) in families.items():
+        # of a family every line stands together, after the two that describe it
+        description = name.description.replace("\\", "\\\\").replace("\n", "\\n")
+        kind = "counter" if _is_counter(name) else "gauge"
+        parts += [f"# HELP {shown} {description}\n# TYPE {shown} {kind}\n", *samples.values()]
+    return "".join(parts)
+
+
+def _is_counter(name: MetricName) -> bool:
+    return name.name.endswith("-total")
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_]", "_", text)
+
+
+def prometheus_name(name: MetricName) -> str:
+    """What Prometheus calls the metric."""
+    return _identifier(f"kafka_{name.group.removesuffix('-metrics')}_{name.name}")
+
+
+def _sample(name: MetricName, value: float | str) -> tuple[dict[str, str], float]:
+    """Labels and number of a metric. One that is a text, such as a version, becomes a label, and the number 1."""
+    labels = {_identifier(tag): content for tag, content in name.tags}
+    if isinstance(value, str):
+        return {**labels, _identifier(name.name): value}, 1.0
+    return labels, value
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
+
+
+# Guards what is shared by the producers of a process: which of them show their metrics in which place.
+_places = threading.Lock()
+
+
+def _begin_anew_in_child() -> None:
+    """After a fork: another thread of the parent may hold the lock."""
+    global _places  # noqa: PLW0603  (a lock that will never be released can only be replaced)
+    _places = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew_in_child)
+
+
+class _Place:
+    """Where the metrics of any number of producers are shown together, because there can only be one of each name.
+
+    Written under `_places`, read without: the tuple is replaced as a whole. Producers that were closed or dropped, and
+    in a forked child those of the parent, are seen no more.
+    """
+
+    def __init__(self) -> None:
+        self._shown: tuple[weakref.ref[Metrics], ...] = ()
+
+    def show(self, metrics: Metrics) -> None:
+        with _places:
+            # once, also where several reporters of a producer show it here: of a sample there can only be one
+            others = (shown for shown in self._shown if shown() not in (None, metrics))
+            self._shown = (*others, weakref.ref(metrics))
+
+    def registries(self) -> list[Metrics]:
+        alive = (shown() for shown in self._shown)
+        return [metrics for metrics in alive if metrics is not None and not metrics.is_closed]
+
+    def family(self, key: Family) -> Iterator[Metric]:
+        """The metrics of that group and name, of all producers."""
+        for metrics in self.registries():
+            yield from metrics.family(key)
+
+
+class _PrometheusCollector(_Place):
+    """What a prometheus_client registry asks for metrics."""
+
+    def __init__(self, new_family: Callable[[str, str, str], Any]) -> None:
+        super().__init__()
+        self._new_family = new_family
+
+    def describe(self) -> Iterable[Any]:
+        """Nothing: the names aren't known before there are producers."""
+        return ()
+
+    def collect(self) -> Iterator[Any]:
+        """Every family with its samples."""
+        keys = dict.fromkeys(key for metrics in self.registries() for key in metrics.families())
+        for key in keys:
+            family = None
+            told: set[Tags] = set()
+            for metric in self.family(key):
+                name = metric.metric_name
+                if name.tags in told:
+                    # of a producer with the same client.id
+                    continue
+                told.add(name.tags)
+                shown = prometheus_name(name)
+                if family is None:
+                    kind = "counter" if _is_counter(name) else "gauge"
+                    family = self._new_family(shown.removesuffix("_total"), name.description, kind)
+                family.add_sample(shown, *_sample(name, metric.value()))
+            if family is not None:
+                yield family
+
+
+class PrometheusReporter(MetricsReporter):
+    """Shows a producer's metrics in a registry of prometheus_client, under the names that `prometheus_text` has.
+
+    ``prometheus_client.start_http_server(port)`` serves them with all else that the program measures. Any number of
+    producers and reporters may share a registry; of those with the same ``client.id`` the first is shown. In a forked
+    child it shows the child's producers.
+    """
+
+    def __init__(self, registry: Any = None) -> None:
+        """`registry` is a ``prometheus_client.CollectorRegistry``, None the default one. Raises KafkaConfigurationError
+        where prometheus_client isn't installed."""
+        client = _imported("prometheus_client", "prometheus", self)
+        registry = client.REGISTRY if registry is None else registry
+        with _places:
+            place = _prometheus_places.get(registry)
+            if place is None:
+                place = _PrometheusCollector(client.Metric)
+                registry.register(place)
+                _prometheus_places[registry] = place
+        self._place = place
+
+    def init(self, metrics: Metrics) -> None:
+        self._place.show(metrics)
+
+
+_prometheus_places: weakref.WeakKeyDictionary[Any, _PrometheusCollector] = weakref.WeakKeyDictionary()
+
+
+class _OpenTelemetryInstruments(_Place):
+    """One observable instrument for each family, whose callback observes all producers."""
+
+    def __init__(self, api: Any, provider: Any) -> None:
+        super().__init__()
+        self._new_observation = api.Observation
+        self._meter = (provider or api).get_meter("headrace", client_software_version())
+        self._instruments: dict[Family, Any] = {}
+
+    def cover(self, name: MetricName) -> None:
+        """See to it that there is an instrument for the metric."""
+        key = (name.group, name.name)
+        if key in self._instruments:
+            return
+        with _places:
+            if key not in self._instruments:
+                group = name.group.removesuffix("-metrics").replace("-", ".")
+                meter = self._meter
+                create = meter.create_observable_counter if _is_counter(name) else meter.create_observable_gauge
+                self._instruments[key] = create(
+                    f"kafka.{group}.{name.name.replace('-', '_')}",
+                    callbacks=[lambda options: self._observe(key)],
+                    description=name.description,
+                )
+
+    def _observe(self, key: Family) -> Iterator[Any]:
+        for metric in self.family(key):
+            value = metric.value()
+            attributes = dict(metric.metric_name.tags)
+            if isinstance(value, str):
+                attributes[key[1]] = value
+                value = 1.0
+            # OpenTelemetry says nothing where there is nothing to say
+            if math.isfinite(value):
+                yield self._new_observation(value, attributes)
+
+
+class OpenTelemetryReporter(MetricsReporter):
+    """Shows a producer's metrics to OpenTelemetry, as observable counters (totals) and gauges.
+
+    ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka.producer.batch_size_avg``, of a topic
+    ``kafka.producer.topic....``, of a node ``kafka.producer.node....``; tags are attributes. Any number of producers
+    and reporters may share a meter provider. In a forked child it shows the child's producers.
+    """
+
+    def __init__(self, meter_provider: Any = None) -> None:
+        """`meter_provider` is an OpenTelemetry MeterProvider, None the global one, which may be set later. Raises
+        KafkaConfigurationError where opentelemetry-api isn't installed."""
+        api = _imported("opentelemetry.metrics", "otel", self)
+        with _places:
+            # the global one is known by the API, because it is another object before and after it was set
+            key = api if meter_provider is None else meter_provider
+            place = _open_telemetry_places.get(key)
+            if place is None:
+                place = _open_telemetry_places[key] = _OpenTelemetryInstruments(api, meter_provider)
+        self._place = place
+
+    def init(self, metrics: Metrics) -> None:
+        self._place.show(metrics)
+        for metric in metrics:
+            self._place.cover(metric.metric_name)
+
+    def metric_change(self, metric: Metric) -> None:
+        self._place.cover(metric.metric_name)
+
+
+_open_telemetry_places: weakref.WeakKeyDictionary[Any, _OpenTelemetryInstruments] = weakref.WeakKeyDictionary()
+
+
+def _imported(module: str, extra: str, reporter: MetricsReporter) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as missing:
+        raise KafkaConfigurationError(
+            f"{type(reporter).__name__} needs {module.partition('.')[0]}, which can't be imported ({missing}): "
+            f"pip install 'headrace[{extra}]'"
+        ) from missing
+
+
+_BUILT_IN = {"prometheus": PrometheusReporter, "opentelemetry": OpenTelemetryReporter}
+
+
+def resolve_reporters(values: Iterable[Any], key: str = "metric.reporters") -> tuple[Any, ...]:
+    """The reporters for what the configuration holds: names of built-in ones, instances, classes, import paths.
+
+    Raises KafkaConfigurationError for something that can't be imported or made, or has no `init`.
+    """
+    reporters = tuple(resolve_plugin(value, key, _BUILT_IN, ("init",)) for value in values)
+    for reporter in reporters:
+        if not callable(getattr(reporter, "init", None)):
+            raise KafkaConfigurationError(
+                f"{key} holds something of type {type(reporter).__name__}, which has no init; derive it from "
+                "headrace.producer.plugins.reporters.MetricsReporter"
+            )
+    return reporters

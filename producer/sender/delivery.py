@@ -1,0 +1,86 @@
+"""What the sender does about each error of a produce request: one table, which `docs/errors.md` is made from.
+
+Source: Kafka's Sender.completeBatch and Errors; the "may be in the log" column is librdkafka's idea.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from ...network.protocol import errors
+from ...network.protocol.errors import KafkaError
+
+
+class Verdict(Enum):
+    """What becomes of the batch."""
+
+    RETRY = "sent again, within delivery.timeout.ms"
+    SPLIT = "split in two and sent again; a single record fails"
+    COMPLETE = "reported as delivered: the broker has it from an earlier attempt"
+    FAIL = "fails at once"
+    FATAL = "fails at once, and so does everything else of this producer"
+
+
+class InLog(Enum):
+    """Whether the record may be in the log when the user sees the error."""
+
+    NO = "no"
+    POSSIBLY = "possibly"
+    YES = "yes"
+
+
+class Action(NamedTuple):
+    """One line of the table."""
+
+    verdict: Verdict
+    refresh_metadata: bool = False
+    in_log: InLog = InLog.NO
+
+
+_RETRY = Action(Verdict.RETRY)
+_RETRY_REFRESHED = Action(Verdict.RETRY, refresh_metadata=True)
+_FAIL = Action(Verdict.FAIL)
+
+#: Error class -> action. A class that isn't here takes the action of its nearest ancestor that is.
+ACTIONS: dict[type[KafkaError], Action] = {
+    KafkaError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
+    errors.BrokerResponseError: _FAIL,
+    errors.RetriableError: _RETRY,
+    errors.InvalidMetadataError: _RETRY_REFRESHED,
+    # The answer was lost, not the batch.
+    errors.NetworkExceptionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.KafkaConnectionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.RequestTimedOutError: Action(Verdict.RETRY, in_log=InLog.POSSIBLY),
+    errors.NotEnoughReplicasAfterAppendError: Action(Verdict.RETRY, in_log=InLog.YES),
+    errors.DeliveryTimeoutError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
+    errors.UnknownError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
+    # Told before the append, or of one that was waiting for its replicas when the broker ceased to lead the partition,
+    # to have it, or to have a disk for it.
+    errors.NotLeaderOrFollowerError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.UnknownTopicOrPartitionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    errors.KafkaStorageError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
+    # The leader moved: its epoch is behind ours, or ours behind its.
+    errors.UnknownLeaderEpochError: _RETRY_REFRESHED,
+    errors.MessageSizeTooLargeError: Action(Verdict.SPLIT),
+    errors.RecordListTooLargeError: _FAIL,
+    errors.DuplicateSequenceNumberError: Action(Verdict.COMPLETE, in_log=InLog.YES),
+    # These two are decided by the sequence state: see TransactionManager.can_retry.
+    errors.OutOfOrderSequenceNumberError: Action(Verdict.RETRY, in_log=InLog.NO),
+    errors.UnknownProducerIdError: Action(Verdict.RETRY, in_log=InLog.NO),
+    errors.ProducerFencedError: Action(Verdict.FATAL),
+    errors.ClusterAuthorizationFailedError: Action(Verdict.FATAL),
+    errors.UnsupportedVersionError: Action(Verdict.FATAL),
+}
+
+_resolved: dict[type[KafkaError], Action] = {}
+
+
+def action_for(error: KafkaError | type[KafkaError]) -> Action:
+    """The action for an error: its class's, or that of its nearest ancestor in the table."""
+    kind = error if isinstance(error, type) else type(error)
+    action = _resolved.get(kind)
+    if action is None:
+        action = next(ACTIONS[ancestor] for ancestor in kind.__mro__ if ancestor in ACTIONS)
+        _resolved[kind] = action
+    return action

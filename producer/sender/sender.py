@@ -1,0 +1,569 @@
+"""The sender: the one thread that turns waiting batches into produce requests, and answers into completed futures.
+
+`run_once` is one turn of its loop. The clock is read once a turn and passed down, so that a test steps it by hand.
+
+Source: Kafka's Sender.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from copy import copy
+from uuid import UUID
+
+from ...network.client.api_versions import NodeApiVersions
+from ...network.client.request import ClientResponse, KafkaClient
+from ...network.clock import Clock
+from ...network.cluster import Node, TopicPartition
+from ...network.metadata import Metadata
+from ...network.protocol import errors
+from ...network.protocol.errors import KafkaError, error_for, make_error
+from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
+from ...network.protocol.messages.records.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from ...network.records.compression import Compression
+from ...network.repeats import Repeats
+from .. import threads
+from ..accumulator.accumulator_cy import RecordAccumulator
+from ..accumulator.batch_cy import ProducerBatch
+from ..accumulator.batch_split import split_batch
+from ..metrics import ProducerMetrics
+from .callbacks import Callbacks
+from .delivery import InLog, Verdict, action_for
+from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
+from .transaction_manager import NO_OFFSET, State, TransactionManager, is_in_doubt_no_more
+
+_log = logging.getLogger(__name__)
+
+#: The last version of ProduceRequest that names topics; later ones give their ids.
+LAST_VERSION_WITH_NAMES = 12
+
+#: A turn of the loop never sleeps longer, so that a clock that was wrong once can't stop it for long.
+MAX_POLL_MS = 60_000.0
+
+
+class Sender:
+    """Drains the accumulator over a `KafkaClient`. Everything but `wakeup` and the closing calls runs on its thread.
+
+    Invariant: a drained batch is in `_in_flight` until it is answered, expired or put back; its buffer goes back to
+    the pool once it is complete *and* no request holds it any more, never before.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KafkaClient,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        transactions: TransactionManager | None,
+        clock: Clock,
+        acks: int,
+        compression: Compression,
+        compression_level: int | None,
+        max_request_bytes: int,
+        request_timeout_ms: float,
+        delivery_timeout_ms: float,
+        retries: int,
+        keep_order: bool,
+        retry_backoff_ms: float,
+        metrics: ProducerMetrics,
+        callbacks: Callbacks,
+    ) -> None:
+        """`keep_order`: hold a partition back while a batch of it is in flight, as nothing else keeps the order."""
+        self._client = client
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._clock = clock
+        self._acks = acks
+        self._compression = compression
+        self._compression_level = compression_level
+        self._max_request_bytes = max_request_bytes
+        self._request_timeout_ms = request_timeout_ms
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._retries = retries
+        self._keep_order = keep_order
+        self._retry_backoff_ms = retry_backoff_ms
+        self._metrics = metrics
+        self._callbacks = callbacks
+        self._repeats = Repeats()
+        self._in_flight: dict[ProducerBatch, None] = {}
+        self._next_in_flight_expiry_ms = float("inf")
+        self._producer_id_retry_at_ms = -math.inf  # the clock may begin below 0
+        self._aborts: deque[threading.Event] = deque()
+        self._closing = threading.Event()
+        self._force_close = threading.Event()
+        #: Why the thread ended, where it did not end because it was closed.
+        self.death: BaseException | None = None
+
+    # The thread.
+
+    def run(self) -> None:
+        """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
+        threads.enter(threads.Role.SENDER)
+        try:
+            while not self._closing.is_set():
+                self.run_once()
+            _log.debug("the sender is closing; what is left will be sent")
+            while not self._force_close.is_set() and self._accumulator.has_unanswered:
+                self.run_once()
+            self._fail_everything(
+                errors.ProducerClosedError("the producer was closed before this record was acknowledged")
+            )
+        except BaseException as death:
+            # Nobody else will ever complete these futures: whoever waits learns of the cause.
+            self.death = death
+            _log.exception("the sender thread died; every record that was not acknowledged fails")
+            error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
+            error.__cause__ = death
+            self._accumulator.pool.close(error)
+            self._accumulator.close()
+            self._fail_everything(error)
+            self._metadata.close(error)
+            if not isinstance(death, Exception):
+                raise
+        finally:
+            self._callbacks.finish()
+            self._client.close()
+            threads.leave()
+
+    def run_once(self) -> None:
+        """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
+        now_ms = self._clock.now_ms()
+        self._abort_where_asked()
+        if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
+            self._client.poll(self._retry_backoff_ms, now_ms)
+            return
+        poll_ms = self._send_ready(now_ms)
+        self._client.poll(poll_ms, now_ms)
+
+    def wakeup(self) -> None:
+        """Make a sleeping turn look again. Any thread."""
+        self._client.wakeup()
+
+    def close(self, *, force: bool = False) -> None:
+        """Let the thread end: after everything is sent, or (`force`) at once. Any thread; does not wait."""
+        self._accumulator.close()
+        if force:
+            self._force_close.set()
+        self._closing.set()
+        self._client.wakeup()
+
+    def request_abort(self) -> threading.Event:
+        """Have everything that isn't on the way to a broker failed. Any thread; the event tells when it's done."""
+        done = threading.Event()
+        self._aborts.append(done)
+        self._client.wakeup()
+        return done
+
+    def _abort_where_asked(self) -> None:
+        while self._aborts:
+            done = self._aborts.popleft()
+            self._fail_waiting(
+                errors.RecordAbortedError("the record was dropped by abort() before it was acknowledged")
+            )
+            done.set()
+
+    def _fail_waiting(self, error: KafkaError) -> None:
+        """Fail what waits and isn't on the way."""
+        for batch in self._accumulator.take_everything():
+            # Behind a batch that had a sequence number there would be a gap: those that follow begin a new epoch.
+            self._fail(batch, error, adjust=True)
+
+    # Producer id.
+
+    def _prepare_producer_id(self, transactions: TransactionManager, now_ms: float) -> bool:
+        """Step the idempotence state. False where nothing can be delivered any more."""
+        if transactions.state is State.FATAL_ERROR:
+            assert transactions.fatal_error is not None
+            self._fail_waiting(transactions.fatal_error)
+            return False
+        transactions.resolve()
+        transactions.bump_epoch_if_due()
+        if transactions.needs_producer_id() and self._accumulator.has_undrained:
+            self._ask_producer_id(transactions, now_ms)
+        return True
+
+    def _ask_producer_id(self, transactions: TransactionManager, now_ms: float) -> None:
+        if now_ms < self._producer_id_retry_at_ms:
+            return
+        node = self._client.least_loaded_node(now_ms)
+        if node is None or not self._client.ready(node, now_ms):
+            return
+        request = self._client.new_request(
+            node.id,
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
+            now_ms=now_ms,
+            timeout_ms=self._request_timeout_ms,
+            callback=self._on_producer_id,
+        )
+        transactions.asking()
+        self._client.send(request, now_ms)
+
+    def _on_producer_id(self, response: ClientResponse) -> None:
+        transactions = self._transactions
+        assert transactions is not None
+        if transactions.state is not State.INITIALIZING:
+            # a produce request was answered with a fatal error meanwhile
+            return
+        error = response.error
+        if error is None:
+            assert response.message is not None
+            code = response.message.error_code
+            if code == 0:
+                transactions.assign(response.message.producer_id, response.message.producer_epoch)
+                return
+            error = make_error(code)
+        if isinstance(error, errors.RetriableError) or response.disconnected:
+            _log.debug("no producer id yet: %s", error)
+            transactions.asked_in_vain()
+            self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
+            return
+        if isinstance(error, errors.UnsupportedVersionError):
+            error = errors.UnsupportedVersionError(
+                f"the broker knows no idempotent producers ({error}): set enable.idempotence=false for brokers older "
+                f"than 0.11"
+            )
+        transactions.fail(error)
+
+    # Sending.
+
+    def _send_ready(self, now_ms: float) -> float:
+        """Send what is ready to the brokers that can take it; returns how long the poll may sleep, in milliseconds."""
+        accumulator = self._accumulator
+        check = accumulator.ready(now_ms)
+        poll_ms = min(check.next_check_ms, MAX_POLL_MS)
+        for topic in check.leaderless_topics:
+            # the topic may have expired from the metadata while its records waited
+            self._metadata.add_topic(topic, now_ms)
+        if check.leaderless_topics:
+            self._metadata.request_update_for_waiting(check.leaderless_topics)
+
+        sent_any = False
+        for node in check.nodes.values():
+            if not self._client.ready(node, now_ms):
+                accumulator.note_ready(node.id, now_ms, False)
+                poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
+                continue
+            batches = accumulator.drain(node.id, self._max_request_bytes, now_ms)
+            accumulator.note_ready(node.id, now_ms, True)
+            if batches:
+                sent_any = True
+                self._send_batches(node, batches, now_ms)
+
+        self._expire(now_ms)
+        if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
+            # nothing goes out before there is a producer id, and asking for one may have to be tried again
+            poll_ms = min(poll_ms, self._retry_backoff_ms)
+        if sent_any:
+            # there may be more for the same brokers
+            return 0.0
+        return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
+
+    def _send_batches(self, node: Node, batches: Sequence[ProducerBatch], now_ms: float) -> None:
+        by_topic: dict[str, list[PartitionProduceData]] = {}
+        by_partition: dict[TopicPartition, ProducerBatch] = {}
+        versions = self._client.api_versions(node.id)
+        for batch in batches:
+            self._seal(batch)
+            records = self._records_for(batch, versions, now_ms)
+            if records is None:
+                continue
+            by_partition[batch.topic_partition] = batch
+            batch.in_flight = True
+            self._in_flight[batch] = None
+            self._next_in_flight_expiry_ms = min(
+                self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms
+            )
+            if self._keep_order:
+                self._accumulator.set_muted(batch, True)
+            by_topic.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=records))
+        if not by_partition:
+            return
+        cluster = self._metadata.cluster
+        topics = []
+        # what the ids mean now: when the answer comes, the topic may have been created anew under another id
+        names: dict[UUID, str] = {}
+        all_ids_known = True
+        for topic, partitions in by_topic.items():
+            data = TopicProduceData(name=topic, partition_data=partitions)
+            topic_id = cluster.topic_id(topic)
+            if topic_id is None:
+                all_ids_known = False
+            else:
+                data.topic_id = topic_id
+                names[topic_id] = topic
+            topics.append(data)
+        request = self._client.new_request(
+            node.id,
+            ProduceRequest(
+                transactional_id=None, acks=self._acks, timeout_ms=int(self._request_timeout_ms), topic_data=topics
+            ),
+            now_ms=now_ms,
+            expect_response=self._acks != 0,
+            timeout_ms=self._request_timeout_ms,
+            callback=lambda response: self._on_produced(response, by_partition, names),
+            max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
+        )
+        self._metrics.sent(list(by_partition.values()), now_ms)
+        self._client.send(request, now_ms)
+
+    def _seal(self, batch: ProducerBatch) -> None:
+        """Compress (once) and write the header (again where the sequence numbers changed): the batch's bytes."""
+        builder = batch.builder
+        if batch.compression is None:
+            batch.raw_bytes = builder.position
+            batch.compression = builder.compress(self._compression, self._compression_level)
+            if self._compression is not Compression.NONE:
+                self._accumulator.note_compression(batch, batch.raw_bytes, builder.position)
+        batch.records = builder.finish(
+            compression=batch.compression,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+        )
+
+    def _records_for(
+        self, batch: ProducerBatch, versions: NodeApiVersions | None, now_ms: float
+    ) -> memoryview | bytes | None:
+        """What goes out for a sealed batch; None where nothing can, and then it has failed or waits again in parts."""
+        produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
+        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ZSTD:
+            return batch.records
+        try:
+            return records_for(batch, produce[1], self._compression_level, versions.name)
+        except KafkaError as error:
+            starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
+            if starts:
+                # only the records that can't be sent fail, not their neighbours
+                self._replace(batch, split_batch(batch, starts))
+            else:
+                self._on_error(batch, error, None, now_ms)
+            return None
+
+    # Expiry.
+
+    def _until_expiry(self, now_ms: float) -> float:
+        return min(self._accumulator.next_expiry_ms(now_ms), self._next_in_flight_expiry_ms - now_ms)
+
+    def _expire(self, now_ms: float) -> None:
+        for batch in self._accumulator.expired(now_ms):
+            self._fail_expired(batch, now_ms)
+        if now_ms < self._next_in_flight_expiry_ms:
+            return
+        soonest_ms = float("inf")
+        for batch in list(self._in_flight):
+            expiry_ms = batch.created_ms + self._delivery_timeout_ms
+            if expiry_ms <= now_ms:
+                # its buffer stays out until the request that holds it has ended
+                del self._in_flight[batch]
+                self._fail_expired(batch, now_ms)
+            else:
+                soonest_ms = min(soonest_ms, expiry_ms)
+        self._next_in_flight_expiry_ms = soonest_ms
+
+    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
+        return now_ms - batch.created_ms >= self._delivery_timeout_ms
+
+    def _delivery_timeout(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
+        """What a batch fails with whose time is over, whether it waited, was on the way or was refused just now: its
+        cause is what the last attempt failed with."""
+        cause, what = batch.last_error, "Last error"
+        if cause is None:
+            cause, what = self._metadata.last_error, "Last connection error"
+        error = errors.DeliveryTimeoutError(
+            f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
+            f"({self._delivery_timeout_ms:.0f} ms; {now_ms - batch.created_ms:.0f} ms have passed)"
+            + (f" after {attempts} attempts" if attempts else "; they were never sent")
+            + (f". {what}: {cause}" if cause is not None else "")
+        )
+        error.__cause__ = cause
+        return error
+
+    def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
+        error = self._delivery_timeout(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)
+        if self._transactions is not None and batch.has_sequence:
+            self._transactions.mark_unresolved(batch)
+        self._fail(batch, error, adjust=False)
+
+    # Answers.
+
+    def _on_produced(
+        self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
+    ) -> None:
+        now_ms = response.received_ms
+        for batch in batches.values():
+            batch.in_flight = False
+            self._in_flight.pop(batch, None)
+            if self._keep_order:
+                self._accumulator.set_muted(batch, False)
+        if response.error is not None:
+            error = response.error
+            if response.disconnected:
+                error = errors.NetworkExceptionError(
+                    f"the connection to node {response.node_id} ended before it answered ({response.error})"
+                )
+                error.__cause__ = response.error
+            for batch in batches.values():
+                self._on_error(batch, error, None, now_ms)
+            return
+        if response.message is None:
+            for batch in batches.values():
+                self._complete(batch, -1, -1)
+            return
+        self._metrics.answered(response.latency_ms, response.message.throttle_time_ms, now_ms)
+        unanswered = dict(batches)
+        new_leaders: dict[TopicPartition, tuple[int, int]] = {}
+        for topic in response.message.responses:
+            name = topic.name or names.get(topic.topic_id)
+            for answer in topic.partition_responses:
+                partition = TopicPartition(name or "", answer.index)
+                batch = unanswered.pop(partition, None)
+                if batch is None:
+                    _log.warning("node %d answered for %s, which it was not asked", response.node_id, partition)
+                    continue
+                if answer.error_code == 0:
+                    self._complete(batch, answer.base_offset, answer.log_append_time_ms)
+                    continue
+                if answer.current_leader.leader_id >= 0:
+                    new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
+                self._on_error(batch, _error_of(answer, partition), answer, now_ms)
+        if new_leaders:
+            nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
+            self._metadata.update_leaders(new_leaders, nodes)
+        for batch in unanswered.values():
+            # as good as an answer that was lost
+            error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
+            self._on_error(batch, error, None, now_ms)
+
+    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+        if self._transactions is not None:
+            self._transactions.completed(batch)
+        if batch.complete(base_offset, log_append_time):
+            self._callbacks.settle(batch, self._accumulator.release)
+        else:
+            # it expired while the request was on its way; now nobody reads its buffer any more
+            self._accumulator.release(batch)
+
+    def _on_error(
+        self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float
+    ) -> None:
+        """Act on a failed attempt by the table of `delivery.py`."""
+        if batch.done:
+            # it expired while the request was on its way; now nobody reads its buffer any more
+            self._accumulator.release(batch)
+            return
+        action = action_for(error)
+        if action.refresh_metadata:
+            self._metadata.request_update()
+        batch.last_error = error
+        if action.in_log is not InLog.NO:
+            batch.doubt = error
+        elif self._transactions is not None and batch.has_sequence and is_in_doubt_no_more(error):
+            batch.doubt = None
+        if action.verdict is Verdict.SPLIT and batch.count > 1:
+            self._metrics.split(now_ms)
+            self._split(batch)
+        elif action.verdict is Verdict.COMPLETE:
+            self._complete(batch, -1, -1)
+        elif self._may_retry(batch, error, action.verdict, answer, now_ms):
+            level = self._repeats.level((batch.topic, type(error)), logging.WARNING, now_ms)
+            _log.log(level, "%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
+            self._metrics.retried(batch, now_ms)
+            self._accumulator.reenqueue(batch, now_ms)
+        else:
+            record_errors = _record_errors(answer, error) if answer is not None else None
+            # One that could have been sent again may be in the log: what follows must not take its place in the
+            # sequence before that is known.
+            given_up = action.verdict is Verdict.RETRY
+            if given_up and self._transactions is not None and batch.has_sequence:
+                self._transactions.mark_unresolved(batch)
+            if given_up and self._is_late(batch, now_ms):
+                error, record_errors = self._delivery_timeout(batch, batch.attempts + 1, now_ms), None
+            elif action.in_log is InLog.NO and batch.doubt is not None:
+                # this attempt didn't put it into the log, but an earlier one may have; others may share the error
+                error = copy(error)
+                for each in (error, *(record_errors or {}).values()):
+                    each.__cause__ = batch.doubt
+            self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
+
+    def _may_retry(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        verdict: Verdict,
+        answer: PartitionProduceResponse | None,
+        now_ms: float,
+    ) -> bool:
+        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close.is_set():
+            return False
+        if self._is_late(batch, now_ms):
+            return False
+        if self._transactions is not None:
+            log_start_offset = NO_OFFSET if answer is None else answer.log_start_offset
+            return self._transactions.can_retry(batch, error, log_start_offset)
+        return isinstance(error, errors.RetriableError)
+
+    def _split(self, batch: ProducerBatch) -> None:
+        _log.warning("%s is larger than the broker takes (message.max.bytes): it is split and sent again", batch)
+        self._accumulator.reset_compression(batch, 1.0)
+        self._replace(batch, split_batch(batch))
+
+    def _replace(self, batch: ProducerBatch, children: list[tuple[int, ProducerBatch]]) -> None:
+        parts = [child for _, child in children]
+        if self._transactions is not None:
+            self._transactions.replaced(batch, parts)
+        self._accumulator.replace(batch, parts)
+        batch.split_into(children)
+        # the parts have taken over the memory it was given
+        self._accumulator.forget(batch)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        error: KafkaError,
+        *,
+        adjust: bool,
+        record_errors: dict[int, BaseException] | None = None,
+    ) -> None:
+        if self._transactions is not None and batch.has_sequence:
+            self._transactions.failed(batch, error, adjust)
+        self._metrics.failed(batch, self._clock.now_ms())
+        batch.fail(error, record_errors)
+        self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
+
+    def _fail_everything(self, error: KafkaError) -> None:
+        """Fail all that has no answer. Nothing runs after it on this thread."""
+        self._abort_where_asked()
+        self._accumulator.take_everything()
+        self._in_flight.clear()
+        for batch in self._accumulator.incomplete_batches():
+            if batch.fail(error):
+                self._metrics.failed(batch, self._clock.now_ms())
+                self._callbacks.settle(batch, self._accumulator.release)
+
+
+def _error_of(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:
+    kind = error_for(answer.error_code)
+    meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
+    return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
+
+
+def _record_errors(answer: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
+    """The records a broker refused, by their index, each with what it said of it; the others fail along (KIP-467)."""
+    if not answer.record_errors:
+        return None
+    refused: dict[int, BaseException] = {}
+    for entry in answer.record_errors:
+        refused[entry.batch_index] = make_error(
+            answer.error_code, entry.batch_index_error_message or answer.error_message or str(error)
+        )
+    return refused

@@ -1,0 +1,233 @@
+"""The buffer pool: bounded, fair, and whole again after every kind of failure. Threads wait on a MockClock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from headrace.network.clock import MockClock
+from headrace.network.protocol.errors import (
+    BufferExhaustedError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    ProducerClosedError,
+)
+from headrace.producer.accumulator.buffer_pool import BufferPool
+
+FOREVER_MS = 1e9
+
+
+class Caller:
+    """A thread that asks for memory; `buffer` or `error` is what came of it."""
+
+    def __init__(self, pool: BufferPool, size: int, max_block_ms: float = FOREVER_MS) -> None:
+        self.buffer: bytearray | None = None
+        self.error: KafkaError | None = None
+        self._pool = pool
+        self._thread = threading.Thread(target=self._run, args=(size, max_block_ms), daemon=True)
+        waiting = pool.waiting
+        self._thread.start()
+        # to be in the line before the next one
+        wait_until(lambda: pool.waiting > waiting or not self._thread.is_alive())
+
+    def _run(self, size: int, max_block_ms: float) -> None:
+        try:
+            self.buffer = self._pool.allocate(size, max_block_ms)
+        except KafkaError as error:
+            self.error = error
+
+    def join(self) -> Caller:
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "it still waits"
+        return self
+
+    @property
+    def waits(self) -> bool:
+        return self._thread.is_alive()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    gate = threading.Event()
+    while not condition():
+        gate.wait(0.0005)
+
+
+def make(total: int = 100, poolable: int = 10) -> tuple[BufferPool, MockClock]:
+    clock = MockClock()
+    return BufferPool(total, poolable, clock), clock
+
+
+def test_gives_what_is_asked_for_and_counts_it() -> None:
+    pool, _ = make()
+    buffer = pool.allocate(30, 0)
+    assert (len(buffer), pool.available_bytes) == (30, 70)
+    pool.deallocate(buffer, 30)
+    assert pool.available_bytes == 100
+
+
+def test_buffers_of_the_usual_size_are_used_again_and_others_are_not() -> None:
+    pool, _ = make()
+    usual, other = pool.allocate(10, 0), pool.allocate(20, 0)
+    pool.deallocate(usual, 10)
+    pool.deallocate(other, 20)
+    assert pool.allocate(20, 0) is not other
+    assert pool.allocate(10, 0) is usual
+
+
+def test_kept_buffers_are_dropped_for_a_request_of_another_size() -> None:
+    pool, _ = make()
+    kept = [pool.allocate(10, 0) for _ in range(10)]
+    for buffer in kept:
+        pool.deallocate(buffer, 10)
+    assert len(pool.allocate(95, 0)) == 95
+    assert pool.available_bytes == 5
+
+
+def test_a_buffer_whose_share_is_not_its_size_is_not_kept() -> None:
+    # the parts of a split batch: their buffers are new, their share is half of what the batch had
+    pool, _ = make()
+    pool.allocate(10, 0)
+    pool.deallocate(bytearray(10), 4)
+    pool.deallocate(bytearray(7), 6)
+    assert pool.available_bytes == 100
+    assert len(pool.allocate(100, 0)) == 100
+
+
+def test_what_never_fits_is_refused_at_once_and_says_what_to_do() -> None:
+    pool, _ = make()
+    with pytest.raises(MessageSizeTooLargeError, match=r"buffer\.memory"):
+        pool.allocate(101, FOREVER_MS)
+    assert pool.available_bytes == 100
+
+
+def test_nobody_waits_who_may_not() -> None:
+    pool, _ = make()
+    pool.allocate(95, 0)
+    with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms"):
+        pool.allocate(10, 0)
+    assert (pool.available_bytes, pool.waiting) == (5, 0)
+    assert issubclass(BufferExhaustedError, KafkaTimeoutError)
+
+
+def test_a_waiter_gets_memory_when_it_is_returned() -> None:
+    pool, _ = make()
+    held = pool.allocate(100, 0)
+    caller = Caller(pool, 10)
+    pool.deallocate(held, 100)
+    assert len(caller.join().buffer or b"") == 10
+    assert pool.available_bytes == 90
+
+
+def test_a_waiter_gets_a_returned_buffer_of_the_usual_size_itself() -> None:
+    pool, _ = make(total=10)
+    held = pool.allocate(10, 0)
+    caller = Caller(pool, 10)
+    pool.deallocate(held, 10)
+    assert caller.join().buffer is held
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came() -> None:
+    pool, _ = make()
+    held = [pool.allocate(10, 0) for _ in range(10)]
+    callers = [Caller(pool, 10) for _ in range(5)]
+    for i, caller in enumerate(callers):
+        pool.deallocate(held[i], 10)
+        assert caller.join().buffer is not None
+        assert all(later.waits for later in callers[i + 1 :])
+
+
+def test_a_large_request_gathers_memory_bit_by_bit_and_is_not_overtaken_by_small_ones() -> None:
+    pool, _ = make()
+    held = [pool.allocate(10, 0) for _ in range(10)]
+    large = Caller(pool, 60)
+    small = [Caller(pool, 10) for _ in range(3)]
+    for buffer in held[:5]:
+        pool.deallocate(buffer, 10)
+        assert large.waits
+        assert all(caller.waits for caller in small)
+    pool.deallocate(held[5], 10)
+    assert len(large.join().buffer or b"") == 60
+    for i, caller in enumerate(small):
+        pool.deallocate(held[6 + i], 10)
+        assert caller.join().buffer is not None
+    pool.deallocate(held[9], 10)
+    assert pool.available_bytes == 10
+
+
+def test_who_comes_while_others_wait_does_not_overtake_them_although_there_is_enough() -> None:
+    pool, clock = make()
+    held = pool.allocate(90, 0)
+    large = Caller(pool, 50)
+    with pytest.raises(BufferExhaustedError):
+        pool.allocate(10, 0)
+    small = Caller(pool, 10, max_block_ms=5)
+    clock.advance(5)
+    assert isinstance(small.join().error, BufferExhaustedError)
+    pool.deallocate(held, 90)
+    assert large.join().buffer is not None
+
+
+def test_what_a_waiter_had_gathered_goes_back_when_its_time_passes_and_the_next_one_gets_it() -> None:
+    pool, clock = make()
+    held = [pool.allocate(10, 0) for _ in range(10)]
+    large = Caller(pool, 60, max_block_ms=100)
+    small = Caller(pool, 30)
+    for buffer in held[:3]:
+        pool.deallocate(buffer, 10)
+    assert small.waits
+    clock.advance(100)
+    assert isinstance(large.join().error, BufferExhaustedError)
+    assert len(small.join().buffer or b"") == 30
+    for buffer in held[3:]:
+        pool.deallocate(buffer, 10)
+    assert pool.available_bytes == 70
+
+
+def test_a_waiter_in_the_middle_may_give_up_without_harm_to_the_line() -> None:
+    pool, clock = make()
+    held = pool.allocate(100, 0)
+    first = Caller(pool, 60)
+    middle = Caller(pool, 60, max_block_ms=10)
+    last = Caller(pool, 40)
+    clock.advance(10)
+    assert isinstance(middle.join().error, BufferExhaustedError)
+    pool.deallocate(held, 100)
+    first.join()
+    last.join()
+    assert pool.available_bytes == 0
+
+
+def test_one_return_of_much_serves_several_waiters() -> None:
+    pool, _ = make()
+    held = pool.allocate(100, 0)
+    callers = [Caller(pool, size) for size in (10, 30, 60)]
+    pool.deallocate(held, 100)
+    assert [len(caller.join().buffer or b"") for caller in callers] == [10, 30, 60]
+
+
+def test_a_wait_ends_at_its_time_and_not_before() -> None:
+    pool, clock = make()
+    pool.allocate(100, 0)
+    caller = Caller(pool, 10, max_block_ms=100)
+    clock.advance(99.9)
+    assert caller.waits
+    clock.advance(0.1)
+    assert isinstance(caller.join().error, BufferExhaustedError)
+
+
+def test_closing_fails_those_who_wait_with_what_they_gathered_returned_and_all_who_come() -> None:
+    pool, _ = make()
+    held = [pool.allocate(10, 0) for _ in range(10)]
+    callers = [Caller(pool, 60), Caller(pool, 10)]
+    pool.deallocate(held[0], 10)
+    pool.close()
+    for caller in callers:
+        assert isinstance(caller.join().error, ProducerClosedError)
+    with pytest.raises(ProducerClosedError):
+        pool.allocate(1, 0)
+    for buffer in held[1:]:
+        pool.deallocate(buffer, 10)
+    assert (pool.available_bytes, pool.waiting) == (100, 0)

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import math
+import struct
+import uuid
+from typing import Any
+
+import msgpack
+import pytest
+
+from headrace.network.protocol.errors import KafkaConfigurationError, SerializationError
+from headrace.producer.plugins.serializers import (
+    BytesSerializer,
+    JsonSerializer,
+    MsgpackSerializer,
+    Serializer,
+    StringSerializer,
+    compile_serializer,
+    resolve_serializer,
+)
+
+IDENTITY = uuid.UUID("12345678-9abc-def0-1234-56789abcdef0")
+
+
+def serialize(serializer: Any, data: Any, part: str = "value", topic: str = "t", headers: Any = ()) -> bytes | None:
+    function = compile_serializer(resolve_serializer(serializer, f"{part}.serializer"), part)
+    assert function is not None
+    return function(topic, headers, data)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("bytes", b"x", b"x"),
+        ("bytes", bytearray(b"x"), b"x"),
+        ("bytes", memoryview(b"axbx")[1::2], b"xx"),
+        ("string", "grün", b"gr\xc3\xbcn"),
+        ("short", -2, b"\xff\xfe"),
+        ("integer", 258, b"\x00\x00\x01\x02"),
+        ("long", 2**63 - 1, b"\x7f" + b"\xff" * 7),
+        ("float", 1.5, b"\x3f\xc0\x00\x00"),
+        ("double", -2, b"\xc0" + b"\x00" * 7),
+        ("uuid", IDENTITY, b"12345678-9abc-def0-1234-56789abcdef0"),
+        ("json", {"a": [1, None, "ü"]}, b'{"a":[1,null,"\xc3\xbc"]}'),
+        ("json", "x", b'"x"'),
+        ("msgpack", {"a": b"x"}, b"\x81\xa1a\xc4\x01x"),
+    ],
+)
+def test_built_in(name: str, data: object, expected: bytes) -> None:
+    output = serialize(name, data)
+    assert output == expected
+    assert type(output) is bytes
+
+
+@pytest.mark.parametrize(
+    "name", ["bytes", "string", "short", "integer", "long", "float", "double", "uuid", "json", "msgpack"]
+)
+def test_none_stays_none(name: str) -> None:
+    assert serialize(name, None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("bytes", "x", "BytesSerializer failed on data of type str for topic t: TypeError: str is not bytes"),
+        ("bytes", 5, "int is not bytes"),
+        ("string", b"x", "bytes is not str"),
+        ("string", "\ud800", "UnicodeEncodeError"),
+        ("short", 2**15, "ShortSerializer failed on data of type int"),
+        ("integer", 2**31, "IntegerSerializer failed"),
+        ("integer", "5", "IntegerSerializer failed on data of type str"),
+        ("integer", 5.0, "IntegerSerializer failed on data of type float"),
+        ("long", -(2**63) - 1, "LongSerializer failed"),
+        ("float", 1e300, "FloatSerializer failed"),
+        ("double", "1", "DoubleSerializer failed"),
+        ("uuid", str(IDENTITY), "str is not uuid.UUID"),
+        ("json", {"a": object()}, "Object of type object is not JSON serializable"),
+        ("json", math.nan, "Out of range float values are not JSON compliant"),
+        ("msgpack", object(), "can not serialize 'object' object"),
+    ],
+)
+def test_what_does_not_fit_is_a_serialization_error(name: str, data: object, says: str) -> None:
+    with pytest.raises(SerializationError) as caught:
+        serialize(name, data)
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("the value serializer ")
+    assert caught.value.__cause__ is not None
+
+
+def test_encodings() -> None:
+    assert serialize(StringSerializer("utf-16-le"), "a") == b"a\0"
+    with pytest.raises(LookupError):
+        StringSerializer("nothing")
+
+
+def test_defaults_for_foreign_objects() -> None:
+    assert json.loads(serialize(JsonSerializer(default=str), {"id": IDENTITY}) or b"") == {"id": str(IDENTITY)}
+    assert msgpack.unpackb(serialize(MsgpackSerializer(default=str), [IDENTITY]) or b"") == [str(IDENTITY)]
+
+
+def test_no_serializer() -> None:
+    assert resolve_serializer(None, "key.serializer") is None
+    assert compile_serializer(None, "key") is None
+
+
+def test_a_callable_takes_the_data_but_never_none() -> None:
+    assert serialize(str.encode, "x") == b"x"
+    assert serialize(str.encode, None) is None
+    assert serialize(struct.Struct(">i").pack, 1) == b"\0\0\0\1"
+
+
+class Recording(Serializer):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes | None:
+        self.seen.append((topic, headers, data))
+        return b"null" if data is None else b"data"
+
+
+def test_a_serializer_sees_topic_headers_and_none() -> None:
+    serializer = Recording()
+    headers = [("trace", b"1")]
+    assert serialize(serializer, 5, headers=headers) == b"data"
+    assert serialize(serializer, None, topic="u") == b"null"
+    assert serializer.seen == [("t", headers, 5), ("u", (), None)]
+
+
+def test_a_serializer_need_not_derive_from_ours() -> None:
+    class Foreign:
+        def serialize(self, topic: str, headers: Any, data: Any) -> bytearray:
+            return bytearray(data, "ascii")
+
+    output = serialize(Foreign(), "x")
+    assert output == b"x"
+    assert type(output) is bytes
+    assert serialize(Foreign, "x") == b"x"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "headrace.producer.plugins.serializers:BytesSerializer",
+        "headrace.producer.plugins.serializers.BytesSerializer",
+        "org.apache.kafka.common.serialization.ByteArraySerializer",
+        "BYTES",
+    ],
+)
+def test_names(name: str) -> None:
+    assert isinstance(resolve_serializer(name, "key.serializer"), BytesSerializer)
+
+
+def test_javas_names_are_understood() -> None:
+    assert serialize("org.apache.kafka.common.serialization.IntegerSerializer", 1) == b"\0\0\0\1"
+
+
+def test_a_function_is_found_by_its_path() -> None:
+    assert serialize("binascii.hexlify", b"\x01") == b"01"
+
+
+class NeedsAnArgument(Serializer):
+    def __init__(self, argument: int) -> None:
+        raise AssertionError
+
+    def serialize(self, topic: str, headers: Any, data: Any) -> bytes:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (
+            "jsn",
+            "key.serializer='jsn' is neither one of the built-in bytes, string, short, integer, long, float, double",
+        ),
+        ("no_such_module.Thing", "can't be imported (ModuleNotFoundError"),
+        ("json:Nothing", "can't be imported (AttributeError"),
+        ("com.example.MySerializer", "key.serializer='com.example.MySerializer' can't be imported"),
+        (":x", "is neither"),
+        (NeedsAnArgument, "making a NeedsAnArgument without arguments failed (TypeError"),
+        (5, "key.serializer is of type int, which can be called neither itself nor by a method serialize"),
+        ("math.pi", "key.serializer is of type float"),
+    ],
+)
+def test_what_is_no_serializer_is_refused(value: object, says: str) -> None:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        resolve_serializer(value, "key.serializer")
+    assert says in str(caught.value)
+
+
+def test_output_that_is_not_bytes_names_part_topic_and_type() -> None:
+    with pytest.raises(SerializationError, match="the key serializer dumps returned str for topic t; it has to return"):
+        serialize(json.dumps, {}, part="key")
+
+
+def test_a_serializer_that_raises_is_the_cause() -> None:
+    def broken(data: object) -> bytes:
+        raise ZeroDivisionError("oh")
+
+    with pytest.raises(
+        SerializationError, match=r"broken failed on data of type int for topic t: ZeroDivisionError: oh"
+    ) as caught:
+        serialize(broken, 5)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_serialization_error_passes_unchanged() -> None:
+    error = SerializationError("mine")
+
+    def broken(data: object) -> bytes:
+        raise error
+
+    with pytest.raises(SerializationError) as caught:
+        serialize(broken, 5)
+    assert caught.value is error
+
+
+def test_a_callable_may_see_topic_and_headers() -> None:
+    def seeing(topic: str, headers: Any, data: Any) -> bytes:
+        return f"{topic} {headers} {data}".encode()
+
+    assert serialize(seeing, 5, headers=[("a", b"b")]) == b"t [('a', b'b')] 5"
+    assert serialize(seeing, None) is None
+
+
+def test_one_parameter_is_the_data_whatever_else_has_a_default() -> None:
+    def encoded(data: Any, encoding: str = "ascii", errors: str = "strict") -> bytes:
+        return data.encode(encoding, errors)
+
+    assert serialize(encoded, "x") == serialize(str.encode, "x") == b"x"
+
+
+def test_a_serializer_written_for_kafka_python_2() -> None:
+    class Old:
+        closed = False
+
+        def serialize(self, topic: str, value: Any) -> bytes:
+            return f"{topic} {value}".encode()
+
+        def close(self) -> None:
+            Old.closed = True
+
+    assert serialize(Old(), None) == serialize(Old, None) == b"t None"
+    found: Any = resolve_serializer(Old(), "value.serializer")
+    found.close()
+    assert Old.closed
+
+
+def test_a_serializer_that_can_not_be_called_so_is_refused_before_anything_is_sent() -> None:
+    class Odd:
+        def serialize(self) -> bytes:
+            return b""
+
+    for value, says in ((Odd(), r"Odd\.serialize has to take \(topic, headers, data\)"), (lambda: b"", "has to take")):
+        with pytest.raises(KafkaConfigurationError, match=says):
+            resolve_serializer(value, "key.serializer")
