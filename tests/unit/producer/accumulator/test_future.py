@@ -18,7 +18,8 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     NotLeaderOrFollowerError,
 )
-from headrace.producer import batch_cy, threads
+from headrace.producer import threads
+from headrace.producer.accumulator import batch_cy
 from headrace.producer.accumulator.batch_cy import (
     ProducerBatch,
     RecordFuture,

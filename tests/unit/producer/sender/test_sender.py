@@ -34,8 +34,8 @@ from headrace.network.protocol.messages.records.produce import (
 )
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.records.compression import Compression
-from headrace.producer import delivery
 from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
+from headrace.producer.sender import delivery
 from headrace.producer.sender.delivery import Verdict
 from headrace.producer.sender.transaction_manager import MAX_PRODUCER_EPOCH
 
