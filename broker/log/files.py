@@ -206,7 +206,7 @@ class DirectoryLock:
 
 
 class SegmentFile:
-    """The `.log` file of a segment: opened at the first use, closed when nobody refers to it any more.
+    """The `.log` file of a segment: opened at the first use, closed by `close` or when nobody refers to it any more.
 
     A fetch answer in flight refers to it, so a segment may be deleted while it is being sent. Appends happen under the
     log's lock; reads are positional and need none. Invariant: bytes up to `size_bytes` are whole appends.
@@ -267,7 +267,11 @@ class SegmentFile:
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
+    def close(self) -> None:
+        """Close the descriptor. Only once nobody reads or writes any more: its number may be another file's at once."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
     def __del__(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self.close()

@@ -183,7 +183,14 @@ class LogManager:
             return {}
 
     def release(self) -> None:
-        """Let another broker have the directory. Any number of times."""
+        """Close every file and let another broker have the directory. Any number of times.
+
+        Called once all threads that use a log have ended. A broker is a cycle of objects: left to the garbage
+        collector, thousands of descriptors stay open for as long as it pleases.
+        """
+        for log in self.logs.values():
+            for segment in log.segments:
+                segment.log.close()
         lock, self._directory_lock = self._directory_lock, None
         if lock is not None:
             lock.release()

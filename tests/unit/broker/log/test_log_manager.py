@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import uuid
 
 import pytest
+from support.descriptors import open_descriptors
 
 from headrace.broker.config.topic_config import TopicConfig
 from headrace.broker.log.manager import LogManager
@@ -90,6 +92,24 @@ def test_no_log_is_made_while_the_checkpoints_tell_of_a_deleted_one(harness, mon
     harness.append(harness.make(), 3)
     harness.open()
     assert harness.logs.logs["t", 0].log_start_offset == 0
+
+
+def test_release_closes_every_file_without_the_garbage_collector(harness):
+    """A process with a thousand files of a closed broker can't start py4j's callback server, which uses select."""
+    logs = [harness.make(f"t{number}") for number in range(3)]
+    for log in logs:
+        harness.append(log, 1)
+
+    def files():
+        return [name for name in open_descriptors() if name.startswith(str(harness.directory))]
+
+    assert len([name for name in files() if name.endswith(".log")]) == 3
+    gc.disable()
+    try:
+        harness.logs.release()
+        assert files() == []
+    finally:
+        gc.enable()
 
 
 def test_a_directory_is_one_brokers(harness, tmp_path):
