@@ -294,8 +294,9 @@ def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
     except pa.ArrowInvalid as error:
         raise SerializationError(f"the column {name!r} holds a number that is out of range: {error}") from error
     if len(numbers) > numbers.null_count and pc.min(numbers).as_py() < 0:
-        cause = IllegalArgumentError(f"the column {name!r} holds a number below 0")
-        raise row_error(base_row + pc.less(numbers, 0).index(True).as_py(), None, -1, cause) from cause
+        row = pc.less(numbers, 0).index(True).as_py()
+        cause = IllegalArgumentError(f"the column {name!r} holds {numbers[row]}; it has to be 0 or more")
+        raise row_error(base_row + row, None, -1, cause) from cause
     return _longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
 
 

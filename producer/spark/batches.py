@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
 from ..columns.rows_future import RowsFuture
-from .columns import encode_column
+from .columns import encode_column, utf8, within_years
 from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
 
 
@@ -39,6 +39,12 @@ class BatchWriter(PartitionWriter):
             raise no_topic()
         elif columns["topic"].null_count:
             raise at_row(columns["topic"].is_null().index(True).as_py(), null_topic())
+        for name in ("headers", "topic"):
+            if name in columns:
+                columns[name] = utf8(columns[name])
+        if "timestamp" in columns and pa.types.is_timestamp(columns["timestamp"].type):
+            with naming("timestamp"):
+                within_years(columns["timestamp"])
         ready = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return self._producer.send_arrow(options.topic, ready)
 
@@ -76,7 +82,7 @@ def _formatted(name: str, column: Any, form: str) -> Any:
     kind = column.type
     is_bytes = any(holds(kind) for holds in _BYTES)
     if form == "serializer" or (is_bytes and form in ("raw", "string")):
-        return column
+        return utf8(column)
     if form == "raw":
         raise SerializationError(
             f"the column {name!r} is of type {kind}; format raw takes strings and binary: cast it, or choose "

@@ -4,15 +4,19 @@ The text of a struct is put together from the texts of its columns by Arrow's ow
 numbers, binary and strings with something to escape go through Python. MessagePack has no text to join: its values are
 made a column at a time, and packed one by one.
 
-A `timestamp_ntz` is no point in time, so that its text has no zone, here and in MessagePack. (In the row door it can't
-be told from a `timestamp`: Spark gives both to Python as local times.)
+Two types differ from the row door, where Spark gives Python no more than a value. A `timestamp_ntz` is no point in
+time, so its text has no zone; a row holds it as a local time, like a `timestamp`. The text of a `float` is the shortest
+one that reads back as the same 32 bits; a row holds the 64-bit number of the same value, which takes more digits.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import datetime
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from json.encoder import encode_basestring
 from typing import Any
@@ -30,6 +34,11 @@ _TEXT = pa.large_string()
 #: Decimals of no more places than these never have an exponent.
 _PLACES_WITHOUT_EXPONENT = 6
 _TO_ESCAPE = '["\\\\\x00-\x1f]'
+#: The years that Python's dates have, as days since 1970: Spark's have more, which no row can hold.
+_FIRST_DAY, _LAST_DAY = (
+    day.toordinal() - datetime.date(1970, 1, 1).toordinal() for day in (datetime.date.min, datetime.date.max)
+)
+_UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def encode_column(column: Any, value_format: str) -> Any:
@@ -75,22 +84,22 @@ def _json(column: Any) -> Any:
         return _joined(column, [*parts, "}"] if parts else ["{}"])
     if types.is_map(kind):
         keys, items = _entries(column)
+        with _at_row_of(column):
+            names, texts = _quoted(_string(keys)), _json(items)
         entries = pc.binary_join_element_wise(
-            _quoted(_string(keys)),
-            _json(items),
-            pa.scalar(":", _TEXT),
-            null_handling="replace",
-            null_replacement="null",
+            names, texts, pa.scalar(":", _TEXT), null_handling="replace", null_replacement="null"
         )
         return _joined(column, ["{", _comma_separated(column, entries), "}"])
     if _is_list(kind):
-        return _joined(column, ["[", _comma_separated(column, _json(column.flatten())), "]"])
+        with _at_row_of(column):
+            texts = _json(column.flatten())
+        return _joined(column, ["[", _comma_separated(column, texts), "]"])
     if types.is_dictionary(kind):
         return _json(column.dictionary_decode())
     if types.is_boolean(kind) or types.is_integer(kind):
         return column.cast(_TEXT)
     if types.is_floating(kind):
-        return _by_python(column, _json_number)
+        return _by_python(_shortest(column), _json_number)
     if _is_binary(kind):
         return _by_python(column, lambda value: f'"{base64.b64encode(value).decode()}"')
     return _quoted(_string(column, "json"))
@@ -103,33 +112,102 @@ def _string(column: Any, value_format: str = "string") -> Any:
     if types.is_dictionary(kind):
         return _string(column.dictionary_decode(), value_format)
     if types.is_string(kind) or types.is_large_string(kind) or _is_view(kind, "string"):
-        return _utf8(column.cast(_TEXT))
+        return utf8(column.cast(_TEXT))
     if types.is_decimal(kind) and kind.scale > _PLACES_WITHOUT_EXPONENT:
         return pc.replace_substring_regex(column.cast(_TEXT), ZEROS_BEFORE_EXPONENT, r"\1E")
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_decimal(kind) or types.is_null(kind):
         return column.cast(_TEXT)
     if types.is_date(kind):
-        return column.cast(pa.date32()).cast(_TEXT)
+        return within_years(column.cast(pa.date32())).cast(_TEXT)
     if types.is_timestamp(kind):
-        return _iso(column)
+        return _iso(within_years(column))
     if types.is_time(kind):
         return _by_python(column, lambda value: value.isoformat())
     if types.is_floating(kind):
-        return _by_python(column, str)
+        return _by_python(_shortest(column), str)
     if _is_binary(kind):
         return _by_python(column, lambda value: value.decode(errors="backslashreplace"))
     hint = "; format json or msgpack takes structs, maps and arrays" if value_format == "string" else ""
     raise UnfitValueError(f"format {value_format} can't express a {kind}{hint}", 0)
 
 
-def _utf8(text: Any) -> Any:
-    """A column of strings, which in Spark may hold any bytes: what is no UTF-8 is replaced, as Spark does for rows."""
+def utf8(column: Any) -> Any:
+    """A column of strings, or of anything with strings in it, in valid UTF-8.
+
+    A string of Spark's may hold any bytes. What is no UTF-8 becomes U+FFFD, as where Spark hands rows to Python.
+    """
+    kind = column.type
+    without_text = _with_binary(kind)
+    if without_text != kind:
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            values = column.view(without_text).to_pylist()
+            return pa.array([_decoded(value, kind) for value in values], kind)
+    return column
+
+
+def _with_binary(kind: Any) -> Any:
+    """The same type with binary in the place of strings, which has the same layout."""
+    types = pa.types
+    if types.is_string(kind):
+        return pa.binary()
+    if types.is_large_string(kind):
+        return pa.large_binary()
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(_with_binary(field.type)) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_with_binary(kind.key_type), _with_binary(kind.item_type))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_binary(kind.value_type)))
+    return kind
+
+
+def _decoded(value: Any, kind: Any) -> Any:
+    """A value of `_with_binary(kind)` as one of `kind`."""
+    types = pa.types
+    if value is None:
+        return None
+    if types.is_string(kind) or types.is_large_string(kind):
+        return value.decode(errors="replace")
+    if types.is_struct(kind):
+        return {field.name: _decoded(value[field.name], field.type) for field in kind}
+    if types.is_map(kind):
+        return [(_decoded(name, kind.key_type), _decoded(item, kind.item_type)) for name, item in value]
+    if types.is_list(kind):
+        return [_decoded(each, kind.value_type) for each in value]
+    return value
+
+
+def within_years(column: Any) -> Any:
+    """The column of dates or times itself. Raises UnfitValueError for one outside the years 1 to 9999."""
+    days = 1 if pa.types.is_date32(column.type) else _UNITS_PER_DAY[column.type.unit]
+    first, end = _FIRST_DAY * days, (_LAST_DAY + 1) * days
+    numbers = column.cast(pa.int32() if days == 1 else pa.int64())
+    bounds = pc.min_max(numbers)
+    least, most = bounds["min"].as_py(), bounds["max"].as_py()
+    if least is not None and (least < first or most >= end):
+        wrong = pc.less(numbers, first) if least < first else pc.greater_equal(numbers, end)
+        raise UnfitValueError(
+            "a date or time outside the years 1 to 9999, which Python does not have: cast it to a string",
+            wrong.index(True).as_py(),
+        )
+    return column
+
+
+@contextlib.contextmanager
+def _at_row_of(column: Any) -> Iterator[None]:
+    """What is wrong with an item of a list, or an entry of a map, is wrong with the row of the column that has it."""
     try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        raw = text.cast(pa.large_binary()).to_pylist()
-        return pa.array([None if value is None else value.decode(errors="replace") for value in raw], _TEXT)
-    return text
+        yield
+    except UnfitValueError as unfit:
+        row = bisect_right(_offsets(column).to_pylist(), unfit.index) - 1
+        raise UnfitValueError(str(unfit), row) from unfit.__cause__
+
+
+def _shortest(column: Any) -> Any:
+    """A column of 32-bit numbers as 64-bit ones whose shortest text is that of the 32-bit ones; others as they are."""
+    return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_float32(column.type) else column
 
 
 def _string_column(column: Any) -> Any:
@@ -201,15 +279,19 @@ def _objects(column: Any) -> list[Any]:
         return _with_nulls(column, rows)
     if types.is_map(kind):
         keys, items = _entries(column)
-        pairs = list(zip(_string(keys).to_pylist(), _objects(items), strict=True))
+        with _at_row_of(column):
+            pairs = list(zip(_string(keys).to_pylist(), _objects(items), strict=True))
         return _with_nulls(column, [dict(each) for each in _cut(column, pairs)])
     if _is_list(kind):
-        return _with_nulls(column, _cut(column, _objects(column.flatten())))
+        with _at_row_of(column):
+            flat = _objects(column.flatten())
+        return _with_nulls(column, _cut(column, flat))
     if types.is_dictionary(kind):
         return _objects(column.dictionary_decode())
-    as_it_is = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or _is_binary(kind)
-    if as_it_is or (types.is_timestamp(kind) and kind.tz is not None):
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or _is_binary(kind):
         return column.to_pylist()
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return within_years(column).to_pylist()
     return _string(column, "msgpack").to_pylist()
 
 

@@ -1,7 +1,7 @@
 """From a column's values to bytes: raw, string, json and msgpack.
 
 Each format is a function from a list of Python values to a list of bytes, None staying None (a null key, a tombstone).
-Structs, maps and arrays look the same whichever door they came through: rows and Arrow batches both end here.
+`columns` does the same for whole Arrow columns, and a property test holds both against each other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import math
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -75,6 +75,12 @@ def encode_json(values: Sequence[Any]) -> Sequence[bytes | None]:
     return [_each(index, value, _json, "json") for index, value in enumerate(values)]
 
 
+def encode_objects(values: Sequence[Any]) -> Sequence[Any]:
+    """No format: the objects that a serializer of the producer gets. Structs are dicts, as they come from Arrow, and
+    user-defined types are what Spark stores of them."""
+    return [_each(index, value, _objects, "serializer") for index, value in enumerate(values)]
+
+
 def encode_msgpack(values: Sequence[Any]) -> Sequence[bytes | None]:
     """MessagePack: structs as maps, binary as such, times as timestamps (extension -1), decimals as strings."""
     return [_each(index, value, _msgpack, "msgpack") for index, value in enumerate(values)]
@@ -88,13 +94,15 @@ _ENCODERS: dict[str, Encoder] = {
 }
 
 
-def _each(index: int, value: Any, encode: Callable[[Any], bytes], name: str) -> bytes | None:
+def _each(index: int, value: Any, encode: Callable[[Any], Any], name: str) -> Any:
     if value is None:
         return None
     try:
         return encode(value)
     except _UnfitError as unfit:
         raise UnfitValueError(f"format {name} can't express a {unfit}{_HINTS.get(name, '')}", index) from None
+    except _DoubledFieldError as doubled:
+        raise UnfitValueError(str(doubled), index) from None
     except (ValueError, OverflowError, RecursionError, TypeError) as error:
         raise UnfitValueError(f"format {name} failed on a {type(value).__name__}: {error}", index) from error
 
@@ -112,11 +120,23 @@ class _UnfitError(Exception):
         super().__init__("struct" if hasattr(value, "__fields__") else type(value).__name__)
 
 
+class _DoubledFieldError(ValueError):
+    """A struct with two fields of one name, of which a dict would drop the first without a word."""
+
+
+def doubled_field(name: str) -> str:
+    """What the error says of a struct that has two fields of one name."""
+    return f"a struct has two fields named {name!r}: rename one of them"
+
+
 def _raw(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
+    stored = _stored(value)
+    if stored is not value:
+        return _raw(stored)
     raise _UnfitError(value)
 
 
@@ -131,7 +151,8 @@ def _string(value: Any) -> bytes:
         return _iso(value).encode()
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat().encode()
-    return _raw(value)
+    stored = _stored(value)
+    return _raw(value) if stored is value else _string(stored)
 
 
 def _json(value: Any) -> bytes:
@@ -188,12 +209,39 @@ _MSGPACK_AS_IT_IS = frozenset((str, int, bool, float, bytes, type(None)))
 def _nested(value: Any, convert: Callable[[Any], Any], leaf: Callable[[Any], Any]) -> Any:
     fields = getattr(value, "__fields__", None)
     if fields is not None:
-        return dict(zip(fields, map(convert, value), strict=True))
+        return _fields(fields, map(convert, value))
     if isinstance(value, Mapping):
         return {_name_of(name): convert(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [convert(inner) for inner in value]
-    return leaf(value)
+    stored = _stored(value)
+    return leaf(value) if stored is value else convert(stored)
+
+
+def _fields(names: Sequence[str], values: Iterable[Any]) -> dict[str, Any]:
+    """A struct as a dict. Raises _DoubledFieldError."""
+    made = dict(zip(names, values, strict=True))
+    if len(made) != len(names):
+        raise _DoubledFieldError(doubled_field(next(name for name in names if names.count(name) > 1)))
+    return made
+
+
+def _stored(value: Any) -> Any:
+    """An object of a user-defined type as Spark stores it, which is what Arrow batches hold; others as they are."""
+    kind = getattr(value, "__UDT__", None)
+    return value if kind is None else kind.sqlType().fromInternal(kind.serialize(value))
+
+
+def _objects(value: Any) -> Any:
+    fields = getattr(value, "__fields__", None)
+    if fields is not None:
+        return _fields(fields, map(_objects, value))
+    if isinstance(value, dict):
+        return {name: _objects(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_objects(inner) for inner in value]
+    stored = _stored(value)
+    return value if stored is value else _objects(stored)
 
 
 def _name_of(name: Any) -> str:

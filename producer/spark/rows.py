@@ -20,7 +20,7 @@ from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..columns.column_send import send_columns, send_each
 from ..columns.rows_cy import group
 from ..columns.rows_future import RowsFuture
-from .formats import AS_THEY_ARE, encoder
+from .formats import AS_THEY_ARE, encode_objects, encoder
 from .writer import COLUMNS, PartitionWriter, at_row, check_doubled, missing_value, naming, no_topic, null_topic
 
 #: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
@@ -42,8 +42,11 @@ class RowWriter(PartitionWriter):
     def _chunks(self, source: Iterable[Any]) -> Iterator[_Chunk]:
         remaining = iter(source)
         chunk = _Chunk()
-        while rows := list(islice(remaining, HANDFUL_ROWS)):
+        while True:
             try:
+                rows = _taken(remaining)
+                if not rows:
+                    break
                 columns = _columns_of(rows)
             except KafkaError as error:
                 if chunk:
@@ -111,6 +114,23 @@ class RowWriter(PartitionWriter):
             return [(topic, None) for topic in numbers]
         order, ends = group(array("q", [numbers[topic] for topic in topics]), len(numbers))
         return [(topic, order[ends[number] : ends[number + 1]]) for topic, number in numbers.items()]
+
+
+def _taken(source: Iterator[Any]) -> list[Any]:
+    """The next rows. Raises SerializationError where PySpark can't make Python objects of them."""
+    try:
+        return list(islice(source, HANDFUL_ROWS))
+    except (ValueError, OverflowError) as error:
+        raised_in = error.__traceback__
+        while raised_in is not None and raised_in.tb_next is not None:
+            raised_in = raised_in.tb_next
+        # what makes the rows may be a function of the user's, which raises the same for reasons of its own
+        if raised_in is None or raised_in.tb_frame.f_globals.get("__name__") != "pyspark.sql.types":
+            raise
+        raise SerializationError(
+            f"PySpark can't make Python objects of this row or of one of the next {HANDFUL_ROWS}: {error}; dates and "
+            f"times in Python are of the years 1 to 9999: cast them to strings"
+        ) from error
 
 
 class _Chunk:
@@ -195,11 +215,9 @@ def _not_a_row(row: Any) -> KafkaError:
 
 
 def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
-    if form == "serializer":
-        # as they come from Arrow: a Row is a tuple, and would be an array in JSON
-        return [value.asDict(recursive=True) if hasattr(value, "__fields__") else value for value in column]
     with naming(name):
-        return encoder(form)(column)
+        # a Row is a tuple, which a serializer would make an array of
+        return encode_objects(column) if form == "serializer" else encoder(form)(column)
 
 
 def _byte_column(name: str, column: Sequence[Any], form: str) -> BytesColumn:
@@ -225,7 +243,8 @@ def _numbers(name: str, columns: Mapping[str, Sequence[Any]]) -> Any:
             cause = SerializationError(f"the column {name!r} holds a {type(value).__name__}, not a whole number")
             raise at_row(row, cause)
         elif not 0 <= value < 2**63:
-            raise at_row(row, IllegalArgumentError(f"the column {name!r} holds {value}, which is out of range"))
+            wanted = "0 or more" if value < 0 else "below 2**63"
+            raise at_row(row, IllegalArgumentError(f"the column {name!r} holds {value}; it has to be {wanted}"))
         numbers.append(value)
     return numbers
 

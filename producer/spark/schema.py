@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.errors import KafkaConfigurationError, SerializationError
+from .formats import doubled_field
 from .options import SinkOptions
 from .writer import check_doubled, missing_value, no_topic
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 _BYTES = ("string", "binary", "void")
 _NUMBERS = ("tinyint", "smallint", "int", "bigint", "void")
@@ -50,15 +51,16 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
         raise KafkaConfigurationError(str(doubled)) from None
     unused = {"headers": not options.include_headers, "topic": options.topic is not None}
     for field in schema.fields:
-        kind = _kind(field.dataType.simpleString())
         if unused.get(field.name):
             continue
+        kind = _kind(_stored(field.dataType).simpleString())
         if field.name in _ALLOWED:
             allowed, words = _ALLOWED[field.name]
             if kind not in allowed:
                 raise KafkaConfigurationError(f"the column {field.name!r} is of type {kind}; it has to be {words}")
         elif field.name in ("value", "key"):
             form = getattr(options, f"{field.name}_format")
+            _check_fields(field)
             for leaf in _leaves(field.dataType):
                 if leaf.startswith(_INEXPRESSIBLE):
                     raise KafkaConfigurationError(
@@ -82,6 +84,7 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
 def check_transport(schema: StructType) -> None:
     """Raises KafkaConfigurationError for any column, used or not, that Spark can't hand to Python."""
     for field in schema.fields:
+        _check_fields(field)
         for leaf in _leaves(field.dataType):
             if leaf.startswith(_NOT_FOR_PYTHON):
                 raise KafkaConfigurationError(
@@ -90,26 +93,41 @@ def check_transport(schema: StructType) -> None:
                 )
 
 
+def _check_fields(field: StructField) -> None:
+    """Raises KafkaConfigurationError for a struct with two fields of one name, which Arrow doesn't take."""
+    for kind in _types(field.dataType):
+        names: list[str] = getattr(kind, "names", [])
+        for name in names:
+            if names.count(name) > 1:
+                raise KafkaConfigurationError(f"the column {field.name!r}: {doubled_field(name)}")
+
+
 def _leaves(kind: DataType) -> Iterator[str]:
     """The types in a type that hold no others, by their names."""
-    inner = _inner(kind)
-    if not inner:
-        yield kind.simpleString()
-    for each in inner:
-        yield from _leaves(each)
+    return (each.simpleString() for each in _types(kind) if not _inner(each))
 
 
-def _map_keys(kind: Any) -> Iterator[str]:
+def _map_keys(kind: DataType) -> Iterator[str]:
     """The types of the keys of all maps in a type, by their names."""
-    if hasattr(kind, "keyType"):
-        yield kind.keyType.simpleString()
+    return (_stored(each.keyType).simpleString() for each in _types(kind) if hasattr(each, "keyType"))
+
+
+def _types(kind: DataType) -> Iterator[Any]:
+    """A type and those in it, as they are stored."""
+    kind = _stored(kind)
+    yield kind
     for each in _inner(kind):
-        yield from _map_keys(each)
+        yield from _types(each)
 
 
 def _inner(kind: Any) -> list[DataType]:
     fields = [field.dataType for field in getattr(kind, "fields", ())]
     return fields + [getattr(kind, name) for name in ("elementType", "keyType", "valueType") if hasattr(kind, name)]
+
+
+def _stored(kind: Any) -> Any:
+    """What Spark stores the values of a user-defined type as; any other type as it is."""
+    return kind.sqlType() if hasattr(kind, "sqlType") else kind
 
 
 def _is_nested(kind: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import decimal
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.producer.spark.columns import encode_column
-from headrace.producer.spark.formats import encoder
+from headrace.producer.spark.formats import UnfitValueError, encoder
 
 UTC = datetime.timezone.utc
 TIMES = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1), timezones=st.just(UTC))
@@ -74,6 +76,29 @@ def types(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, st.SearchStrate
     return nullable((pa.map_(key, inner), entries))
 
 
+def shortest(number: float) -> float:
+    """The 64-bit number whose shortest text is that of a 32-bit one: the fewest digits that read back as it."""
+    if not math.isfinite(number):
+        return number
+    rounded = (float(f"{number:.{digits}g}") for digits in range(1, 10))
+    return next(each for each in rounded if ctypes.c_float(each).value == number)
+
+
+def with_shortest(value: Any, kind: pa.DataType) -> Any:
+    """A value of any type with its 32-bit numbers as JSON and text have them."""
+    if value is None:
+        return None
+    if pa.types.is_float32(kind):
+        return shortest(value)
+    if pa.types.is_struct(kind):
+        return {field.name: with_shortest(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return {name: with_shortest(item, kind.item_type) for name, item in value.items()}
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return [with_shortest(each, kind.value_type) for each in value]
+    return value
+
+
 @st.composite
 def columns(draw: st.DrawFn) -> pa.Array:
     kind, values = draw(types())
@@ -87,9 +112,10 @@ def columns(draw: st.DrawFn) -> pa.Array:
 @given(columns())
 def test_nested_columns(column: pa.Array) -> None:
     values = column.to_pylist(maps_as_pydicts="lossy")
-    for value_format in ("json", "msgpack"):
+    texts = [with_shortest(value, column.type) for value in values]
+    for value_format, expected in (("json", texts), ("msgpack", values)):
         found = encode_column(column, value_format).to_pylist()
-        assert [_bytes(each) for each in found] == encoder(value_format)(values)
+        assert [_bytes(each) for each in found] == encoder(value_format)(expected)
 
 
 @settings(deadline=None, max_examples=100)
@@ -98,7 +124,17 @@ def test_plain_columns(data: st.DataObject) -> None:
     kind, values = data.draw(st.sampled_from(LEAVES).map(nullable))
     column = pa.array(data.draw(st.lists(values, max_size=5)), kind)
     found = encode_column(column, "string").to_pylist()
-    assert [_bytes(each) for each in found] == encoder("string")(column.to_pylist())
+    expected = [with_shortest(value, kind) for value in column.to_pylist()]
+    assert [_bytes(each) for each in found] == encoder("string")(expected)
+
+
+@settings(deadline=None)
+@given(st.floats(width=32))
+def test_floats_have_their_shortest_text(number: float) -> None:
+    column = pa.array([number, 0.1, 1e10, 16777216.0, 1e-45], pa.float32())
+    found = encode_column(column, "string").to_pylist()
+    assert found[1:] == ["0.1", "10000000000.0", "16777216.0", "1e-45"]
+    assert found[0] == str(shortest(number))
 
 
 def test_dictionaries() -> None:
@@ -123,6 +159,37 @@ def test_strings_that_are_no_utf8_become_some(value: bytes) -> None:
             expected = encoder(value_format)([value.decode(errors="replace")])[0]
             assert expected is not None
             assert expected in _bytes(encode_column(nested, value_format)[1].as_py())
+
+
+FIRST_DAY, DAYS = -719_162, 3_652_059  # the 1st of January of the year 1, and the years 1 to 9999
+DAY_US = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "last"),
+    [
+        (pa.date32(), FIRST_DAY, FIRST_DAY + DAYS - 1),
+        (pa.timestamp("us"), FIRST_DAY * DAY_US, (FIRST_DAY + DAYS) * DAY_US - 1),
+        (pa.timestamp("us", "UTC"), FIRST_DAY * DAY_US, (FIRST_DAY + DAYS) * DAY_US - 1),
+    ],
+)
+def test_years_that_python_does_not_have(kind: pa.DataType, first: int, last: int) -> None:
+    def column(*numbers: int | None) -> pa.Array:
+        return pa.array(numbers, pa.int32() if pa.types.is_date(kind) else pa.int64()).cast(kind)
+
+    for value_format in ("string", "json", "msgpack"):
+        assert len(encode_column(column(first, None, last), value_format)) == 3
+        for outside in (first - 1, last + 1):
+            with pytest.raises(UnfitValueError, match="outside the years 1 to 9999") as caught:
+                encode_column(column(0, None, outside), value_format)
+            assert caught.value.index == 2
+            if value_format != "string":
+                lists = pa.ListArray.from_arrays([0, 0, 2, 3, 3], column(0, None, outside))
+                maps = pa.MapArray.from_arrays([0, 0, 2, 3, 3], ["a", "b", "a"], column(0, None, outside))
+                for nested in (lists, maps, pa.StructArray.from_arrays([maps], ["inner"])):
+                    with pytest.raises(UnfitValueError, match="outside the years 1 to 9999") as caught:
+                        encode_column(nested, value_format)
+                    assert caught.value.index == 2
 
 
 def test_large_decimals() -> None:

@@ -253,7 +253,10 @@ def test_many_rows_arrive_once_each_however_they_are_cut() -> None:
             {"value": pa.array(["v"]), "partition": pa.array([9])},
             "row 0 of Spark partition 3 for t-9 was not delivered",
         ),
-        ({"value": pa.array(["v"]), "timestamp": pa.array([-1])}, "the column 'timestamp' holds a number below 0"),
+        (
+            {"value": pa.array(["v"]), "timestamp": pa.array([-1])},
+            "the column 'timestamp' holds -1; it has to be 0 or more",
+        ),
         ({"value": pa.array(["v"]), "timestamp": pa.array(["x"])}, "the column 'timestamp' is of type string"),
         ({"value": pa.array(["v"]), "headers": pa.array(["x"])}, "the column 'headers' is of type string; headers are"),
         (
