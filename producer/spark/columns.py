@@ -15,6 +15,7 @@ import base64
 import contextlib
 import datetime
 import math
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -34,6 +35,7 @@ _TEXT = pa.large_string()
 #: Decimals of no more places than these never have an exponent.
 _PLACES_WITHOUT_EXPONENT = 6
 _TO_ESCAPE = '["\\\\\x00-\x1f]'
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 #: The years that Python's dates have, as days since 1970: Spark's have more, which no row can hold.
 _FIRST_DAY, _LAST_DAY = (
     day.toordinal() - datetime.date(1970, 1, 1).toordinal() for day in (datetime.date.min, datetime.date.max)
@@ -169,7 +171,8 @@ def _decoded(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if types.is_string(kind) or types.is_large_string(kind):
-        return value.decode(errors="replace")
+        # Java replaces half a surrogate pair as one, Python byte by byte
+        return _SURROGATE.sub(b"\xff", value).decode(errors="replace")
     if types.is_struct(kind):
         return {field.name: _decoded(value[field.name], field.type) for field in kind}
     if types.is_map(kind):

@@ -6,11 +6,12 @@ import datetime
 import decimal
 import json
 import uuid
+from collections.abc import Callable
 
 import msgpack
 import pytest
 
-from headrace.producer.spark.formats import UnfitValueError, encoder
+from headrace.producer.spark.formats import UnfitValueError, encode_objects, encoder
 
 NOON = datetime.datetime(2013, 1, 1, 12, 0, 0, 5000, tzinfo=datetime.timezone.utc)
 
@@ -128,3 +129,58 @@ def test_a_time_without_a_zone_is_local_as_spark_hands_it_over() -> None:
     local = datetime.datetime(2013, 1, 1, 12)
     expected = local.astimezone(datetime.timezone.utc).strftime('"%Y-%m-%dT%H:%M:%SZ"').encode()
     assert encoder("json")([local]) == [expected]
+
+
+@pytest.mark.parametrize("value_format", ["json", "msgpack"])
+@pytest.mark.parametrize("wrap", [lambda each: each, lambda each: [each], lambda each: row(a={"k": each})])
+def test_a_struct_with_two_fields_of_one_name_is_told(value_format: str, wrap: Callable[[Row], object]) -> None:
+    doubled = Row((1, 2, 3))
+    doubled.__fields__ = ["id", "other", "id"]
+    with pytest.raises(UnfitValueError, match=r"^a struct has two fields named 'id': rename one of them$") as caught:
+        encoder(value_format)([None, wrap(doubled)])
+    assert caught.value.index == 1
+    with pytest.raises(UnfitValueError, match="two fields named 'id'") as caught:
+        encode_objects([wrap(doubled)])
+    assert caught.value.index == 0
+
+
+class PointType:
+    """As a UserDefinedType of PySpark: it says as what Spark stores an object."""
+
+    def sqlType(self) -> PointType:
+        return self
+
+    def fromInternal(self, stored: tuple[int, int]) -> object:
+        return row(x=stored[0], y=[stored[1]])
+
+    def serialize(self, point: Point) -> tuple[int, int]:
+        return point.x, point.y
+
+
+class Point:
+    __UDT__ = PointType()
+
+    def __init__(self, x: int, y: int) -> None:
+        self.x, self.y = x, y
+
+
+def test_user_defined_types_are_what_spark_stores() -> None:
+    assert encoder("json")([Point(1, 2), [Point(3, 4)]]) == [b'{"x":1,"y":[2]}', b'[{"x":3,"y":[4]}]']
+    assert encode_objects([row(p=Point(1, 2))]) == [{"p": {"x": 1, "y": [2]}}]
+    for value_format in ("raw", "string"):
+        with pytest.raises(UnfitValueError, match="can't express a struct"):
+            encoder(value_format)([Point(1, 2)])
+
+
+class WordType(PointType):
+    def fromInternal(self, stored: tuple[int, int]) -> str:
+        return f"{stored[0]}{stored[1]}"
+
+
+class Word(Point):
+    __UDT__ = WordType()
+
+
+@pytest.mark.parametrize("value_format", ["raw", "string"])
+def test_user_defined_types_that_are_stored_as_strings(value_format: str) -> None:
+    assert encoder(value_format)([Word(1, 2)]) == [b"12"]

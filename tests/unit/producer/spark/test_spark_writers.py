@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import decimal
 from collections import namedtuple
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
+from pyspark.sql.types import DateType
 from support.column_bench import NOW_MS, Bench, FakeProducer
 
 from headrace.network.protocol.errors import CorruptRecordError, RowDeliveryError
@@ -219,6 +221,40 @@ def test_a_row_that_is_none_is_named_by_its_place_in_the_partition_and_what_came
     with pytest.raises(RowDeliveryError, match=r"^row 299 of Spark partition 3 for t was .* is no row"):
         write(RowWriter, [*rows[:299], 7], producer, topic="t")
     assert {each[4] for each in producer.records()} == {b"%d" % number for number in range(HANDFUL_ROWS * 2)}
+
+
+def test_a_row_that_pyspark_can_not_make_is_told_and_what_came_before_is_sent() -> None:
+    def rows() -> Iterator[Row]:
+        yield from (Row(value=b"%d" % number) for number in range(HANDFUL_ROWS))
+        DateType().fromInternal(2932897)
+
+    producer = FakeProducer()
+    with pytest.raises(RowDeliveryError, match=r"^row 128 .* year 10000 is out of range; .* the years 1 to 9999"):
+        write(RowWriter, rows(), producer, topic="t")
+    assert len(producer.records()) == HANDFUL_ROWS
+
+
+def test_what_a_function_that_makes_the_rows_raises_is_its_own() -> None:
+    def rows() -> Iterator[Row]:
+        yield Row(value=b"%d" % int("x"))
+
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        write(RowWriter, rows(), topic="t")
+    assert type(caught.value) is ValueError
+
+
+def test_headers_and_topics_that_are_no_utf8() -> None:
+    """The row door gets them from Spark with the same replacement."""
+    text = pa.array([b"\xffA", b"B", None]).view(pa.string())
+    headers = pa.MapArray.from_arrays([0, 1, 2, 2], ["a", "b"], text.slice(0, 2))
+    batch = pa.RecordBatch.from_arrays([text, text, headers], ["value", "key", "headers"])
+    found = [each[3:] for each in write(BatchWriter, [batch], topic="t").records()]
+    replaced = "\ufffdA".encode()
+    assert sorted(found, key=str) == sorted(
+        [(replaced, replaced, (("a", replaced),)), (b"B", b"B", (("b", b"B"),)), (None, None, ())], key=str
+    )
+    batch = pa.RecordBatch.from_arrays([text, text.fill_null("t")], ["value", "topic"])
+    assert {each[0] for each in write(BatchWriter, [batch]).records()} == {"\ufffdA", "B", "t"}
 
 
 def test_rows_whose_columns_change_between_handfuls() -> None:
