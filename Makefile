@@ -92,7 +92,7 @@ endif
 clean:
 	rm -rf build dist headrace.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
 	find network producer broker cli -name '*_cy.*.so' -delete
-	find network producer broker cli tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
+	find network producer broker cli pyspark_headrace tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf .venv

@@ -19,6 +19,8 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 PARTS = ("network", "producer", "broker", "cli")
+#: The one name outside `headrace`: PySpark finds data sources in top-level modules that are called so.
+FOR_PYSPARK = "pyspark_headrace"
 REQUIRED = os.environ.get("HEADRACE_REQUIRE_COMPILED") == "1"
 
 
@@ -103,9 +105,10 @@ class CompileHotModules(build_ext):
 
 setup(
     packages=[
-        "headrace." + name for part in PARTS for name in (part, *(f"{part}.{sub}" for sub in find_packages(part)))
+        FOR_PYSPARK,
+        *("headrace." + name for part in PARTS for name in (part, *(f"{part}.{sub}" for sub in find_packages(part)))),
     ],
-    package_dir={"headrace." + part: part for part in PARTS},
+    package_dir={FOR_PYSPARK: FOR_PYSPARK, **{"headrace." + part: part for part in PARTS}},
     ext_modules=hot_modules(),
     cmdclass={"build_ext": CompileHotModules},
 )

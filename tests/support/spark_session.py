@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -65,9 +66,9 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     return session
 
 
-def python_path() -> dict[str, str]:
-    """What a process started by a test needs in its environment to find the package and `support`."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+def python_path(*more: Path) -> dict[str, str]:
+    """What a process started by a test needs in its environment to find the package, `support`, and `more`."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, more), *(path for path in sys.path if path)])}
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ Each test has its driver in a process of its own, because a process has one Spar
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -16,33 +15,17 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pyspark
 import pytest
 from support.confluent import read_topic
+from support.spark_driver import PREAMBLE, drive
 from support.spark_session import needs_spark, python_path
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 
 pytestmark = needs_spark
-
-PREAMBLE = """
-    import json, os, signal, sys, time
-    from pathlib import Path
-    import pyspark
-    os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
-    os.environ["SPARK_SCALA_VERSION"] = "2.13"
-    from pyspark import TaskContext
-    from headrace.producer.spark import KafkaSink, register
-    from support.spark_session import start
-
-    servers, topic, folder = sys.argv[1:]
-    folder = Path(folder)
-    def tell(**found):
-        print("TOLD", json.dumps(found), flush=True)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,28 +37,6 @@ def cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture
 def topic() -> str:
     return f"topic-{uuid.uuid4().hex[:8]}"
-
-
-def drive(program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> dict[str, Any]:
-    """Run a driver program; what it told. Its log is left in `tmp_path`."""
-    path = tmp_path / "driver.py"
-    path.write_text(dedent(PREAMBLE) + dedent(program))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
-        env=python_path(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=580,
-    )
-    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
-    (tmp_path / "driver.log").write_text(done.stderr)
-    told: dict[str, Any] = {}
-    for line in done.stdout.splitlines():
-        if line.startswith("TOLD "):
-            told.update(json.loads(line[5:]))
-    return told
 
 
 def values(cluster: EmbeddedCluster, topic: str) -> Counter[bytes | None]:

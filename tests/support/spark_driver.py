@@ -1,0 +1,54 @@
+"""Spark drivers as processes of their own: a process has one SparkContext."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from headrace.broker import EmbeddedCluster
+
+from .spark_session import python_path
+
+PREAMBLE = """
+    import json, os, signal, sys, time
+    from pathlib import Path
+    import pyspark
+    os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
+    os.environ["SPARK_SCALA_VERSION"] = "2.13"
+    from pyspark import TaskContext
+    from headrace.producer.spark import KafkaSink, register
+    from support.spark_session import start
+
+    servers, topic, folder = sys.argv[1:]
+    folder = Path(folder)
+    def tell(**found):
+        print("TOLD", json.dumps(found), flush=True)
+"""
+
+
+def drive(
+    program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path, *, paths: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """Run a driver program, which may also import from `paths`; what it told. Its log is left in `tmp_path`."""
+    path = tmp_path / "driver.py"
+    path.write_text(dedent(PREAMBLE) + dedent(program))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
+        env=python_path(*paths),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+    (tmp_path / "driver.log").write_text(done.stderr)
+    told: dict[str, Any] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("TOLD "):
+            told.update(json.loads(line[5:]))
+    return told
