@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError
 from ..config import ProducerConfig
+from .interpreted import warn_if_interpreted
 from .options import SinkOptions
 from .producers import worker_producers
 from .report import ReportAccumulatorParam, WriteReport
@@ -138,6 +139,7 @@ class KafkaSink:
 
 def write_partition(options: SinkOptions, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
     """Write one Spark partition with this worker's producer. Raises RowDeliveryError."""
+    warn_if_interpreted()
     name, number = _task()
     with worker_producers().lease(options.digest, options.config) as producer:
         report = writer(producer, options, name).write(source)
