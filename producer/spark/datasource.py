@@ -25,6 +25,7 @@ from .report import WriteReport
 from .rows import RowWriter
 from .schema import check_schema, check_transport
 from .sink import write_partition
+from .workers import spare_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +64,7 @@ class HeadraceDataSource(DataSource):
         options = SinkOptions.resolve(dict(self.options), {})
         check_schema(schema, options)
         check_transport(schema)
+        spare_collections()
         return options
 
 

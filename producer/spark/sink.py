@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import sys
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from .report import ReportAccumulatorParam, WriteReport
 from .rows import RowWriter
 from .schema import check_schema
 from .ui import FIGURES, counted, described
+from .workers import spare_collections
 from .writer import COLUMNS, PartitionWriter
 
 if TYPE_CHECKING:
@@ -110,8 +112,16 @@ class KafkaSink:
         import pyarrow as pa  # noqa: PLC0415  (the row door needs none)
 
         report = self._write(_batch_writer(), batches)
-        figures = {name: [getattr(report, name)] for name in FIGURES}
-        yield pa.RecordBatch.from_pydict({"report": [pickle.dumps(report)], **figures})
+        pickled = pickle.dumps(report)
+        # from buffers, since pyarrow's constructors import pandas, which takes longer than a small task
+        column = pa.Array.from_buffers(
+            pa.binary(), 1, [None, pa.py_buffer(array("i", (0, len(pickled)))), pa.py_buffer(pickled)]
+        )
+        figures = [
+            pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", (getattr(report, name),)))])
+            for name in FIGURES
+        ]
+        yield pa.RecordBatch.from_arrays([column, *figures], names=["report", *FIGURES])
 
     def _write(self, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
         report = write_partition(self.options, writer, source)
@@ -140,6 +150,7 @@ class KafkaSink:
 def write_partition(options: SinkOptions, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
     """Write one Spark partition with this worker's producer. Raises RowDeliveryError."""
     warn_if_interpreted()
+    spare_collections()
     name, number = _task()
     with worker_producers().lease(options.digest, options.config) as producer:
         report = writer(producer, options, name).write(source)

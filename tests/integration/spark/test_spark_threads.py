@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from support.confluent import read_topic
 from support.spark_session import JOB_ERRORS, needs_spark, spark
@@ -124,7 +125,7 @@ def test_after_an_interrupt(spark: SparkSession, write: Callable[[], None], tmp_
     register(spark)
     interrupting = threading.Thread(target=interrupt)
     interrupting.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises((KeyboardInterrupt, Py4JError)):
         spark.sparkContext.parallelize([0], 1).mapPartitions(wait).count()
     interrupting.join()
     assert SparkSession.getActiveSession() is None
