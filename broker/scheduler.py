@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ..network.clock import Clock
 from ..network.protocol.errors import KafkaError
+from ..network.sections import section_thread
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class Scheduler:
         self._jobs: list[tuple[float, int, str, Callable[[], object], float | None]] = []
         self._order = itertools.count()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = section_thread(self._run, name)
         self._thread.start()
 
     def schedule(

@@ -20,6 +20,7 @@ from ..network.protocol.errors import (
     UnsupportedVersionError,
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
+from ..network.sections import section_thread
 from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
@@ -111,7 +112,7 @@ class _NetworkThread:
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
             max_unfinished_bytes=broker.config.queued_max_request_bytes // broker.config.num_network_threads,
         )
-        self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
+        self.thread = section_thread(self._run, f"broker-{broker.node_id}-network-{number}")
         self._connections: dict[str, Connection] = {}
         self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
         self._ready: deque[Connection] = deque()

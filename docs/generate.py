@@ -20,7 +20,7 @@ from headrace.network.protocol import errors as protocol_errors
 from headrace.network.protocol.errors import KafkaError
 from headrace.network.sockets.selector import SelectorCounters
 from headrace.producer.accumulator.batch_cy import ProducerBatch
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.config import ProducerConfig
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.plugins.reporters import prometheus_name

@@ -21,6 +21,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.reader_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
+    "headrace.producer.accumulator.buffer_pool_cy",
     "headrace.producer.accumulator.murmur2_cy",
     "headrace.producer.accumulator.queues_cy",
     "headrace.producer.accumulator.record_metadata_cy",

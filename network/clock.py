@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Protocol
 
+from .latch import Latch
+
 
 class Clock(Protocol):
     """What a component may ask of time. Every method may be called from any thread."""
@@ -35,6 +37,10 @@ class Clock(Protocol):
 
         Unlike `wait` it can't miss a step that the clock makes between the caller's look at the time and the wait.
         """
+        ...
+
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        """Wait until the latch is set, or until it is `end_ms` on the monotonic clock. Returns whether it is set."""
         ...
 
     def sleep(self, duration_ms: float) -> None:
@@ -63,6 +69,9 @@ class SystemClock:
     def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
         return self.wait(condition, end_ms - self.now_ms())
 
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        return latch.wait((end_ms - self.now_ms()) / 1000.0)
+
     def sleep(self, duration_ms: float) -> None:
         time.sleep(duration_ms / 1000.0)
 
@@ -78,6 +87,7 @@ class MockClock:
         self._now_ms = now_ms
         self._wall_ms = float(wall_ms)
         self._waiting: list[threading.Condition] = []
+        self._latches: list[Latch] = []
 
     def now_ms(self) -> float:
         return self._now_ms
@@ -94,9 +104,12 @@ class MockClock:
             self._now_ms += duration_ms
             self._wall_ms += duration_ms
             waiting = list(self._waiting)
+            latches = list(self._latches)
         for condition in waiting:
             with condition:
                 condition.notify_all()
+        for latch in latches:
+            latch.wake()
 
     def set_wall_ms(self, wall_ms: int) -> None:
         """Make the wall clock jump (backwards too); the monotonic clock stays."""
@@ -119,6 +132,23 @@ class MockClock:
         finally:
             with self._lock:
                 self._waiting.remove(condition)
+
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        with self._lock:
+            self._latches.append(latch)
+        try:
+            while True:
+                # the turn first: a step of the clock after the look at the time still wakes it
+                turn = latch.join()
+                try:
+                    if latch.is_set or self._now_ms >= end_ms:
+                        return latch.is_set
+                    turn.acquire()
+                finally:
+                    latch.leave(turn)
+        finally:
+            with self._lock:
+                self._latches.remove(latch)
 
     def sleep(self, duration_ms: float) -> None:
         self.advance(duration_ms)

@@ -23,10 +23,11 @@ from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaTimeoutError
 from ..network.records.compression import LEVELS, Compression, has_lz4_levels
+from ..network.sections import section_thread
 from ..network.sockets.resolver import canonical_host_names
 from ..network.sockets.selector import Selector
 from .accumulator.accumulator_cy import RecordAccumulator
-from .accumulator.buffer_pool import BufferPool
+from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
@@ -119,6 +120,7 @@ class Engine:
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
             rack=config.client_rack if config.partitioner_rack_aware else None,
+            keys_choose=not config.partitioner_ignore_keys,
         )
         self._callbacks = CallbackThread(f"headrace-callbacks-{self.client_id}")
         self.sender = Sender(
@@ -157,7 +159,8 @@ class Engine:
             raise
         self.process_id = os.getpid()
         _call_at_the_end_of_a_worker()
-        self._thread = threading.Thread(target=self._run, name=f"headrace-sender-{self.client_id}", daemon=True)
+        # what a finalizer calls on the sender thread must not wait for it
+        self._thread = section_thread(self._run, f"headrace-sender-{self.client_id}")
         _running.add(self)
         self._thread.start()
 
@@ -180,7 +183,7 @@ class Engine:
 
         Another producer's callback may wait for this producer.
         """
-        return threading.current_thread() is self._thread or self._callbacks.is_current
+        return self._thread.ident == threading.get_ident() or self._callbacks.is_current
 
     @property
     def is_alive(self) -> bool:

@@ -30,6 +30,7 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
+from ..network.sections import here, interrupted
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.murmur2_cy import partition_for_key
@@ -46,6 +47,7 @@ from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
+from .threads import check_may_wait
 
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class KafkaProducer(SendPath):
         else:
             # a ProducerConfig beside keywords is refused there
             self.config = ProducerConfig.resolve(config, **keywords)  # pyright: ignore[reportArgumentType]
+        super().__init__(clock, keys_choose=not self.config.partitioner_ignore_keys)
         self._clock = clock
         plugins = (
             resolve_serializer(self.config.key_serializer, "key.serializer"),
@@ -118,11 +121,10 @@ class KafkaProducer(SendPath):
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
         plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
-        super().__init__(
-            topics=self._accumulator.topics,
-            clock=self._clock,
+        self._use(
+            self._accumulator.topics,
+            self._accumulator.stash.waiting,
             direct=not plugged,
-            keys_choose=not self.config.partitioner_ignore_keys,
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
         )
 
@@ -265,7 +267,10 @@ class KafkaProducer(SendPath):
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
-        if queues is None or not max(partition, 0) < count:
+        if interrupted():
+            # nothing is waited for, and no lock is taken: the sender thread asks for what isn't known
+            queues = engine.accumulator.topic(topic)
+        elif queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
             queues = self._await_partitions(engine, topic, partition, budget_ms)
             budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
@@ -285,9 +290,14 @@ class KafkaProducer(SendPath):
         size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:
+                if count == 0:
+                    raise KafkaTimeoutError(
+                        f"the metadata of topic {topic!r} isn't known yet, and the partitioner can't wait for it in a "
+                        f"finalizer or signal handler that interrupted a send: send to the topic once before"
+                    )
                 cluster = engine.metadata.cluster
                 partition = self._partition(topic, record.key, key, record.value, value, cluster, queues, size)
-            elif key is not None and not self.config.partitioner_ignore_keys:
+            elif key is not None and not self.config.partitioner_ignore_keys and count > 0:
                 # as it was above: by now the topic may have vanished from the metadata
                 partition = partition_for_key(key, count)
         if size > self.config.max_request_size:
@@ -314,6 +324,7 @@ class KafkaProducer(SendPath):
 
     def _await_partitions(self, engine: Engine, topic: str, partition: int, budget_ms: float) -> TopicQueues:
         """Wait until the topic's partitions are known, and the asked one is among them, at most `budget_ms`."""
+        check_may_wait("a call that needs a topic's metadata")
         clock, metadata = self._clock, engine.metadata
         deadline_ms = clock.now_ms() + budget_ms
         seen_fresh = False
@@ -371,7 +382,7 @@ class KafkaProducer(SendPath):
         left, where the time passed; IllegalStateError within a callback of this producer. Any other thread.
         """
         engine = self._usable_engine()
-        if engine.is_own_thread:
+        if not interrupted() and engine.is_own_thread:
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         started_ms = self._clock.now_ms()
         try:
@@ -387,7 +398,7 @@ class KafkaProducer(SendPath):
         """
         engine = self._usable_engine()
         done = engine.sender.request_abort()
-        if engine.is_own_thread:
+        if interrupted() or engine.is_own_thread:
             return
         while not done.wait(0.1) and engine.is_alive:
             pass
@@ -400,7 +411,10 @@ class KafkaProducer(SendPath):
         records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
         """
         timeout = None if timeout is None else _seconds(timeout)
-        with self._life:
+        if self._closed:
+            return
+        check_may_wait("close")
+        with here.section, self._life:
             if self._closed:
                 return
             self._closed = True
@@ -495,7 +509,8 @@ class KafkaProducer(SendPath):
             raise ProducerClosedError("this producer is closed: create a new one to send on")
         engine = self._engine
         if engine.process_id != os.getpid():
-            with self._life:
+            check_may_wait("the first send after a fork")
+            with here.section, self._life:
                 if self._engine.process_id != os.getpid():
                     _log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
                     self._start()

@@ -12,7 +12,7 @@ from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from ..network.records.batch import RECORD_BATCH_OVERHEAD
 from .accumulator.batch_cy import ProducerBatch
-from .accumulator.buffer_pool import BufferPool
+from .accumulator.buffer_pool_cy import BufferPool
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"

@@ -27,6 +27,7 @@ from ...network.protocol.messages.records.fetch import (
     ReplicaState,
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ...network.sections import section_thread
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
 from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
@@ -106,9 +107,7 @@ class FetcherThread:
             links=links,
             client_id=f"{CLIENT_ID_PREFIX}{broker_id}",
         )
-        self.thread = threading.Thread(
-            target=self._run, name=f"broker-{broker_id}-fetcher-{leader.node_id}", daemon=True
-        )
+        self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
 
     def follow(self, followed: Iterable[Followed]) -> None:

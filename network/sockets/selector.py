@@ -36,6 +36,7 @@ _MAX_TIMEOUT_MS = 3_600_000.0
 _MAX_ACCEPTS_PER_POLL = 64
 _ACCEPT_BACKOFF_MS = 100.0
 _MAX_LAST_READS = 64
+_MAX_WAKEUP_BYTES = 4096
 # What accept(2) reports on behalf of the connection it would have returned: the listener itself is well.
 _LOST_BEFORE_ACCEPT = frozenset(
     getattr(errno, name)
@@ -303,10 +304,13 @@ class Selector:
         with self._wakeup_lock:
             if self._wakeup_requested or self._closed:
                 return
-            self._wakeup_requested = True
-            if self._selecting:
+            if self._selecting and not self._wakeup_written:
+                # The byte before the marks: an exception of a signal handler in between costs a byte too many, and not
+                # the wakeup. The buffer is never full, because bytes are read with each poll that finds the mark.
+                with contextlib.suppress(BlockingIOError):
+                    self._wakeup_writer.send(b"\0")
                 self._wakeup_written = True
-                self._wakeup_writer.send(b"\0")
+            self._wakeup_requested = True
 
     def poll(self, timeout_ms: float) -> None:
         """Wait for at most `timeout_ms` (0 or less: not at all; math.inf: for ever) until something can be done, do it
@@ -385,9 +389,8 @@ class Selector:
                 self._wakeup_requested = False
                 if self._wakeup_written:
                     self._wakeup_written = False
-                    # nothing is there if an exception in a signal handler came between the mark and the byte
                     with contextlib.suppress(BlockingIOError):
-                        self._wakeup_reader.recv(1)
+                        self._wakeup_reader.recv(_MAX_WAKEUP_BYTES)
 
     def _next_deadline_in_ms(self) -> float:
         """How long a poll may wait before this selector itself has something to do."""

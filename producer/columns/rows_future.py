@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...network.cluster import TopicPartition
+from ...network.latch import Latch
 from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
+from ...network.sections import here
 from ..accumulator.batch_cy import ProducerBatch, RecordFuture
 from ..accumulator.record_metadata_cy import RecordMetadata
-from ..threads import on_sender_thread
+from ..threads import check_may_wait
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +63,8 @@ class RowsFuture:
 
     def __init__(self, rows: int, run_callback: Callable[[Callable[[], object]], object] = _here) -> None:
         """`run_callback` is given what is to be called when done, on the sender thread, and returns at once."""
-        self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._lock = threading.RLock()
+        self._done = Latch()
         self._left = rows
         self._process_id = os.getpid()
         self._metadata = RowsMetadata()
@@ -79,13 +81,14 @@ class RowsFuture:
 
     def done(self) -> bool:
         """Whether the fate of every row is known."""
-        return self._done.is_set()
+        return self._done.is_set
 
     def get(self, timeout: float | None = None) -> RowsMetadata:
         """What was delivered, waiting for it at most `timeout` seconds (None: without limit).
 
         Raises RowDeliveryError of the first row that failed; KafkaTimeoutError where the time passed first;
-        IllegalStateError on the sender thread, or in a forked child of the process that sent.
+        IllegalStateError in a finalizer or signal handler that interrupted a producer, or in a forked child of the
+        process that sent.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -99,9 +102,8 @@ class RowsFuture:
 
     def exception(self, timeout: float | None = None) -> RowDeliveryError | None:
         """The error of the first row that failed, None where all were delivered; waits like `get`."""
-        if not self._done.is_set():
-            if on_sender_thread():
-                raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
+        if not self._done.is_set:
+            check_may_wait("a future")
             if os.getpid() != self._process_id:
                 raise IllegalStateError(
                     "these rows were sent before the fork: they are the parent process's to deliver"
@@ -125,8 +127,8 @@ class RowsFuture:
 
     def add_done_callback(self, callback: Callable[[RowsFuture], object]) -> None:
         """Call ``callback(future)`` when done: on the thread for callbacks, or here where it is done already."""
-        with self._lock:
-            if not self._done.is_set():
+        with here.section, self._lock:
+            if not self._done.is_set:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
@@ -159,8 +161,8 @@ class RowsFuture:
                 # the loop was closed while the rows were on their way: nobody waits any more
                 _log.debug("an event loop ended before the rows it awaited were acknowledged")
 
-        with self._lock:
-            pending = not self._done.is_set()
+        with here.section, self._lock:
+            pending = not self._done.is_set
             if pending:
                 self._wakers.append(wake)
         if not pending:
@@ -175,7 +177,7 @@ class RowsFuture:
         metadata = self._metadata
         place = (batch.topic, batch.partition)
         last = first + count - 1 if first >= 0 else -1
-        with self._lock:
+        with here.section, self._lock:
             metadata.rows += count
             metadata.bytes += size_bytes
             if batch is not self._last_batch:
@@ -196,7 +198,7 @@ class RowsFuture:
 
     def failed(self, row: int, count: int, place: TopicPartition, cause: BaseException) -> None:
         """`count` rows were not delivered, of which `row` is the lowest."""
-        with self._lock:
+        with here.section, self._lock:
             if self._error is None or row < self._error.row:
                 self._error = row_error(row, place.topic, place.partition, cause)
             self._left -= count
@@ -207,18 +209,20 @@ class RowsFuture:
     def _finish(self) -> None:
         for (topic, partition), (first, last, count) in self._ranges.items():
             self._metadata.offsets[TopicPartition(topic, partition)] = OffsetRange(first, last, count)
-        with self._lock:
-            self._done.set()
+        with here.section, self._lock:
+            # from here on nobody is added
+            self._done.is_set = True
             self._last_batch = None
             callbacks, self._callbacks = self._callbacks, []
             wakers, self._wakers = self._wakers, []
+        self._done.wake()
         for wake in wakers:
             wake()
         for callback in callbacks:
             self._run_callback(functools.partial(self._call, callback))
 
     def __repr__(self) -> str:
-        if not self._done.is_set():
+        if not self._done.is_set:
             return f"<RowsFuture: {self._left} rows pending>"
         return f"<RowsFuture: {self._error!r}>" if self._error is not None else f"<RowsFuture: {self._metadata}>"
 
@@ -263,7 +267,7 @@ class RowsOfTopic:
             self._future.failed(self._base_row + row, 1, metadata.topic_partition, exception)
             return
         sizes = (metadata.serialized_key_size, metadata.serialized_value_size, metadata.serialized_header_size)
-        self._future.delivered(sent.batch, metadata.offset, 1, sum(size for size in sizes if size > 0))
+        self._future.delivered(sent.final_batch, metadata.offset, 1, sum(size for size in sizes if size > 0))
 
 
 def row_error(row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
@@ -19,6 +18,7 @@ from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import ClientResponse, KafkaClient
 from ...network.clock import Clock
 from ...network.cluster import Node, TopicPartition
+from ...network.latch import Latch
 from ...network.metadata import Metadata
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError, error_for, make_error
@@ -31,7 +31,7 @@ from ...network.protocol.messages.records.produce import (
 )
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
-from .. import threads
+from ...network.sections import interrupted
 from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
@@ -98,9 +98,9 @@ class Sender:
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = float("inf")
         self._producer_id_retry_at_ms = -math.inf  # the clock may begin below 0
-        self._aborts: deque[threading.Event] = deque()
-        self._closing = threading.Event()
-        self._force_close = threading.Event()
+        self._aborts: deque[Latch] = deque()
+        self._closing = False
+        self._force_close = False
         #: Why the thread ended, where it did not end because it was closed.
         self.death: BaseException | None = None
 
@@ -108,12 +108,12 @@ class Sender:
 
     def run(self) -> None:
         """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
-        threads.enter(threads.Role.SENDER)
         try:
-            while not self._closing.is_set():
+            while not self._closing:
                 self.run_once()
             _log.debug("the sender is closing; what is left will be sent")
-            while not self._force_close.is_set() and self._accumulator.has_unanswered:
+            self._accumulator.close()
+            while not self._force_close and self._accumulator.has_unanswered:
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -133,7 +133,6 @@ class Sender:
         finally:
             self._callbacks.finish()
             self._client.close()
-            threads.leave()
 
     def run_once(self) -> None:
         """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
@@ -150,16 +149,18 @@ class Sender:
         self._client.wakeup()
 
     def close(self, *, force: bool = False) -> None:
-        """Let the thread end: after everything is sent, or (`force`) at once. Any thread; does not wait."""
-        self._accumulator.close()
+        """Let the thread end: after everything is sent, or (`force`) at once. Does not wait. Any thread, also in a
+        finalizer that interrupted a section: then the thread itself closes the accumulator."""
         if force:
-            self._force_close.set()
-        self._closing.set()
+            self._force_close = True
+        self._closing = True
+        if not interrupted():
+            self._accumulator.close()
         self._client.wakeup()
 
-    def request_abort(self) -> threading.Event:
-        """Have everything that isn't on the way to a broker failed. Any thread; the event tells when it's done."""
-        done = threading.Event()
+    def request_abort(self) -> Latch:
+        """Have everything that isn't on the way to a broker failed. Any thread; the latch is set when it's done."""
+        done = Latch()
         self._aborts.append(done)
         self._client.wakeup()
         return done
@@ -239,6 +240,8 @@ class Sender:
     def _send_ready(self, now_ms: float) -> float:
         """Send what is ready to the brokers that can take it; returns how long the poll may sleep, in milliseconds."""
         accumulator = self._accumulator
+        if accumulator.stash.waiting:
+            self._unstash(now_ms)
         check = accumulator.ready(now_ms)
         poll_ms = min(check.next_check_ms, MAX_POLL_MS)
         for topic in check.leaderless_topics:
@@ -267,6 +270,26 @@ class Sender:
             # there may be more for the same brokers
             return 0.0
         return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
+
+    def _unstash(self, now_ms: float) -> None:
+        """Take up the records that were sent from inside a section, and ask for the topics they need."""
+        unknown: set[str] = set()
+        for batch, partitions in self._accumulator.unstash():
+            error: KafkaError | None = self._metadata.topic_error(batch.topic)
+            if partitions > 0:
+                error = errors.UnknownTopicOrPartitionError(
+                    f"topic {batch.topic!r} has {partitions} partitions, 0 to {partitions - 1}: there is no partition "
+                    f"{batch.partition}"
+                )
+            elif error is None or isinstance(error, errors.RetriableError):
+                unknown.add(batch.topic)
+                continue
+            if self._accumulator.stash.take_back(batch):
+                self._fail(batch, error, adjust=False)
+        for topic in unknown:
+            self._metadata.add_topic(topic, now_ms)
+        if unknown:
+            self._metadata.request_update_for_waiting(unknown)
 
     def _send_batches(self, node: Node, batches: Sequence[ProducerBatch], now_ms: float) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
@@ -503,7 +526,7 @@ class Sender:
         answer: PartitionProduceResponse | None,
         now_ms: float,
     ) -> bool:
-        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close.is_set():
+        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close:
             return False
         if self._is_late(batch, now_ms):
             return False

@@ -20,7 +20,7 @@ from headrace.network.records.batch import RecordBatch
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender.sender import Sender
 from headrace.producer.sender.transaction_manager import TransactionManager

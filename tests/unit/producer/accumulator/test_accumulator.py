@@ -19,7 +19,7 @@ from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutE
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.accumulator.send_path_cy import SendPath
@@ -57,7 +57,8 @@ class DirectPath(SendPath):
 
     def __init__(self, accumulator: RecordAccumulator, clock: MockClock) -> None:
         self._accumulator = accumulator
-        super().__init__(topics=accumulator.topics, clock=clock, direct=True, keys_choose=True, max_direct_bytes=BATCH)
+        super().__init__(clock, keys_choose=True)
+        self._use(accumulator.topics, (), direct=True, max_direct_bytes=BATCH)
 
     def _send_checked(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
@@ -687,6 +688,7 @@ def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_
         def _send_checked(self, *record: Any) -> Any:
             return record
 
-    path = Path(topics={"t": queues}, clock=MockClock(), direct=True, keys_choose=True, max_direct_bytes=BATCH)
+    path = Path(MockClock(), keys_choose=True)
+    path._use({"t": queues}, (), direct=True, max_direct_bytes=BATCH)
     # there is no open batch yet, so it goes on along the longer way
     assert path.send("t", b"v", b"k")[:3] == ("t", b"v", b"k")

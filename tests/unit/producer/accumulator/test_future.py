@@ -18,6 +18,7 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     NotLeaderOrFollowerError,
 )
+from headrace.network.sections import here
 from headrace.producer import threads
 from headrace.producer.accumulator import batch_cy
 from headrace.producer.accumulator.batch_cy import (
@@ -25,6 +26,7 @@ from headrace.producer.accumulator.batch_cy import (
     RecordFuture,
 )
 from headrace.producer.accumulator.batch_split import split_batch
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 
 
@@ -66,10 +68,10 @@ class OnSenderThread:
     """The calling thread counts as a sender thread."""
 
     def __enter__(self) -> None:
-        threads.enter(threads.Role.SENDER)
+        here.section.acquire()
 
     def __exit__(self, *_: object) -> None:
-        threads.leave()
+        here.section.release()
 
 
 def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +220,7 @@ def test_it_can_not_be_waited_for_on_the_thread_that_completes_it() -> None:
     batch = open_batch()
     future = append(batch)
     with OnSenderThread():
-        with pytest.raises(IllegalStateError, match="sender thread"):
+        with pytest.raises(IllegalStateError, match="a future can't wait here"):
             future.get()
         complete(batch, 1)
         assert future.get().offset == 1
@@ -239,9 +241,9 @@ def test_a_callback_that_blocks_holds_nobody_up_who_waits_for_a_record() -> None
     batch.complete(1)
 
     def callbacks() -> None:
-        threads.enter(threads.Role.CALLBACKS)
+        threads.enter_callback_thread()
         batch.run_callbacks()
-        threads.leave()
+        threads.leave_callback_thread()
 
     thread = threading.Thread(target=callbacks)
     thread.start()
@@ -404,11 +406,18 @@ def test_futures_follow_their_records_through_splits_of_splits() -> None:
 
 
 def test_the_parts_have_the_records_and_share_the_memory() -> None:
-    batch = open_batch(1001)
+    pool = BufferPool(1001, 1001, MockClock())
+    lease = pool.allocate(1001, 0)
+    batch = ProducerBatch("t", 3, lease.buffer, 0.0, lease)
     for i in range(3):
         append(batch, b"%d" % i, key=b"k", timestamp=100 + i, headers=None)
     parts = split(batch)
-    assert sum(part.allocated_bytes for part in parts) == 1001
+    assert batch.take_lease() is lease
+    for part in parts:
+        assert pool.available_bytes == 0
+        assert part.take_lease() is lease
+        pool.deallocate(lease)
+    assert pool.available_bytes == 1001
     assert all(part.closed for part in parts)
     assert [part.created_ms for part in parts] == [batch.created_ms] * 2
 

@@ -34,7 +34,8 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records.builder_cy import encode_headers
 from headrace.network.records.columns_cy import BytesColumn, Columns, ListColumn
-from headrace.producer import OffsetRange, ProducerConfig, threads
+from headrace.network.sections import here
+from headrace.producer import OffsetRange, ProducerConfig
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.columns.rows_future import RowsFuture
 
@@ -628,12 +629,8 @@ def test_in_a_forked_child_the_rows_are_the_parents(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_sender_thread_does_not_wait_for_what_it_completes() -> None:
-    threads.enter(threads.Role.SENDER)
-    try:
-        with pytest.raises(IllegalStateError, match="can't be waited for on the sender thread"):
-            RowsFuture(1).get()
-    finally:
-        threads.leave()
+    with here.section, pytest.raises(IllegalStateError, match="a future can't wait here"):
+        RowsFuture(1).get()
 
 
 def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:

@@ -801,7 +801,7 @@ def test_abort_fails_what_waits_and_lets_what_is_in_flight_go_on() -> None:
     waiting = h.append(b"b")
     done = h.sender.request_abort()
     h.sender.run_once()
-    assert done.is_set()
+    assert done.is_set
     assert isinstance(waiting.exception(0), errors.RecordAbortedError)
     h.answer(request, base_offset=1)
     assert in_flight.get(0).offset == 1
