@@ -26,6 +26,7 @@ from typing import Any
 from ..clock import Clock
 from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
 from ..repeats import Repeats
+from ..sections import here
 from .channel import SCRATCH_BYTES, ChannelState, InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
 from .transport import PlaintextTransport, Transport
 
@@ -301,7 +302,7 @@ class Selector:
         a system call is made only when the polling thread really waits and nobody has woken it yet."""
         if self._wakeup_requested:
             return  # the poll that will see the request has not returned, so its caller will look at the state again
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._wakeup_requested or self._closed:
                 return
             if self._selecting and not self._wakeup_written:
@@ -347,7 +348,7 @@ class Selector:
 
     def close(self) -> None:
         """Close every connection and every listening socket, without reports. Any number of times."""
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._closed:
                 return
             self._closed = True
@@ -371,7 +372,7 @@ class Selector:
             timeout_ms = min(timeout_ms, self._next_deadline_in_ms())
         # First say that this thread selects, then look for requests: a wakeup in between writes its byte, at worst for
         # nothing. The other way round it would be lost.
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._closed:
                 raise IllegalStateError("the selector is closed")
             self._selecting = timeout_ms > 0.0
@@ -384,7 +385,7 @@ class Selector:
         finally:
             if timeout_ms > 0.0:
                 self.counters.waited_ms += self._clock.now_ms() - started_ms
-            with self._wakeup_lock:
+            with here.section, self._wakeup_lock:
                 self._selecting = False
                 self._wakeup_requested = False
                 if self._wakeup_written:
