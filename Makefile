@@ -17,11 +17,12 @@ BENCH_ARGS ?=
 # The Java that Spark and Apache Kafka are to run on, for the commands after it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-.PHONY: help demo test check lint types floors docs-check bench bench-broker bench-spark compile docs clean distclean
+.PHONY: help demo test pythons check lint types floors docs-check bench bench-broker bench-spark compile docs clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
+	@echo "make pythons       the producer's tests on every Python that is found (PYTHONS='python3.13 /path/to/python')"
 	@echo "make check         lint, format, types, the floors of the packages, generated pages"
 	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
 	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
@@ -38,6 +39,9 @@ test: build/compiled
 	set -ex; \
 	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' $(PURE_TESTS); \
 	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
+
+pythons:
+	sh tools/test-pythons
 
 check: lint types floors docs-check
 
@@ -95,4 +99,4 @@ clean:
 	find network producer broker cli tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .pythons

