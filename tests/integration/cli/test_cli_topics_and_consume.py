@@ -101,7 +101,7 @@ def test_what_the_broker_refuses_is_said_in_a_line(headrace):
     for arguments, complaint in (
         (["create", "bad name"], "headrace topics: "),
         (["create", "t", "--replication-factor", "9"], "headrace topics: replication factor 9 needs as many brokers"),
-        (["create", "t", "--config", "no.such=1"], "headrace topics: no.such (dict) is not a configuration key"),
+        (["create", "t", "--config", "no.such=1"], "headrace topics: no.such is not a configuration key"),
         (["create", "t", "--config", "retention.ms"], "headrace topics: --config takes KEY=VALUE, not 'retention.ms'"),
         (["describe", "nothing"], "headrace topics: there is no topic 'nothing'; `headrace topics list` shows"),
         (["delete", "nothing", "none"], "headrace topics: there is no topic 'nothing'; there is no topic 'none'"),
