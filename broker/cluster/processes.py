@@ -153,6 +153,9 @@ class ProcessCluster(ClusterBase):
         links = self._launch(node_ids, controller)
         for link in links:
             link.is_registered.wait(_START_TIMEOUT_S)
+            if link.start_failure is not None:
+                reason = link.start_failure
+                raise type(reason)(f"broker {link.node_id} didn't start: {reason}") from reason
             if link.endpoint is None:
                 raise KafkaConnectionError(f"broker {link.node_id} didn't start; what it wrote to stderr says why")
             self._ports[link.node_id] = link.endpoint.port

@@ -175,7 +175,10 @@ class NeedsAnArgument(Serializer):
             "key.serializer='jsn' is neither one of the built-in bytes, string, short, integer, long, float, double",
         ),
         ("jsn", "nor an import path like package.module:Name; did you mean 'json'?"),
-        ("json.dumps", "key.serializer: dumps returns text, and a serializer has to return bytes; use key.serializer='j"),
+        (
+            "json.dumps",
+            "key.serializer: dumps returns text, and a serializer has to return bytes; use key.serializer='j",
+        ),
         (json.dumps, "use key.serializer='json', or encode its result"),
         (str, "str returns text, and a serializer has to return bytes; use key.serializer='string'"),
         (repr, "use key.serializer='string'"),
