@@ -85,8 +85,8 @@ WITHOUT_EFFECT = {
     "metrics.enabled": _METRICS,
 }
 
-#: The defaults of kafka-python (2 and 3) for keys of LEFT_OUT and WITHOUT_EFFECT. Programs that start from a copy of its
-#: `DEFAULT_CONFIG` pass them all, and ask for nothing by that.
+#: The defaults of kafka-python (2 and 3) for keys of LEFT_OUT and WITHOUT_EFFECT. Programs that start from a copy of
+#: its `DEFAULT_CONFIG` pass them all, and ask for nothing by that.
 KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
     "transaction.timeout.ms": lambda given: given == 60_000,
     "ssl.check.hostname": lambda given: given is True,
@@ -186,9 +186,9 @@ class ProducerConfig(
         at_most=INT32_MAX,
         importance="medium",
         doc="The time within which a record is reported as written or failed. It covers the wait in the buffer, every "
-        "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. A "
-        "record that joined its batch later therefore has less time from its own `send` on. A record fails earlier when "
-        "retrying is hopeless.",
+        "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. "
+        "A record that joined its batch later therefore has less time from its own `send` on. A record fails earlier "
+        "when retrying is hopeless.",
     )
     retries: int = key(
         default=INT32_MAX,

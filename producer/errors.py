@@ -18,8 +18,6 @@ from ..network.protocol.errors import (
     error_for,
 )
 
-# ruff: noqa: N818  (the names are kafka-python's)
-
 CorruptRecordException = CorruptRecordError
 IncompatibleBrokerVersion = UnsupportedVersionError
 KafkaProtocolError = ProtocolError

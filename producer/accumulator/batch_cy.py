@@ -22,6 +22,7 @@ from ...network.clock import SYSTEM_CLOCK
 from ...network.cluster import TopicPartition
 from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
 from ..threads import on_any_producers_thread, on_sender_thread
+from .concurrent_future import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, check_done_callback
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -410,12 +411,13 @@ class RecordFuture:
 
     Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
     thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
-    ``FutureRecordMetadata``.
+    ``FutureRecordMetadata``; `as_concurrent` makes a real `concurrent.futures.Future` of it.
 
     Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
     the batch completes, and every batch does.
     """
 
+    _condition, _state = NoExecutorsCondition(), NoExecutorsState()
     if not cython.compiled:
         # set by ProducerBatch.try_append; batch_cy.pxd has the C types
         batch: ProducerBatch
@@ -534,7 +536,12 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        check_done_callback(callback)
         self._listen(lambda metadata, exception: callback(self))
+
+    def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
+        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
         if self.batch.listen(self, callback, waker):

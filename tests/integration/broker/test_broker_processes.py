@@ -214,7 +214,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
             ProcessCluster(3, port=port, data_dir=tmp_path).start()
     with (
         ProcessCluster(1, data_dir=tmp_path),
-        pytest.raises(KafkaStorageError, match="^broker 1 didn't start: another broker uses"),
+        pytest.raises(KafkaStorageError, match=r"^broker 1 didn't start: another broker uses"),
     ):
         ProcessCluster(1, data_dir=tmp_path).start()
     assert capfd.readouterr().err == ""
@@ -222,7 +222,7 @@ def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
 
 def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(processes, "broker_directories", lambda directory, count: {1: "\0"})
-    with pytest.raises(KafkaConnectionError, match="broker 1 didn't start; what it wrote to stderr says why"):
+    with pytest.raises(KafkaConnectionError, match=r"broker 1 didn't start; what it wrote to stderr says why"):
         ProcessCluster(1, data_dir=tmp_path).start()
     assert "Traceback" in capfd.readouterr().err
 

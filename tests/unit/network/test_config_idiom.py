@@ -322,16 +322,16 @@ def test_an_instance_is_made_by_resolve_only() -> None:
 def test_a_value_is_found_by_any_name() -> None:
     config = resolve(parts="a,b")
     assert config["parts"] == config["things.list"] == config["things_list"] == ("a", "b")
-    with pytest.raises(KeyError, match="^'nothing'$"):
+    with pytest.raises(KeyError, match=r"^'nothing'$"):
         config["nothing"]
-    with pytest.raises(KeyError, match="^5$"):
+    with pytest.raises(KeyError, match=r"^5$"):
         config[5]  # type: ignore[index]
 
 
 def test_a_lookup_of_a_key_that_is_not_supported_says_why() -> None:
     with pytest.raises(KeyError, match="jmx_port has no value: needs the JVM"):
         resolve()["jmx_port"]
-    with pytest.raises(KeyError, match="old.key has no value: nothing is left to set"):
+    with pytest.raises(KeyError, match=r"old\.key has no value: nothing is left to set"):
         resolve()["old.key"]
 
 
