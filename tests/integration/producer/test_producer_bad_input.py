@@ -445,12 +445,14 @@ def test_use_after_close_and_closing_twice(cluster: EmbeddedCluster) -> None:
         lambda: producer.send("known", b"x"),
         lambda: producer.send("known", b"x", key=b"k", headers=[("a", b"b")]),
         lambda: producer.send(ProducerRecord("known")),
-        producer.flush,
         lambda: producer.partitions_for("known"),
         producer.abort,
     ):
         with pytest.raises(errors.ProducerClosedError, match="closed"):
             use()
+    producer.flush()
+    producer.flush(1)
+    producer.close(null_logger=True)
     assert "closed" in repr(producer)
 
 
