@@ -50,8 +50,10 @@ def _what_is_wrong(text: str) -> str:
         return f"'***@{text.rpartition('@')[2]}' has a user name or password in it; write host:port only"
     separator = re.search(r"[\s;,]", text)
     if separator is not None:
-        found = "whitespace" if separator[0].isspace() else f"a {separator[0]!r}"
-        return f"{text!r} has {found} in it; separate addresses with commas, or make each an item of a list"
+        if separator[0] == ",":
+            return f"{text!r} has a comma in it; make each address an item of its own"
+        found = "whitespace" if separator[0].isspace() else "a semicolon"
+        return f"{text!r} has {found} in it; separate addresses with commas"
     scheme, slashes, authority = text.rpartition("://")
     if slashes and scheme.upper() != "PLAINTEXT":
         return _what_is_wrong_with_scheme(text, scheme)

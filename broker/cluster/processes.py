@@ -152,7 +152,9 @@ class ProcessCluster(ClusterBase):
         controller = self.controller
         links = self._launch(node_ids, controller)
         for link in links:
+            # all of them before any is looked at: what a failure ends has to be known by its process id
             link.is_registered.wait(_START_TIMEOUT_S)
+        for link in links:
             if link.start_failure is not None:
                 reason = link.start_failure
                 raise type(reason)(f"broker {link.node_id} didn't start: {reason}") from reason

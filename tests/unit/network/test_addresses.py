@@ -67,8 +67,8 @@ def test_a_default_port_excuses_nothing_else(text: str) -> None:
         ("lo*cal:9092", "characters that no host name has"),
         ("a:1 b:2", "has whitespace in it; separate addresses with commas"),
         ("a:1\tb:2", "has whitespace in it"),
-        ("a:1;b:2", "has a ';' in it; separate addresses with commas"),
-        ("a:1,b:2", "has a ',' in it; separate addresses with commas, or make each an item of a list"),
+        ("a:1;b:2", "has a semicolon in it; separate addresses with commas"),
+        ("a:1,b:2", "has a comma in it; make each address an item of its own"),
     ],
 )
 def test_what_is_no_address_says_why(text: str, says: str) -> None:

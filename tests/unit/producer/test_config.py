@@ -160,7 +160,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"group_id": "g"}, "group_id is not a configuration key"),
     ({"config": {"bootstrap.servers": SERVERS}}, "pass the dict of keys as the first argument, KafkaProducer({...})"),
     ({"bootstrap_servers": "a:9092 b:9092"}, "bootstrap_servers: 'a:9092 b:9092' has whitespace in it; separate"),
-    ({"bootstrap_servers": ["a:1,b:2"]}, "['a:1,b:2'] can't be used: 'a:1,b:2' has a ',' in it"),
+    ({"bootstrap_servers": ["a:1,b:2"]}, "['a:1,b:2'] can't be used: 'a:1,b:2' has a comma in it; make each"),
     ({"bootstrap_servers": "me:hush@h:1"}, "'******@h:1' can't be used: '***@h:1' has a user name or password in it"),
     ({"linger_ms": "soon"}, "'soon' is not a whole number; allowed is a whole number, at least 0 (default 5)"),
     ({"linger_ms": -1}, "-1 is too small"),
