@@ -501,9 +501,10 @@ class ProducerConfig(
     ) -> ProducerConfig:
         """`Config.resolve_from`. Two ways of other clients to pass the configuration get an error of their own."""
         if isinstance(mapping, (str, list, tuple)):
+            example = repr("localhost:9092") if "@" in repr(mapping) else repr(mapping)
             raise KafkaConfigurationError(
                 f"the configuration is a {type(mapping).__name__}, not a dict of keys; addresses of brokers go into "
-                "bootstrap_servers, as in KafkaProducer(bootstrap_servers='localhost:9092')"
+                f"bootstrap_servers: KafkaProducer(bootstrap_servers={example})"
             )
         if isinstance(keywords.get("config"), Mapping):
             raise KafkaConfigurationError(

@@ -243,6 +243,8 @@ class ProcessCluster(ClusterBase):
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
         return."""
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
         host = advertised_host(self._host)
         return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
 

@@ -68,6 +68,11 @@ def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
     except Exception as error:
+        if module_name.startswith("org.apache.kafka."):
+            names = f"; built in here are {', '.join(built_in)}" if built_in else ""
+            raise KafkaConfigurationError(
+                f"{named} is a class of the Java client, which needs the JVM{names}"
+            ) from None
         # whatever the module does when it is imported may fail
         raise KafkaConfigurationError(
             f"{named} can't be imported ({type(error).__name__}: {error}); check the path and that this process sees "

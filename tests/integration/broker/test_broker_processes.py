@@ -220,6 +220,15 @@ def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
+def test_before_its_start_it_says_that_it_is_not_started(tmp_path):
+    idle = ProcessCluster(1)
+    with pytest.raises(IllegalStateError, match="not started"):
+        _ = idle.bootstrap_servers
+    (tmp_path / "file").touch()
+    with pytest.raises(KafkaStorageError, match="there is a file of that name; choose one"):
+        ProcessCluster(1, data_dir=tmp_path / "file").start()
+
+
 def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(processes, "broker_directories", lambda directory, count: {1: "\0"})
     with pytest.raises(KafkaConnectionError, match=r"broker 1 didn't start; what it wrote to stderr says why"):

@@ -225,8 +225,13 @@ def test_bad_input_is_refused_with_what_to_do(given: dict[str, Any], says: str) 
 
 @pytest.mark.parametrize("servers", ["localhost:9092", ["localhost:9092"]])
 def test_addresses_in_the_place_of_the_dict_are_told_where_they_belong(servers: Any) -> None:
-    with pytest.raises(KafkaConfigurationError, match=r"addresses of brokers go into bootstrap_servers"):
+    with pytest.raises(KafkaConfigurationError) as caught:
         ProducerConfig.resolve(servers)
+    assert f"addresses of brokers go into bootstrap_servers: KafkaProducer(bootstrap_servers={servers!r})" in str(
+        caught.value
+    )
+    with pytest.raises(KafkaConfigurationError, match=r"^(?!.*hush).*bootstrap_servers='localhost:9092'"):
+        ProducerConfig.resolve("me:hush@h:1")  # type: ignore[arg-type]
 
 
 def test_nothing_given_says_where_to_start() -> None:

@@ -159,6 +159,15 @@ def test_a_function_is_found_by_its_path() -> None:
     assert serialize("binascii.hexlify", b"\x01") == b"01"
 
 
+class Callable:
+    def __call__(self, data: object) -> bytes:
+        return b"called"
+
+
+def test_an_instance_may_be_called() -> None:
+    assert serialize(Callable(), 1) == b"called"
+
+
 class NeedsAnArgument(Serializer):
     def __init__(self, argument: int) -> None:
         raise AssertionError
@@ -182,6 +191,12 @@ class NeedsAnArgument(Serializer):
         (json.dumps, "use key.serializer='json', or encode its result"),
         (str, "str returns text, and a serializer has to return bytes; use key.serializer='string'"),
         (repr, "use key.serializer='string'"),
+        (int, "to call the class int makes an instance of it, and a serializer has to return bytes; give a function"),
+        (Callable, "makes an instance of it, and a serializer has to return bytes; give an instance of it"),
+        (
+            "org.apache.kafka.common.serialization.VoidSerializer",
+            "is a class of the Java client, which needs the JVM; built in here are bytes, string, short",
+        ),
         ("no_such_module.Thing", "can't be imported (ModuleNotFoundError"),
         ("json:Nothing", "can't be imported (AttributeError"),
         ("com.example.MySerializer", "key.serializer='com.example.MySerializer' can't be imported"),
