@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import selectors
+import socket
 import subprocess
 import sys
 import typing
@@ -118,6 +120,52 @@ def test_a_program_may_start_from_a_copy_of_the_table_of_defaults(caplog: pytest
     config = resolve(**{**DEFAULT_CONFIG, "bootstrap_servers": SERVERS, "client_id": "c", "partitioner": "round_robin"})
     assert config == resolve(client_id="c", partitioner="round_robin")
     assert not caplog.records
+
+
+class KafkaClient:
+    """As kafka-python's."""
+
+
+KafkaClient.__module__ = "kafka.client_async"
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("transaction_timeout_ms", 60_000, 60_001),
+        ("ssl_check_hostname", True, False),
+        ("sasl_kerberos_service_name", "kafka", "mine"),
+        ("socket_options", [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], []),
+        ("selector", selectors.DefaultSelector, selectors.SelectSelector),
+        ("kafka_client", KafkaClient, object),
+        ("bootstrap_topics_filter", set(), {"t"}),
+        ("sock_chunk_bytes", 4096, 4097),
+        ("sock_chunk_buffer_count", 1000, 1001),
+    ],
+)
+def test_kafka_pythons_default_asks_for_nothing_and_any_other_value_does(
+    name: str, default: object, other: object
+) -> None:
+    assert resolve(**{name: default, "client_id": "c"}) == resolve(client_id="c")
+    assert f"{name} is not supported: " in refusal(**{name: other})
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("metrics_enabled", True, False),
+        ("bootstrap_timeout_ms", 30_000, 1),
+        ("api_version_auto_timeout_ms", 2000, 1),
+        ("api_version", None, (2, 5)),
+    ],
+)
+def test_only_another_value_of_a_key_without_effect_is_warned_of(
+    name: str, default: object, other: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve(**{name: default})
+    assert not caplog.records
+    resolve(**{name: other})
+    assert f"The configuration key {name} has no effect: " in caplog.text
 
 
 def test_a_configuration_may_be_made_from_another_ones_values() -> None:
