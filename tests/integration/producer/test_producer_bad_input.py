@@ -6,6 +6,8 @@ import logging
 import pickle
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -479,6 +481,25 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(
     assert [future.exception(0) for future in futures] == [None] * 3
     (logged,) = caplog.records
     assert f"known-0, offset {futures[1].get(0).offset}" in logged.getMessage()
+
+
+def test_a_second_interpreter_of_a_process_is_refused_at_the_import() -> None:
+    program = """
+import sys
+import headrace.producer
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+again = f"import sys; sys.path[:0] = {sys.path!r}; import headrace.producer"
+try:
+    # newer versions return what an interpreter raised
+    print(interpreters.run_string(interpreters.create(), again))
+except interpreters.RunFailedError as failed:
+    print(failed)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"ImportError.*(one interpreter per process|subinterpreters)", run.stdout, re.DOTALL), run.stdout
 
 
 def test_pickling_says_what_to_do_instead(producer: KafkaProducer) -> None:
