@@ -491,7 +491,7 @@ def test_what_takes_the_futures_of_others_alone_says_what_to_pass(producer: Kafk
     async def wait() -> None:
         future = producer.send("known", b"x")
         with pytest.raises(TypeError, match="a coroutine was expected"):
-            _ = asyncio.create_task(future)  # type: ignore[arg-type]
+            asyncio.create_task(future)  # type: ignore[arg-type]  # noqa: RUF006  (there is none)
         if sys.version_info >= (3, 11):
             with pytest.raises(TypeError, match="ensure_future"):
                 await asyncio.wait([future])
