@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import os
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
 _BACKLOG = 1024
+#: What `bind` answers to an address that no interface of this machine has, or of a family that it lacks.
+_FOREIGN_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: Sends that a connection may have waiting before no more is read from it.
 _MAX_UNSENT = 64
 
@@ -92,11 +95,21 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.listen(_BACKLOG)
     except (OSError, OverflowError) as failed:
         sock.close()
-        reason = failed.strerror if isinstance(failed, OSError) else "ports are numbers up to 65535"
         raise KafkaConnectionError(
-            f"can't listen on {host}:{port}: {reason}; choose another port, or 0 for any"
+            f"can't listen on {describe_address((host, port))}: {_reason_and_advice(failed)}"
         ) from failed
     return sock
+
+
+def _reason_and_advice(failed: OSError | OverflowError) -> str:
+    """Why an address can't be listened on, and whether its host or its port has to change."""
+    if isinstance(failed, OverflowError):
+        return "ports are numbers up to 65535; choose another port, or 0 for any"
+    if isinstance(failed, socket.gaierror):
+        return f"{failed.strerror}; choose a host name or an address of this machine, such as 127.0.0.1"
+    if failed.errno in _FOREIGN_ADDRESS:
+        return f"{failed.strerror}; choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all it has"
+    return f"{failed.strerror}; choose another port, or 0 for any"
 
 
 class _NetworkThread:

@@ -8,11 +8,12 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from ..network.addresses import Address, parse_address
+from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.client.api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
 from ..network.protocol.errors import (
     DisconnectedError,
     InvalidMetadataError,
+    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
     NotKafkaError,
@@ -24,7 +25,7 @@ from ..network.protocol.message import Request
 from ..network.protocol.messages.api_versions import ApiVersionsRequest
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-DEFAULT_SERVER = "localhost:9092"
+DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 TIMEOUT_S = 30.0
 #: No broker answers these commands with more: fetches are asked for in far smaller pieces.
 _MAX_ANSWER_BYTES = 256 * 2**20
@@ -36,8 +37,9 @@ def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         "-b",
         default=DEFAULT_SERVER,
-        metavar="HOST:PORT",
-        help=f"one or more brokers of the cluster, with commas between (default: {DEFAULT_SERVER})",
+        metavar="HOST[:PORT]",
+        help=f"one or more brokers of the cluster, with commas between; without the port it is {DEFAULT_PORT} "
+        f"(default: {DEFAULT_SERVER})",
     )
 
 
@@ -110,7 +112,7 @@ class Client:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: HOST:PORT of one or more brokers, with commas between; the first that answers is taken."""
+        """`bootstrap`: HOST[:PORT] of one or more brokers, with commas between; the first that answers is taken."""
         self._connections: dict[int, _Connection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
@@ -118,9 +120,9 @@ class Client:
     @staticmethod
     def _connect_to_any(bootstrap: str) -> _Connection:
         try:
-            addresses = [parse_address(text) for text in bootstrap.split(",") if text.strip()]
+            addresses = [parse_address(text, DEFAULT_PORT) for text in bootstrap.split(",") if text.strip()]
         except ValueError as wrong:
-            raise KafkaConnectionError(f"--bootstrap-server: {wrong}") from wrong
+            raise KafkaConfigurationError(f"--bootstrap-server: {wrong}") from wrong
         failures = []
         for address in addresses:
             try:
@@ -128,7 +130,7 @@ class Client:
             except KafkaError as failed:
                 failures.append(str(failed))
         if not failures:
-            raise KafkaConnectionError("--bootstrap-server names no broker")
+            raise KafkaConfigurationError(f"--bootstrap-server names no broker; write {DEFAULT_SERVER}, for instance")
         raise KafkaConnectionError(f"{'; '.join(failures)} (-b HOST:PORT says where the cluster is)")
 
     def __enter__(self) -> Client:

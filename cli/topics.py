@@ -6,13 +6,13 @@ import argparse
 from typing import Any
 
 from ..broker.log.files import encode_uuid
-from ..network.protocol.errors import BrokerResponseError, KafkaConfigurationError, make_error
+from ..network.protocol.errors import BrokerResponseError, make_error
 from ..network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.protocol.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..network.protocol.types import ZERO_UUID
-from .arguments import whole_number
+from .arguments import read_configs, whole_number
 from .client import Client, add_bootstrap_argument, topic_error
 from .text import table
 
@@ -133,12 +133,7 @@ def _offsets(client: Client, topic: Any, timestamp: int) -> dict[int, int]:
 
 
 def _create(client: Client, options: argparse.Namespace) -> int:
-    configs = []
-    for entry in options.config:
-        key, equals, value = entry.partition("=")
-        if not equals:
-            raise KafkaConfigurationError(f"--config takes KEY=VALUE, not {entry!r}")
-        configs.append(CreatableTopicConfig(name=key, value=value))
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in read_configs(options.config).items()]
     topic = CreatableTopic(
         name=options.topic,
         num_partitions=options.partitions,

@@ -50,9 +50,10 @@ Every key has Kafka's name (`linger.ms`) and may as well be written with undersc
 Values may be typed (`20`, `True`, a list) or text (`"20"`, `"true"`, `"a:9092,b:9092"`). All that is wrong with a
 configuration is reported at once, as a `KafkaConfigurationError` that the constructor raises.
 
-`producer.config` is the configuration in force: `producer.config.linger_ms` and `producer.config["linger.ms"]` are a
-key's value, `producer.config.origins["linger.ms"]` says where it came from, and `producer.config.describe()` lists all
-of them, secrets masked.
+`producer.config` is the configuration in force, a read-only mapping: `producer.config.linger_ms` and
+`producer.config["linger.ms"]` are a key's value, `producer.config.get(name)` is None for a name that has none,
+`producer.config.origins["linger.ms"]` says where the value came from, and `producer.config.describe()` lists all of
+them, secrets masked. `KafkaProducer(**{{**producer.config, "linger_ms": 50}})` is a producer like it but for one key.
 
 ## Where values come from
 
@@ -68,15 +69,15 @@ The first of these that names a key decides:
 """,
         "## Keys\n",
         _overview(table),
-        *(_section(entry) for entry in table.keys),
+        *(_section(entry) for entry in table.entries),
         "## Rules across keys\n",
         "".join(f"- {rule.doc}\n" for rule in table.rules),
         "## Keys that change nothing\n",
         "They are accepted with a warning, so that programs written for kafka-python run.\n",
         _reasons(table.without_effect),
         "## Keys that are left out\n",
-        "Other clients have them. Here they are an error, because a key that is accepted and does nothing misleads;\n"
-        "only `None` passes.\n",
+        "Other clients have them. Here they are an error, because a key that is accepted and does nothing misleads.\n"
+        "`None` passes, and so does kafka-python's default, for programs that start from a copy of its table.\n",
         _reasons(table.left_out),
     ]
     return "\n".join(parts)
@@ -85,7 +86,7 @@ The first of these that names a key decides:
 def _overview(table: type[Config]) -> str:
     rows = [
         f"| [`{entry.name}`](#{entry.name.replace('.', '')}) | {_cell(_default(entry))} | {entry.importance} |\n"
-        for entry in table.keys
+        for entry in table.entries
     ]
     return "| key | default | importance |\n|---|---|---|\n" + "".join(rows)
 

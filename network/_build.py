@@ -22,6 +22,8 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
     "headrace.producer.accumulator.buffer_pool_cy",
+    "headrace.producer.accumulator.compression_estimate_cy",
+    "headrace.producer.accumulator.listeners_cy",
     "headrace.producer.accumulator.murmur2_cy",
     "headrace.producer.accumulator.queues_cy",
     "headrace.producer.accumulator.record_metadata_cy",

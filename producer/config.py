@@ -6,12 +6,15 @@ of other clients that are refused are in LEFT_OUT with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import selectors
+import socket
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
 from ..network.config import INT32_MAX, Config, key
+from ..network.protocol.errors import KafkaConfigurationError
 from .config_rules import (
     GZIP_DEFAULT_LEVEL,
     RULES,
@@ -54,6 +57,9 @@ LEFT_OUT = {
     "kafka.client": _INTERNAL,
     "net": _INTERNAL,
     "selector": _INTERNAL,
+    "bootstrap.topics.filter": _INTERNAL,
+    "sock.chunk.bytes": _INTERNAL,
+    "sock.chunk.buffer.count": _INTERNAL,
     "proxy.url": _PROXY,
     "socks5.proxy": _PROXY,
     "metadata.broker.list": "that is librdkafka's name; Kafka's is bootstrap.servers",
@@ -79,6 +85,23 @@ WITHOUT_EFFECT = {
     "metrics.enabled": _METRICS,
 }
 
+#: The defaults of kafka-python (2 and 3) for keys of LEFT_OUT and WITHOUT_EFFECT. Programs that start from a copy of
+#: its `DEFAULT_CONFIG` pass them all, and ask for nothing by that.
+KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
+    "transaction.timeout.ms": lambda given: given == 60_000,
+    "ssl.check.hostname": lambda given: given is True,
+    "sasl.kerberos.service.name": lambda given: given == "kafka",
+    "socket.options": lambda given: given == [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    "selector": lambda given: given is selectors.DefaultSelector,
+    "kafka.client": lambda given: isinstance(given, type) and given.__module__.partition(".")[0] == "kafka",
+    "bootstrap.topics.filter": lambda given: given == set(),
+    "sock.chunk.bytes": lambda given: given == 4096,
+    "sock.chunk.buffer.count": lambda given: given == 1000,
+    "api.version.auto.timeout.ms": lambda given: given == 2000,
+    "bootstrap.timeout.ms": lambda given: given == 30_000,
+    "metrics.enabled": lambda given: given is True,
+}
+
 
 # ---- the table ------------------------------------------------------------------------------------------------------
 
@@ -90,6 +113,7 @@ class ProducerConfig(
     rules=RULES,
     left_out=LEFT_OUT,
     without_effect=WITHOUT_EFFECT,
+    carried_along=KAFKA_PYTHON_DEFAULTS,
 ):
     """The producer's configuration in force. Frozen; `origins` says where each value came from."""
 
@@ -161,8 +185,10 @@ class ProducerConfig(
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The time within which a record is reported as written or failed, counted from `send`: it covers the wait "
-        "in the buffer, every attempt and every backoff. A record fails earlier when retrying is hopeless.",
+        doc="The time within which a record is reported as written or failed. It covers the wait in the buffer, every "
+        "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. "
+        "A record that joined its batch later therefore has less time from its own `send` on. A record fails earlier "
+        "when retrying is hopeless.",
     )
     retries: int = key(
         default=INT32_MAX,
@@ -469,10 +495,28 @@ class ProducerConfig(
         doc="Where metrics are shown besides `producer.metrics()`: [Metrics](metrics.md) says how.",
     )
 
+    @classmethod
+    def resolve_from(
+        cls, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+    ) -> ProducerConfig:
+        """`Config.resolve_from`. Two ways of other clients to pass the configuration get an error of their own."""
+        if isinstance(mapping, (str, list, tuple)):
+            example = repr("localhost:9092") if "@" in repr(mapping) else repr(mapping)
+            raise KafkaConfigurationError(
+                f"the configuration is a {type(mapping).__name__}, not a dict of keys; addresses of brokers go into "
+                f"bootstrap_servers: KafkaProducer(bootstrap_servers={example})"
+            )
+        if isinstance(keywords.get("config"), Mapping):
+            raise KafkaConfigurationError(
+                "config is not a configuration key; pass the dict of keys as the first argument, KafkaProducer({...}), "
+                "or as keywords, KafkaProducer(**{...})"
+            )
+        return super().resolve_from(mapping, keywords, environ)
+
     def __getitem__(self, name: str) -> Any:
         """The value of a key by any of its names, in a form that other clients take: addresses as `host:port` texts.
 
-        Raises KeyError for another name.
+        Raises KeyError for another name, with the reason for a key that is not supported.
         """
         value = super().__getitem__(name)
         return [str(address) for address in value] if value is self.bootstrap_servers else value
@@ -489,8 +533,8 @@ class ProducerConfig(
         return None
 
 
-#: each key by kafka-python's spelling with its default: programs pick what to pass on from kafka-python's table of this
-#: name
+#: Each key with its default, under the name that kafka-python has for it: programs start from a copy of kafka-python's
+#: table of this name, or pick what to pass on from it.
 DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {name.replace(".", "_"): entry.default for entry in ProducerConfig.keys for name in (entry.name, *entry.aliases)}
+    {(*entry.aliases, entry.name)[0].replace(".", "_"): entry.default for entry in ProducerConfig.entries}
 )

@@ -6,7 +6,7 @@ import itertools
 import logging
 from typing import Any
 
-from ..network.addresses import Address, parse_address
+from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.config import INT32_MAX, Draft, Rule, parse_int
 
 _log = logging.getLogger(__name__)
@@ -14,8 +14,6 @@ _log = logging.getLogger(__name__)
 GZIP_DEFAULT_LEVEL = -1
 INT16_MAX = 2**15 - 1
 _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
-#: what a bootstrap address without a port means to librdkafka, kafka-python and aiokafka (Java refuses it)
-_DEFAULT_PORT = 9092
 _client_numbers = itertools.count(1)
 
 
@@ -23,6 +21,7 @@ _client_numbers = itertools.count(1)
 
 
 def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
+    given = value
     if isinstance(value, str):
         # a password may have commas: it is refused as a whole
         value = [value] if "@" in value else value.split(",")
@@ -37,9 +36,13 @@ def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
             raise ValueError(f"has {item!r} in it, which is not text")
         if item.strip():
             try:
-                addresses[parse_address(item, _DEFAULT_PORT)] = None
+                addresses[parse_address(item, DEFAULT_PORT)] = None
             except ValueError as error:
-                raise ValueError(f"can't be used: {error}") from None
+                repeated = f"{item!r} " if given == item else ""
+                problem = str(error)
+                if repeated and problem.startswith(repeated):
+                    raise ValueError(problem.removeprefix(repeated)) from None
+                raise ValueError(f"can't be used: {problem}") from None
     return tuple(addresses)
 
 

@@ -378,15 +378,19 @@ class KafkaProducer(SendPath):
         """Send everything that was taken so far without lingering, and wait until each record's fate is known.
 
         `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. A record
-        that fails does not make the flush fail: its future tells. Raises KafkaTimeoutError, with the number of records
-        left, where the time passed; IllegalStateError within a callback of this producer. Any other thread.
+        that fails does not make the flush fail: its future tells. After `close` it returns at once, as nothing is left.
+        Raises KafkaTimeoutError, with the number of records left, where the time passed; IllegalStateError within a
+        callback of this producer. Any other thread.
         """
-        engine = self._usable_engine()
+        timeout_ms = _seconds(timeout) * 1000.0
+        engine = self._engine if self._closed else self._usable_engine()
+        if self._closed and (engine.process_id != os.getpid() or not engine.accumulator.has_unanswered):
+            return
         if not interrupted() and engine.is_own_thread:
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         started_ms = self._clock.now_ms()
         try:
-            engine.accumulator.flush(_seconds(timeout) * 1000.0)
+            engine.accumulator.flush(timeout_ms)
         finally:
             engine.metrics.flushed(self._clock.now_ms() - started_ms)
 
@@ -403,12 +407,13 @@ class KafkaProducer(SendPath):
         while not done.wait(0.1) and engine.is_alive:
             pass
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Deliver what was sent, and end the sender thread. Closing again does nothing.
 
         `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. With 0
         everything that waits fails at once with ProducerClosedError. Raises KafkaTimeoutError, with the number of
         records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
+        `null_logger` is kafka-python's, and changes nothing: a close logs nothing but plugins that fail.
         """
         timeout = None if timeout is None else _seconds(timeout)
         if self._closed:

@@ -189,7 +189,7 @@ class TopicConfig(
         """Every topic-level key with its value as Kafka spells it."""
         return [
             (entry.name, config_text(getattr(self, entry.attribute)))
-            for entry in self.keys
+            for entry in self.entries
             if entry.name != "config.file"
         ]
 

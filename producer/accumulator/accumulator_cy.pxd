@@ -1,13 +1,14 @@
 # What accumulator_cy.py looks like to the columnar sends.
 
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
+from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 
 cdef class RecordAccumulator:
     cdef readonly dict topics
     cdef readonly object pool
     cdef readonly Py_ssize_t batch_size
-    cdef object compression
+    cdef CompressionEstimate estimate
     cdef double linger_ms
     cdef object retry_backoff
     cdef double delivery_timeout_ms
@@ -37,5 +38,3 @@ cdef class RecordAccumulator:
     )
     cdef object _take_up(self, object record, TopicQueues topic_queues, Py_ssize_t count)
     cdef PartitionQueue _sticky_queue(self, TopicQueues topic_queues, Py_ssize_t size)
-    cdef object _sample(self, TopicQueues topic_queues, PartitionQueue queue)
-    cdef Py_ssize_t _capacity(self, TopicQueues topic_queues)

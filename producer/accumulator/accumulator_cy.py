@@ -17,9 +17,8 @@ from ...network import _cython as cython
 from ...network.clock import Clock
 from ...network.cluster import Cluster, Node
 from ...network.protocol.errors import KafkaTimeoutError, ProducerClosedError
-from ...network.records.batch import RECORD_BATCH_OVERHEAD
 from ...network.records.builder_cy import encoded_size
-from ...network.records.compression import Compression, compress
+from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait
 from .stash import Stash, StashedRecord
@@ -30,32 +29,21 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
     from .buffer_pool_cy import BufferPool, Lease
+    from .compression_estimate_cy import CompressionEstimate
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
     from .buffer_pool_cy import BufferPool
 
-# A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
-MAX_CAPACITY_FACTOR = 8
-
 # What the bound of a record's size has in it for the batch and for fields at their largest; the rest is about what a
 # record takes, so that a partition's share is counted in bytes of records.
 SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
-
-# How a topic's estimate of its compression ratio moves, after the first batch, which is believed. Up at once and a step
-# beyond, because a batch that turns out too large has to be split; down by a share of the way, so that it settles
-# within some ten batches (Kafka's CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
-RATIO_IMPROVING_SHARE = 0.1
-RATIO_DETERIORATE_STEP = 0.05
-
-# So many bytes of a topic's first full batch are compressed beforehand, by the thread that filled it: one that sends
-# faster than the sender thread compresses would fill all memory with batches that turn out short on the wire.
-SAMPLE_BYTES = 16_384
 
 
 class ReadyCheck(NamedTuple):
@@ -96,7 +84,7 @@ class RecordAccumulator:
         self.topics = {}
         self.pool = pool
         self.batch_size = batch_size
-        self.compression = compression
+        self.estimate = CompressionEstimate(compression, batch_size, pool.total_bytes)
         self.linger_ms = linger_ms
         self.retry_backoff = retry_backoff
         self.delivery_timeout_ms = delivery_timeout_ms
@@ -201,8 +189,8 @@ class RecordAccumulator:
                 queue = self._sticky_queue(topic_queues, size)
             if len(queue.batches) > 0:
                 self.wakeup()
-                self._sample(topic_queues, queue)
-            capacity: cython.Py_ssize_t = self._capacity(topic_queues)
+                self.estimate.sample(topic_queues, queue)
+            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
             lease = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
             batch = ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
             with queue.lock:
@@ -292,7 +280,7 @@ class RecordAccumulator:
         with queue.lock:
             future = queue.try_append(record.timestamp, record.key, record.value, record.headers, None)
         if future is None:
-            capacity: cython.Py_ssize_t = self._capacity(topic_queues)
+            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
             lease = self.pool.try_allocate(capacity) if capacity >= size else None
             if lease is None:
                 own.partition = queue.partition
@@ -322,8 +310,8 @@ class RecordAccumulator:
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         if len(queue.batches) > 0:
             self.wakeup()
-            self._sample(topic_queues, queue)
-        lease = self.pool.allocate(max(self._capacity(topic_queues), size), max_block_ms)
+            self.estimate.sample(topic_queues, queue)
+        lease = self.pool.allocate(max(self.estimate.capacity(topic_queues), size), max_block_ms)
         return queue, ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
 
     @cython.ccall
@@ -354,44 +342,6 @@ class RecordAccumulator:
         """Whether a broker takes batches: not once it has been ready to be sent to for too long (KIP-794)."""
         latency = self.node_latency.get(node.id)
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
-
-    @cython.cfunc
-    def _sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
-        """Find out what the topic's records shrink to, where no batch of them was compressed yet."""
-        batch: Any = None
-        size: cython.Py_ssize_t = 0
-        buffer: Any = None
-        is_there: cython.bint = False
-        if self.compression == Compression.NONE or topic_queues.compression_ratio != 0.0:
-            return None
-        with queue.lock:
-            if queue.open is None and len(queue.batches) > 0:
-                batch = queue.batches[0]
-                if cython.cast(ProducerBatch, batch).compression is None:
-                    size = min(batch.builder.position - RECORD_BATCH_OVERHEAD, SAMPLE_BYTES)
-                    buffer = batch.builder.buffer
-        if size == 0 or size < min(self.batch_size, SAMPLE_BYTES) // 2:
-            return None
-        # copied without the lock, so the copy counts only if the batch is as it was
-        records: bytes = bytes(buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
-        with queue.lock:
-            is_there = len(queue.batches) > 0 and queue.batches[0] is batch and batch.compression is None
-        if is_there:
-            packed: cython.double = len(compress(self.compression, records))
-            topic_queues.compression_ratio = min(packed / len(records), 1.0)
-        return None
-
-    @cython.cfunc
-    def _capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
-        """Bytes for a new batch, so that it fills `batch_size` once it is compressed."""
-        if self.compression == Compression.NONE or topic_queues.compression_ratio == 0.0:
-            return self.batch_size
-        ratio: cython.double = topic_queues.compression_ratio
-        factor: cython.double = MAX_CAPACITY_FACTOR if ratio * MAX_CAPACITY_FACTOR < 1.0 else 1.0 / ratio
-        capacity: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, int(self.batch_size * max(factor, 1.0)))
-        # an eighth of all memory at most, so that an estimate never starves the other partitions
-        limit: cython.Py_ssize_t = self.pool.total_bytes // 8
-        return max(min(capacity, limit), self.batch_size)
 
     # The sender thread.
 
@@ -484,20 +434,8 @@ class RecordAccumulator:
         return drained
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
-        """Move the topic's estimate of how well its records compress. Batches that were not filled say little of it:
-        short ones compress worse."""
-        if raw_bytes < self.batch_size // 2:
-            return
-        topic_queues: TopicQueues = self.topics[batch.topic]
-        observed: cython.double = packed_bytes / raw_bytes
-        known: cython.double = topic_queues.compression_ratio
-        if known == 0.0:
-            known = observed
-        elif observed > known:
-            known = max(min(known + RATIO_DETERIORATE_STEP, 1.0), observed)
-        else:
-            known += (observed - known) * RATIO_IMPROVING_SHARE
-        topic_queues.compression_ratio = known
+        """A batch was compressed: move its topic's estimate."""
+        self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
         """The broker found a batch too large: believe this ratio from now on."""

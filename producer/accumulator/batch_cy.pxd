@@ -2,14 +2,8 @@
 
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
 from headrace.producer.accumulator.buffer_pool_cy cimport Lease
+from headrace.producer.accumulator.listeners_cy cimport Run
 from headrace.producer.accumulator.record_metadata_cy cimport RecordMetadata
-
-cdef class Run:
-    cdef object target
-    cdef Py_ssize_t start
-    cdef Py_ssize_t count
-    cdef Py_ssize_t place
-    cdef Run next
 
 cdef class ProducerBatch:
     cdef readonly str topic

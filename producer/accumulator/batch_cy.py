@@ -24,6 +24,7 @@ from ...network.latch import Latch
 from ...network.protocol.errors import KafkaTimeoutError, RetriableError
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
+from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -31,10 +32,12 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.records.builder_cy import RecordBatchBuilder
     from .buffer_pool_cy import Lease
+    from .listeners_cy import Listener, Run, new_listener
     from .record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.listeners_cy import Listener, Run, new_listener
     from cython.cimports.headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 
 _log = logging.getLogger(__name__)
@@ -69,48 +72,6 @@ def _begin_anew_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)
-
-
-@cython.final
-@cython.no_gc
-@cython.cclass
-class Run:
-    """Rows of a columnar send that stand one after another in a batch: what is told of their fate is told once.
-
-    ``target.settle(batch, start, count, place)`` is called on the sender thread: `count` records of the batch from its
-    record `start` on have the batch's fate; `place` is the target's own. Not tracked by the garbage collector, as it is
-    put into a batch under a queue's lock; a batch has a chain of them.
-    """
-
-    if not cython.compiled:
-        next: Run | None
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-        self.start = 0
-        self.count = 0
-        self.place = 0
-        self.next = None
-
-
-@cython.final
-@cython.no_gc
-@cython.freelist(256)
-@cython.cclass
-class Listener:
-    """A callback of a record, or a waker. Not tracked by the garbage collector: it is put into a batch under a queue's
-    lock, and there may be as many as records."""
-
-    callback: Any
-    future: RecordFuture
-
-
-@cython.cfunc
-def new_listener(callback: object, future: RecordFuture) -> Listener:
-    listener: Listener = Listener.__new__(Listener)
-    listener.callback = callback
-    listener.future = future
-    return listener
 
 
 @cython.final
@@ -368,12 +329,12 @@ class ProducerBatch:
             callbacks: list = self.callbacks
             self.callbacks = None
             for listener in callbacks:
-                part = listener.future._live_batch()
+                part = cython.cast(RecordFuture, listener.future)._live_batch()
                 part.callbacks.append(listener)
             wakers: list = self.wakers
             self.wakers = None
             for listener in wakers:
-                part = listener.future._live_batch()
+                part = cython.cast(RecordFuture, listener.future)._live_batch()
                 part.wakers.append(listener)
             self._split_runs(children)
             latch = self.latch
@@ -470,12 +431,13 @@ class RecordFuture:
 
     Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
     thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
-    ``FutureRecordMetadata``.
+    ``FutureRecordMetadata``; `as_concurrent` makes a real `concurrent.futures.Future` of it.
 
     Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
     the batch completes, and every batch does.
     """
 
+    _condition, _state = NoExecutorsCondition(), NoExecutorsState()
     if not cython.compiled:
         # set by ProducerBatch.try_append; batch_cy.pxd has the C types
         batch: ProducerBatch
@@ -598,7 +560,12 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        check_done_callback(callback)
         self._listen(lambda metadata, exception: callback(self))
+
+    def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
+        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
         if self.batch.listen(self, callback, waker):
@@ -609,28 +576,7 @@ class RecordFuture:
             _log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
-
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def settle(metadata: RecordMetadata, exception: BaseException | None) -> None:
-            if waiter.done():
-                return
-            if exception is None:
-                waiter.set_result(metadata)
-            else:
-                waiter.set_exception(exception)
-
-        def wake(metadata: RecordMetadata, exception: BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, metadata, exception)
-            except RuntimeError:
-                # the loop was closed while the record was on its way: nobody waits any more
-                _log.debug("an event loop ended before the record it awaited was acknowledged")
-
-        self._listen(wake, True)
-        return waiter.__await__()
+        return awaited(self._listen, True)
 
     @property
     def is_done(self) -> bool:

@@ -3,7 +3,7 @@
 from headrace.network.records.columns_cy cimport Columns
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
-from headrace.producer.accumulator.batch_cy cimport Run
+from headrace.producer.accumulator.listeners_cy cimport Run
 
 cdef class Rows:
     cdef Columns columns

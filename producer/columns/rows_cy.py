@@ -5,7 +5,7 @@
 
 No Python object is made per row. `Rows` groups the rows by partition, hashing the key column where keys decide, and
 then fills the partitions' open batches with runs of rows, one lock acquisition a batch. What is told of their fate is
-told per run (`batch_cy.Run`).
+told per run (`listeners_cy.Run`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ if not cython.compiled:
     from ...network.records.builder_cy import RecordBatchBuilder
     from ...network.records.columns_cy import BytesColumn, Columns
     from ..accumulator.accumulator_cy import RecordAccumulator
-    from ..accumulator.batch_cy import ProducerBatch, Run
+    from ..accumulator.batch_cy import ProducerBatch
+    from ..accumulator.listeners_cy import Run
     from ..accumulator.murmur2_cy import murmur2_at
     from ..accumulator.queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.network.records.columns_cy import BytesColumn, Columns
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
-    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, Run
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.accumulator.listeners_cy import Run
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_at
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 

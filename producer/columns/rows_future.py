@@ -19,6 +19,13 @@ from ...network.latch import Latch
 from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
 from ...network.sections import here
 from ..accumulator.batch_cy import ProducerBatch, RecordFuture
+from ..accumulator.other_futures import (
+    ConcurrentFuture,
+    NoExecutorsCondition,
+    NoExecutorsState,
+    awaited,
+    check_done_callback,
+)
 from ..accumulator.record_metadata_cy import RecordMetadata
 from ..threads import check_may_wait
 
@@ -61,6 +68,8 @@ class RowsFuture:
     thread; usable from any other. `first_error` is that of the lowest row that failed.
     """
 
+    _condition, _state = NoExecutorsCondition(), NoExecutorsState()
+
     def __init__(self, rows: int, run_callback: Callable[[Callable[[], object]], object] = _here) -> None:
         """`run_callback` is given what is to be called when done, on the sender thread, and returns at once."""
         self._lock = threading.RLock()
@@ -71,7 +80,7 @@ class RowsFuture:
         self._error: RowDeliveryError | None = None
         self._run_callback = run_callback
         self._callbacks: list[Callable[[RowsFuture], object]] = []
-        self._wakers: list[Callable[[], object]] = []
+        self._wakers: list[Callable[[RowsMetadata, RowDeliveryError | None], object]] = []
         # the runs of a batch are settled one after another
         self._last_batch: ProducerBatch | None = None
         #: Of each topic and partition what is to be an OffsetRange.
@@ -127,11 +136,26 @@ class RowsFuture:
 
     def add_done_callback(self, callback: Callable[[RowsFuture], object]) -> None:
         """Call ``callback(future)`` when done: on the thread for callbacks, or here where it is done already."""
+        check_done_callback(callback)
         with here.section, self._lock:
             if not self._done.is_set:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
+
+    def as_concurrent(self) -> ConcurrentFuture[RowsMetadata]:
+        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        return ConcurrentFuture(self)
+
+    def _listen(self, waker: Callable[[RowsMetadata, RowDeliveryError | None], object]) -> None:
+        """Call ``waker(metadata, error)``, which returns at once, when done: on the sender thread, or here where it is
+        done already."""
+        with here.section, self._lock:
+            pending = not self._done.is_set
+            if pending:
+                self._wakers.append(waker)
+        if not pending:
+            waker(self._metadata, self._error)
 
     def _call(self, callback: Callable[[RowsFuture], object]) -> None:
         try:
@@ -141,33 +165,7 @@ class RowsFuture:
             _log.exception("a callback of a send of rows raised; the rows are not affected")
 
     def __await__(self) -> Generator[Any, None, RowsMetadata]:
-        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
-
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def settle() -> None:
-            if waiter.done():
-                return
-            if self._error is None:
-                waiter.set_result(self._metadata)
-            else:
-                waiter.set_exception(self._error)
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                # the loop was closed while the rows were on their way: nobody waits any more
-                _log.debug("an event loop ended before the rows it awaited were acknowledged")
-
-        with here.section, self._lock:
-            pending = not self._done.is_set
-            if pending:
-                self._wakers.append(wake)
-        if not pending:
-            settle()
-        return waiter.__await__()
+        return awaited(self._listen)
 
     # Completion: the sender thread, or the thread that sends.
 
@@ -217,7 +215,7 @@ class RowsFuture:
             wakers, self._wakers = self._wakers, []
         self._done.wake()
         for wake in wakers:
-            wake()
+            wake(self._metadata, self._error)
         for callback in callbacks:
             self._run_callback(functools.partial(self._call, callback))
 

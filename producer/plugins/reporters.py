@@ -292,6 +292,6 @@ def resolve_reporters(values: Iterable[Any], key: str = "metric.reporters") -> t
         if not callable(getattr(reporter, "init", None)):
             raise KafkaConfigurationError(
                 f"{key} holds something of type {type(reporter).__name__}, which has no init; derive it from "
-                "headrace.producer.plugins.reporters.MetricsReporter"
+                "headrace.producer.reporters.MetricsReporter"
             )
     return reporters

@@ -60,7 +60,7 @@ class SinkOptions:
         Producer keys may carry Spark's prefix ``kafka.``. Raises KafkaConfigurationError. Driver.
         """
         if isinstance(config, ProducerConfig):
-            config = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+            config = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
         if config is not None and not isinstance(config, Mapping):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(config).__name__}; give a dict of keys, or keyword arguments"
@@ -121,7 +121,7 @@ def _is_topic(topic: str) -> bool:
 
 def _check_names(producer: Mapping[str, Any]) -> None:
     """Name the option that was meant, where an unknown one resembles one of the sink's."""
-    known = {name for entry in ProducerConfig.keys for name in (entry.name, entry.attribute)}
+    known = {name for entry in ProducerConfig.entries for name in (entry.name, entry.attribute)}
     for name in producer:
         if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
             continue
@@ -164,7 +164,7 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
 
 def _digest(config: ProducerConfig) -> bytes:
     """Equal for configurations that make the same producer. The values can't be read from it."""
-    values = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+    values = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
     try:
         image = pickle.dumps(values)
     except Exception as first:

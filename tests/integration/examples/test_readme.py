@@ -52,5 +52,12 @@ def test_the_columns_of_the_readme(cluster: EmbeddedCluster):
     assert [record.key for record in cluster.records("flights", 0)] == [b"UA", b"DL"]
 
 
+def test_the_programs_about_futures(cluster: EmbeddedCluster):
+    page = (README.parent / "docs" / "futures.md").read_text(encoding="utf-8")
+    asyncio, executors = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert run(asyncio.replace("localhost:9092", cluster.bootstrap_servers)) == "0 100\n100\n"
+    assert run(executors.replace("localhost:9092", cluster.bootstrap_servers)) == "101 0\n300\n"
+
+
 def test_the_embedded_broker_of_the_readme():
     assert run(PROGRAMS[2]) == f"{[b'%d' % number for number in range(10)]}\n"

@@ -594,12 +594,16 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
             acknowledged[index].append(future)
             number += 1
 
+    closed = threading.Event()
+
     def flush() -> None:
-        try:
-            while True:
-                producer.flush(PATIENCE_S)
-        except errors.ProducerClosedError as error:
-            refused.append(error)
+        # while it closes and afterwards, too
+        while not closed.is_set():
+            producer.flush(PATIENCE_S)
+        producer.flush(PATIENCE_S)
+        flushed.append(closed.is_set())
+
+    flushed: list[bool] = []
 
     threads = [threading.Thread(target=send, args=(index,)) for index in range(4)]
     threads += [threading.Thread(target=flush) for _ in range(2)]
@@ -608,10 +612,11 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
     while min(map(len, acknowledged)) < 2000:
         acknowledged[0][-1].get(PATIENCE_S) if acknowledged[0] else None
     producer.close(PATIENCE_S)
+    closed.set()
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-    assert len(refused) == 6
+    assert (len(refused), flushed) == (4, [True, True])
     expected = {index: [b"%d-%d" % (index, number) for number in range(len(acknowledged[index]))] for index in range(4)}
     for futures in acknowledged:
         assert [future.exception(0) for future in futures] == [None] * len(futures)

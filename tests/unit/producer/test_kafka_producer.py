@@ -299,7 +299,6 @@ def test_after_the_close_everything_says_so_but_what_only_looks() -> None:
     for use in (
         lambda: producer.send("t", b"v"),
         lambda: producer.send(ProducerRecord("t", b"v")),
-        producer.flush,
         producer.abort,
         lambda: producer.partitions_for("t"),
         producer.bootstrap_connected,
@@ -309,6 +308,27 @@ def test_after_the_close_everything_says_so_but_what_only_looks() -> None:
             use()
     assert producer.metrics()
     assert producer.config.linger_ms >= 0
+
+
+def test_a_flush_while_it_closes_waits_and_a_flush_afterwards_has_nothing_to_wait_for() -> None:
+    producer = producer_of()
+    engine = engine_of(producer)
+    producer.send("t", b"v")
+    producer.close()
+    with pytest.raises(errors.KafkaTimeoutError, match="1 records in 1 batches"):
+        producer.flush(0)
+    engine.is_own_thread = True
+    with pytest.raises(errors.IllegalStateError, match="flush can't be called in a callback"):
+        producer.flush()
+    engine.is_own_thread = False
+    engine.process_id = -1
+    producer.flush()
+    engine.process_id = os.getpid()
+    engine.sender.close(force=True)
+    engine.sender.run()
+    producer.flush()
+    with pytest.raises(errors.IllegalArgumentError):
+        producer.flush(-1)
 
 
 def test_leaving_a_with_block_by_an_exception_closes_patiently_and_hides_nothing() -> None:
