@@ -345,27 +345,20 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
         refused: list[errors.BufferExhaustedError] = []
 
         def send_many() -> None:
-            assert interrupted()
             try:
-                while len(futures) < 2000:
+                while interrupted() and len(futures) < 2000:
                     futures.append(producer.send(topic, b"x" * 10_000))
             except errors.BufferExhaustedError as full:
                 refused.append(full)
 
-        # in the section of a send that opens a batch
-        point = next(point for point in every_point() if self_interrupts(producer, topic, point))
-        with Interruption(point, send_many):
-            producer.send(topic, b"y" * 20_000)
-        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
+        # each of these opens a batch, at some points of which the thread is in a section
+        for point in every_point(step=10):
+            with Interruption(point, send_many) as interruption:
+                producer.send(topic, b"y" * 20_000)
+            if refused or not interruption.happened:
+                break
         assert "finalizers or signal handlers sent" in str(refused[0])
+        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
         assert [future.get(60).partition for future in futures]
         is_whole(producer)
         producer.send(topic, b"on").get(60)
-
-
-def self_interrupts(producer: KafkaProducer, topic: str, point: int) -> bool:
-    """Whether that point of a send is inside a section."""
-    inside: list[bool] = []
-    with Interruption(point, lambda: inside.append(interrupted())):
-        producer.send(topic, b"y" * 20_000)
-    return inside == [True]
