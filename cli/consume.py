@@ -28,7 +28,6 @@ from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, leaders_of, topic_error
 from .text import bytes_text, time_text
 
-_EARLIEST, _LATEST = -2, -1
 _WAIT_MS = 500
 _TIMEOUT_MS = 30_000
 _FETCH_BYTES = 10 * 2**20
@@ -123,8 +122,8 @@ class _Reader:
 
     def begin(self, start: str) -> None:
         """Go to `start`, and note where the partitions end now. Raises IllegalArgumentError."""
-        self.ends = self._offsets_at(_LATEST)
-        firsts = self._offsets_at(_EARLIEST)
+        self.ends = self._offsets_at(ListOffsetsRequest.LATEST_TIMESTAMP)
+        firsts = self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)
         for partition, end in self.ends.items():
             first = firsts[partition]
             if start in {"beginning", "end"}:
@@ -174,7 +173,9 @@ class _Reader:
                 raise topic_error(f"{self._topic}-{partition}", part.error_code)
         except OffsetOutOfRangeError:
             # Retention or DeleteRecords has just taken what was to come next.
-            self.next_offsets[partition] = max(self._offsets_at(_EARLIEST)[partition], self.next_offsets[partition])
+            self.next_offsets[partition] = max(
+                self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)[partition], self.next_offsets[partition]
+            )
             return
         except InvalidMetadataError:
             self.find_leaders()

@@ -56,11 +56,6 @@ from .protocol.types import ZERO_UUID
 
 _log = logging.getLogger(__name__)
 
-#: The first version that can ask for topics without creating them (KIP-204, Kafka 0.11); earlier ones always may.
-FIRST_VERSION_WITHOUT_AUTO_CREATION = 4
-#: Leader epochs of older Metadata versions may go back when a controller changes (KAFKA-9212).
-_RELIABLE_EPOCHS_FROM_VERSION = 9
-
 
 #: Called with a new snapshot and the topics whose partitions are others now than at the call before: new ones and those
 #: that are no more included, those where nothing changed left out.
@@ -562,7 +557,8 @@ class Metadata:
         infos: list[PartitionInfo] = []
         for partition in topic.partitions:
             number = partition.partition_index
-            epoch = partition.leader_epoch if version >= _RELIABLE_EPOCHS_FROM_VERSION else NO_LEADER_EPOCH
+            has_reliable_epochs = version >= MetadataResponse.FIRST_VERSION_WITH_RELIABLE_EPOCHS
+            epoch = partition.leader_epoch if has_reliable_epochs else NO_LEADER_EPOCH
             seen = epochs.get(number)
             known = old.partition(TopicPartition(name, number))
             if epoch < 0:

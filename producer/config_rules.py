@@ -8,10 +8,10 @@ from typing import Any
 
 from ..network.addresses import Address, parse_address
 from ..network.config import INT32_MAX, Draft, Rule, parse_int
+from ..network.records.compression_config import COMPRESSION_RULE
 
 _log = logging.getLogger(__name__)
 
-GZIP_DEFAULT_LEVEL = -1
 INT16_MAX = 2**15 - 1
 _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 #: what a bootstrap address without a port means to librdkafka, kafka-python and aiokafka (Java refuses it)
@@ -70,10 +70,6 @@ def check_client_id(client_id: str) -> str | None:
         return None if len(client_id.encode()) <= INT16_MAX else "is longer than 32767 bytes of UTF-8"
     except UnicodeEncodeError:
         return "has characters that UTF-8 can't encode"
-
-
-def check_gzip_level(level: int) -> str | None:
-    return "is no level of gzip" if level == 0 else None
 
 
 def parse_pluggable(value: Any) -> Any:
@@ -201,6 +197,7 @@ RULES = (
     Rule(("enable_idempotence", "acks", "retries", "max_in_flight_requests_per_connection"), _decide_idempotence),
     Rule(("delivery_timeout_ms", "linger_ms", "request_timeout_ms"), _fit_delivery_timeout),
     Rule(("batch_size", "buffer_memory"), _fit_batch_size),
+    COMPRESSION_RULE,
     Rule(("reconnect_backoff_ms", "reconnect_backoff_max_ms"), _fit_reconnect_backoff),
     Rule(
         (

@@ -36,9 +36,6 @@ _log = logging.getLogger(__name__)
 
 _FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
-_LATEST = -1
-_EARLIEST = -2
-_MAX_EPOCH = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -67,15 +64,16 @@ class _Session:
     request of a few bytes. Belongs to the fetcher's thread."""
 
     def __init__(self) -> None:
-        self.session_id = 0
-        self.epoch = 0
+        self.session_id = FetchRequest.NO_SESSION
+        self.epoch = FetchRequest.INITIAL_EPOCH
         self.told: dict[_FetchKey, _Position] = {}
 
     def take_up(self, session_id: int, told: dict[_FetchKey, _Position]) -> None:
         """The leader has answered, and knows these positions if it keeps a session."""
-        self.epoch = 0 if session_id == 0 else 1 if self.session_id == 0 or self.epoch == _MAX_EPOCH else self.epoch + 1
+        has_session = session_id != FetchRequest.NO_SESSION
+        self.epoch = FetchRequest.next_epoch(self.epoch) if has_session else FetchRequest.INITIAL_EPOCH
         self.session_id = session_id
-        self.told = told if session_id else {}
+        self.told = told if has_session else {}
 
 
 class FetcherThread:
@@ -204,7 +202,7 @@ class FetcherThread:
         if response.error_code:
             _log.debug("broker %d begins to fetch anew: %s", self._broker_id, make_error(response.error_code))
             self._session = _Session()
-            if session.session_id == 0:
+            if session.session_id == FetchRequest.NO_SESSION:
                 self._back_off(due)
             return
         session.take_up(response.session_id, positions)
@@ -259,8 +257,8 @@ class FetcherThread:
         try:
             if data.error_code == OffsetOutOfRangeError.code:
                 start, end = (
-                    self._list_offset(partition, epoch, _EARLIEST),
-                    self._list_offset(partition, epoch, _LATEST),
+                    self._list_offset(partition, epoch, ListOffsetsRequest.EARLIEST_TIMESTAMP),
+                    self._list_offset(partition, epoch, ListOffsetsRequest.LATEST_TIMESTAMP),
                 )
                 _log.warning("%r: the leader has %d to %d", partition, start, end)
                 partition.start_anew(epoch, start, end)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..cluster import Node
-from ..metadata import FIRST_VERSION_WITHOUT_AUTO_CREATION, Metadata
+from ..metadata import Metadata
 from ..protocol.errors import (
     AuthenticationError,
     CorrelationIdError,
@@ -26,11 +26,12 @@ from ..protocol.errors import (
     make_error,
 )
 from ..protocol.frames import decode_response, encode_request
+from ..protocol.message import first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
 from ..sockets.resolver import Resolver, resolve_host
-from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
+from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
 from .client_metrics import ClientMetrics
 from .connection_states import ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
@@ -335,7 +336,7 @@ class NetworkClient:
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         if message.allow_auto_topic_creation:
             return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
-        oldest = FIRST_VERSION_WITHOUT_AUTO_CREATION
+        oldest = first_version_with(MetadataRequest, "allow_auto_topic_creation")
         error = self._send(
             self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, is_internal=True
         )
@@ -400,7 +401,7 @@ class NetworkClient:
         if self._metrics is not None:
             self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
-        if throttle_ms > 0 and client_throttles(request.message.api_key, in_flight.version):
+        if throttle_ms > 0 and in_flight.version in message.client_throttles:
             _log.debug("%s throttles this client for %d ms", self._states.address(node_id), throttle_ms)
             self._in_flight.add_throttle_time(node_id, throttle_ms)
             self._states.throttle(node_id, now_ms + throttle_ms)

@@ -38,13 +38,10 @@ from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
-from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
+from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
 from .transaction_manager import NO_OFFSET, State, TransactionManager, is_in_doubt_no_more
 
 _log = logging.getLogger(__name__)
-
-#: The last version of ProduceRequest that names topics; later ones give their ids.
-LAST_VERSION_WITH_NAMES = 12
 
 #: A turn of the loop never sleeps longer, so that a clock that was wrong once can't stop it for long.
 MAX_POLL_MS = 60_000.0
@@ -311,7 +308,7 @@ class Sender:
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
             callback=lambda response: self._on_produced(response, by_partition, names),
-            max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
+            max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(list(by_partition.values()), now_ms)
         self._client.send(request, now_ms)
@@ -336,7 +333,7 @@ class Sender:
     ) -> memoryview | bytes | None:
         """What goes out for a sealed batch; None where nothing can, and then it has failed or waits again in parts."""
         produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
-        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ZSTD:
+        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ALL_BATCHES:
             return batch.records
         try:
             return records_for(batch, produce[1], self._compression_level, versions.name)

@@ -42,7 +42,7 @@ class FinalizedFeatureKey:
     min_version_level: Int16
 
 
-@response(of=ApiVersionsRequest)
+@response(of=ApiVersionsRequest, client_throttles="2+")
 class ApiVersionsResponse(Response):
     """The APIs and features of the broker.
 

@@ -252,7 +252,7 @@ def test_retries(given: object, expected: int) -> None:
         ({}, None),
         ({"compression_gzip_level": 5}, None),
         ({"compression_type": "snappy"}, None),
-        ({"compression_type": "gzip"}, None),
+        ({"compression_type": "gzip"}, -1),
         ({"compression_type": "gzip", "compression_gzip_level": "5"}, 5),
         ({"compression_type": "lz4"}, 9),
         ({"compression_type": "zstd", "compression_zstd_level": -7}, -7),

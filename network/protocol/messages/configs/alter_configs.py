@@ -42,7 +42,7 @@ class AlterConfigsResourceResponse:
     resource_name: String
 
 
-@response(of=AlterConfigsRequest)
+@response(of=AlterConfigsRequest, client_throttles="1+")
 class AlterConfigsResponse(Response):
     """What became of each resource."""
 

@@ -22,7 +22,7 @@ class DeletableGroupResult:
     error_code: Int16 = 0
 
 
-@response(of=DeleteGroupsRequest)
+@response(of=DeleteGroupsRequest, client_throttles="1+")
 class DeleteGroupsResponse(Response):
     """What became of each group."""
 

@@ -41,7 +41,7 @@ class DescribedGroup:
     authorized_operations: Int32 = field(versions="3+", default=-2147483648)
 
 
-@response(of=DescribeGroupsRequest)
+@response(of=DescribeGroupsRequest, client_throttles="2+")
 class DescribeGroupsResponse(Response):
     """The groups, each with an error of its own."""
 

@@ -31,7 +31,7 @@ class Coordinator:
     error_message: String | None = field(nullable="4+", default=None)
 
 
-@response(of=FindCoordinatorRequest)
+@response(of=FindCoordinatorRequest, client_throttles="2+")
 class FindCoordinatorResponse(Response):
     """The coordinator: in the fields themselves up to version 3, in `coordinators` from 4 on."""
 

@@ -34,7 +34,7 @@ class MemberResponse:
     error_code: Int16 = 0
 
 
-@response(of=LeaveGroupRequest)
+@response(of=LeaveGroupRequest, client_throttles="2+")
 class LeaveGroupResponse(Response):
     """What became of each member, or an error for the group as a whole."""
 

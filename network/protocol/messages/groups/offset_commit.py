@@ -58,7 +58,7 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition]
 
 
-@response(of=OffsetCommitRequest)
+@response(of=OffsetCommitRequest, client_throttles="4+")
 class OffsetCommitResponse(Response):
     """What became of each partition's offset."""
 

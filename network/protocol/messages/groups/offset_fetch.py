@@ -95,7 +95,7 @@ class OffsetFetchResponseGroup:
     error_code: Int16 = 0
 
 
-@response(of=OffsetFetchRequest)
+@response(of=OffsetFetchRequest, client_throttles="4+")
 class OffsetFetchResponse(Response):
     """The committed offsets: in `topics` up to version 7, in `groups` from 8 on."""
 

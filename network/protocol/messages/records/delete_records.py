@@ -48,7 +48,7 @@ class DeleteRecordsTopicResult:
     partitions: list[DeleteRecordsPartitionResult]
 
 
-@response(of=DeleteRecordsRequest)
+@response(of=DeleteRecordsRequest, client_throttles="1+")
 class DeleteRecordsResponse(Response):
     """What became of each partition."""
 

@@ -17,7 +17,7 @@ class InitProducerIdRequest(Request):
     producer_epoch: Int16 = field(versions="3+", default=-1)
 
 
-@response(of=InitProducerIdRequest)
+@response(of=InitProducerIdRequest, client_throttles="1+")
 class InitProducerIdResponse(Response):
     """The producer's id and epoch."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
-from ...message import Request, Response, field, request, response, struct
+from ...message import Request, Response, field, first_version_with, request, response, struct
 from ...types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 
@@ -35,10 +37,24 @@ class ProduceRequest(Request):
     librdkafka, and refuses them (KAFKA-18659).
     """
 
+    #: The first version that takes record batches (message format v2; Kafka 0.11).
+    FIRST_VERSION_WITH_RECORD_BATCHES: ClassVar[int] = 3
+    #: The first version that takes message sets of format v1, which have timestamps (KIP-32; Kafka 0.10).
+    FIRST_VERSION_WITH_TIMESTAMPS: ClassVar[int] = 2
+    FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = first_version_with(TopicProduceData, "topic_id")
+    LAST_VERSION_WITH_NAMES: ClassVar[int] = FIRST_VERSION_WITH_TOPIC_IDS - 1
+
     transactional_id: String | None = field(versions="3+", nullable="3+", default=None)
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
+
+    @classmethod
+    def newest_magic(cls, version: int) -> int:
+        """The newest message format that this version takes."""
+        if version >= cls.FIRST_VERSION_WITH_RECORD_BATCHES:
+            return 2
+        return 1 if version >= cls.FIRST_VERSION_WITH_TIMESTAMPS else 0
 
 
 @struct
@@ -90,7 +106,7 @@ class NodeEndpoint:
     rack: String | None = field(nullable="10+", default=None)
 
 
-@response(of=ProduceRequest)
+@response(of=ProduceRequest, client_throttles="6+")
 class ProduceResponse(Response):
     """What became of each partition's batches."""
 

@@ -41,7 +41,7 @@ class CreatePartitionsTopicResult:
     error_message: String | None = field(nullable="0+", default=None)
 
 
-@response(of=CreatePartitionsRequest)
+@response(of=CreatePartitionsRequest, client_throttles="1+")
 class CreatePartitionsResponse(Response):
     """What became of each topic."""
 

@@ -70,7 +70,7 @@ class CreatableTopicResult:
     )
 
 
-@response(of=CreateTopicsRequest)
+@response(of=CreateTopicsRequest, client_throttles="3+")
 class CreateTopicsResponse(Response):
     """What became of each topic."""
 

@@ -34,7 +34,7 @@ class DeletableTopicResult:
     error_message: String | None = field(versions="5+", nullable="5+", ignorable=True, default=None)
 
 
-@response(of=DeleteTopicsRequest)
+@response(of=DeleteTopicsRequest, client_throttles="2+")
 class DeleteTopicsResponse(Response):
     """What became of each topic."""
 
