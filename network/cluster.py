@@ -5,7 +5,6 @@ Everything here is immutable, so that a snapshot can be read by any thread witho
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from .addresses import Address
-from .protocol.errors import InvalidTopicError
 
 #: What the wire says for "no leader" and for "no leader epoch".
 NO_NODE_ID = -1
@@ -22,20 +20,6 @@ NO_LEADER_EPOCH = -1
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-
-
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-def validate_topic_name(topic: str) -> None:
-    """Raise InvalidTopicError for a name that no topic can have (Kafka's Topic.validate)."""
-    if not isinstance(topic, str):
-        raise InvalidTopicError(f"a topic name is text, not {type(topic).__name__}: {topic!r}")
-    if not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidTopicError(
-            f"{topic!r} is no legal topic name: use 1 to 249 letters (ASCII), digits, '.', '_' and '-', "
-            "and something other than '.' and '..'"
-        )
 
 
 class TopicPartition(NamedTuple):

@@ -33,7 +33,6 @@ from .cluster import (
     relocate_leader,
     relocate_leaders,
     same_or,
-    validate_topic_name,
 )
 from .protocol.errors import (
     BrokerResponseError,
@@ -53,6 +52,7 @@ from .protocol.messages.topics.metadata import (
     MetadataResponseTopic,
 )
 from .protocol.types import ZERO_UUID
+from .topic_names import validate_topic_name
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from ...network.clock import Clock
 from ...network.cluster import Node, TopicPartition
 from ...network.metadata import Metadata
 from ...network.protocol import errors
-from ...network.protocol.errors import KafkaError, error_for, make_error
+from ...network.protocol.errors import KafkaError, make_error
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import (
     PartitionProduceData,
@@ -36,6 +36,7 @@ from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
+from ..record_errors import rejected_records, rejection
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
@@ -432,7 +433,7 @@ class Sender:
                     continue
                 if answer.current_leader.leader_id >= 0:
                     new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-                self._on_error(batch, _error_of(answer, partition), answer, now_ms)
+                self._on_error(batch, rejection(answer, partition), answer, now_ms)
         if new_leaders:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
@@ -477,7 +478,7 @@ class Sender:
             self._metrics.retried(batch, now_ms)
             self._accumulator.reenqueue(batch, now_ms)
         else:
-            record_errors = _record_errors(answer, error) if answer is not None else None
+            record_errors = rejected_records(answer, error) if answer is not None else None
             # One that could have been sent again may be in the log: what follows must not take its place in the
             # sequence before that is known.
             given_up = action.verdict is Verdict.RETRY
@@ -546,21 +547,3 @@ class Sender:
             if batch.fail(error):
                 self._metrics.failed(batch, self._clock.now_ms())
                 self._callbacks.settle(batch, self._accumulator.release)
-
-
-def _error_of(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:
-    kind = error_for(answer.error_code)
-    meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
-    return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
-
-
-def _record_errors(answer: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
-    """The records a broker refused, by their index, each with what it said of it; the others fail along (KIP-467)."""
-    if not answer.record_errors:
-        return None
-    refused: dict[int, BaseException] = {}
-    for entry in answer.record_errors:
-        refused[entry.batch_index] = make_error(
-            answer.error_code, entry.batch_index_error_message or answer.error_message or str(error)
-        )
-    return refused

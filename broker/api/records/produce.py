@@ -22,7 +22,7 @@ from ....network.protocol.messages.records.produce import (
     TopicProduceResponse,
 )
 from ....network.records.compression import CODECS, COMPRESSION_MASK
-from ...log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
+from ...log.validation import RejectedRecords
 from ...metadata import PartitionKey
 from ...replica.delayed_produce import ProduceResult
 from ...requests.request import RequestContext
@@ -127,7 +127,7 @@ def _partition_response(
         log_start_offset=result.log_start_offset,
         error_message=str(error) or None,
     )
-    if isinstance(error, (RecordsOutOfTimeError, RecordsWithoutKeyError)):
+    if isinstance(error, RejectedRecords):
         response.record_errors = [
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=str(error)) for at in error.indexes
         ]

@@ -24,7 +24,7 @@ from ....network.protocol.messages.topics.metadata import (
     MetadataResponseTopic,
 )
 from ....network.protocol.types import ZERO_UUID
-from ...controller.controller import check_topic_name
+from ....network.topic_names import validate_topic_name
 from ...metadata import NO_LEADER, ClusterImage, TopicState
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
@@ -115,7 +115,7 @@ def _look_up(
 def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None) -> TopicState:
     """Make a topic, unless there are no `creations`, or `_MOST_CREATED` of them have been counted already."""
     if creations is None:
-        check_topic_name(name)
+        validate_topic_name(name)
         raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
     if next(creations) > _MOST_CREATED:
         raise LeaderNotAvailableError(f"the topic {name!r} can't be made in one go with so many others; ask again")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.network.cluster import Cluster, Node, PartitionInfo, TopicPartition, validate_topic_name
-from headrace.network.protocol.errors import InvalidTopicError
+from headrace.network.cluster import Cluster, Node, PartitionInfo, TopicPartition
 
 A, B = Node(0, "a", 9092), Node(1, "b", 9092, rack="r1")
 
@@ -88,9 +87,3 @@ def test_a_snapshot_cannot_be_changed(cluster: Cluster) -> None:
         cluster.partitions["t"] = ()  # type: ignore[index]
     with pytest.raises(AttributeError):
         A.host = "x"  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("name", ["", "x" * 250, "sp ace", ".."])
-def test_illegal_topic_names_say_what_is_legal(name: str) -> None:
-    with pytest.raises(InvalidTopicError, match="1 to 249"):
-        validate_topic_name(name)
