@@ -15,6 +15,7 @@ from ...network.protocol.errors import (
     BrokerResponseError,
     KafkaConnectionError,
     MalformedMessageError,
+    NotKafkaError,
     OffsetOutOfRangeError,
     make_error,
 )
@@ -29,7 +30,7 @@ from ...network.protocol.messages.records.fetch import (
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
-from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
+from .connection import InterBrokerConnection, Links
 from .partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -98,11 +99,7 @@ class FetcherThread:
         self._failing = False
         self._session = _Session()
         self._connection = InterBrokerConnection(
-            broker_id,
-            leader,
-            timeout_ms=config.replica_socket_timeout_ms,
-            links=links,
-            client_id=f"{CLIENT_ID_PREFIX}{broker_id}",
+            broker_id, leader, timeout_ms=config.replica_socket_timeout_ms, links=links
         )
         self.thread = threading.Thread(
             target=self._run, name=f"broker-{broker_id}-fetcher-{leader.node_id}", daemon=True
@@ -148,7 +145,7 @@ class FetcherThread:
                 break
             try:
                 self._fetch(due)
-            except (KafkaConnectionError, MalformedMessageError) as failed:
+            except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
                 # Nobody knows whether the leader has taken the changes.
                 self._session = _Session()
                 with self._condition:

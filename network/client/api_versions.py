@@ -10,6 +10,7 @@ from typing import Any
 
 from ..protocol.api_keys import ApiKey
 from ..protocol.errors import UnsupportedVersionError
+from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 #: What brokers log and count about this client (KIP-511).
 CLIENT_SOFTWARE_NAME = "headrace"
@@ -23,6 +24,24 @@ def client_software_version() -> str:
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
     return re.sub(r"[^A-Za-z0-9.-]+", "-", version).strip(".-")
+
+
+def handshake_request() -> ApiVersionsRequest:
+    """The first request of a connection."""
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
+    )
+
+
+def handshake_fallback(response: ApiVersionsResponse, version: int) -> int | None:
+    """The version in which to ask again after an answer with an error to ApiVersions of `version`; None: not at all.
+
+    A broker that does not know the version names those that it does know (KIP-511); before Kafka 2.4 it named none.
+    """
+    if response.error_code != UnsupportedVersionError.code or version <= 0:
+        return None
+    theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
+    return min(next(theirs, 0), version - 1)
 
 
 class NodeApiVersions:
@@ -49,7 +68,7 @@ class NodeApiVersions:
         self.finalized_features_epoch = finalized_features_epoch
 
     @classmethod
-    def from_response(cls, response: Any, *, name: str) -> NodeApiVersions:
+    def from_response(cls, response: ApiVersionsResponse, *, name: str) -> NodeApiVersions:
         """What an ApiVersionsResponse says."""
         return cls(
             {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},

@@ -31,7 +31,7 @@ from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
 from ..sockets.resolver import Resolver, resolve_host
-from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
+from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
 from .connection_states import ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
@@ -111,9 +111,6 @@ class NetworkClient:
         self._aborted: list[ClientResponse] = []
         self._next_correlation_id = 0
         self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
-        self._handshake_message = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
-        )
         self._closed = False
 
     # -- connections ---------------------------------------------------------------------------------------------
@@ -445,12 +442,11 @@ class NetworkClient:
             if self._repeats.over((node_id, logging.WARNING)):
                 _log.info("Node %d (%s) answers again", node_id, address)
             return
-        error = make_error(response.error_code)
-        if isinstance(error, UnsupportedVersionError) and version > 0:
-            # KIP-511: the broker names the versions of ApiVersions that it knows; before Kafka 2.4 it didn't
-            theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
-            self._handshakes[node_id] = min(next(theirs, 0), version - 1)
+        fallback = handshake_fallback(response, version)
+        if fallback is not None:
+            self._handshakes[node_id] = fallback
             return
+        error = make_error(response.error_code)
         failure = type(error)(f"{self._states.address(node_id)} answered ApiVersions with: {error}")
         self._fail_connection(node_id, failure, now_ms, responses)
 
@@ -469,7 +465,7 @@ class NetworkClient:
         for node_id, version in handshakes.items():
             if self._selector.is_channel_ready(str(node_id)):
                 self._states.checking_api_versions(node_id)
-                request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
+                request = self.new_request(node_id, handshake_request(), now_ms=now_ms)
                 error = self._send(request, now_ms, is_internal=True, version=version)
                 self._metadata.record_progress(
                     f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
