@@ -6,9 +6,19 @@ backoff and age. The wall clock (whole milliseconds since 1970) is for record ti
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+NEVER_MS: Final = math.inf
+"""A deadline, a due time or a delay that never comes."""
+
+LONG_AGO_MS: Final = -math.inf
+"""A time before every other: a monotonic clock may begin below 0."""
+
+MAX_WAIT_SECONDS: Final = threading.TIMEOUT_MAX
+"""The longest timeout that `threading` accepts, about 292 years."""
 
 
 class Clock(Protocol):
@@ -55,8 +65,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading refuses waits of more than about 292 years and of less than nothing
-        if timeout_ms is None or timeout_ms > threading.TIMEOUT_MAX * 1000.0:
+        # threading refuses longer waits, and those of less than nothing
+        if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import random
 import threading
 import uuid
@@ -23,7 +22,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
-from .clock import Clock
+from .clock import LONG_AGO_MS, Clock
 from .cluster import (
     NO_LEADER_EPOCH,
     Cluster,
@@ -125,8 +124,8 @@ class Metadata:
 
         self._needs_full_update = True
         self._needs_partial_update = False
-        self._last_refresh_ms = -math.inf
-        self._last_success_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
+        self._last_success_ms = LONG_AGO_MS
         self._failed_attempts = 0
         self._equivalent_responses = 0
         self._attempts_backoff_ms = self._backoff.backoff_ms(0)
@@ -335,7 +334,7 @@ class Metadata:
             self._new_topics.difference_update(answered)
             # topics that were added since the request was made don't wait for a backoff
             are_new = request_version < self._request_version and bool(self._new_topics)
-            self._last_refresh_ms = -math.inf if are_new else now_ms
+            self._last_refresh_ms = LONG_AGO_MS if are_new else now_ms
             self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
@@ -444,7 +443,7 @@ class Metadata:
 
     def _request_update_for_new_topics(self) -> int:
         # the backoff is for retries, a new topic doesn't wait
-        self._last_refresh_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
         self._needs_partial_update = True
         self._equivalent_responses = 0
         self._equivalent_backoff_ms = 0.0

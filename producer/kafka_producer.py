@@ -15,7 +15,7 @@ from operator import index
 from types import TracebackType
 from typing import Any
 
-from ..network.clock import SYSTEM_CLOCK, Clock
+from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
     EncodeError,
     IllegalArgumentError,
@@ -47,9 +47,6 @@ from .record import ProducerRecord
 from .record_errors import no_such_partition, record_too_large
 
 _log = logging.getLogger(__name__)
-
-#: Waits that have no bound of the user's are bounded by what the longest delivery may take, and this much more.
-_UNBOUNDED_SECONDS = 10**8
 
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
@@ -497,10 +494,10 @@ class KafkaProducer(SendPath):
 
 def _seconds(timeout: float | None) -> float:
     if timeout is None:
-        return _UNBOUNDED_SECONDS
+        return MAX_WAIT_SECONDS
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise IllegalArgumentError(f"a timeout is a number of seconds, 0 or more, or None; not {timeout!r}")
-    return min(float(timeout), _UNBOUNDED_SECONDS)
+    return min(float(timeout), MAX_WAIT_SECONDS)
 
 
 def _check_callback(callback: object) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
     KafkaConnectionError,
@@ -45,7 +44,7 @@ class Followed:
 
     partition: Partition
     leader_epoch: int
-    not_before_ms: float = -math.inf
+    not_before_ms: float = LONG_AGO_MS
 
 
 class _Position(NamedTuple):

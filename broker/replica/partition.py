@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
@@ -28,8 +28,8 @@ class FollowerState:
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
-    last_caught_up_ms: float = float("-inf")
-    last_fetch_ms: float = float("-inf")
+    last_caught_up_ms: float = LONG_AGO_MS
+    last_fetch_ms: float = LONG_AGO_MS
     leader_end_at_last_fetch: int = UNKNOWN_OFFSET
 
 
@@ -124,7 +124,7 @@ class Partition:
         known = self.followers
         self.followers = {
             # A follower that was in sync gets the whole lag time to show up with the new leader.
-            node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else float("-inf"))
+            node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else LONG_AGO_MS)
             for node in self.replicas
             if node != self.broker_id
         }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Collection, Sequence
 
 from ..addresses import Address
 from ..backoff import ExponentialBackoff
+from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError, KafkaError
 from ..sockets.resolver import ResolvedAddress, Resolver
 
@@ -62,7 +62,7 @@ class _NodeConnection:
         self.failed_connect_attempts = 0
         self.reconnect_backoff_ms = backoff_ms
         self.setup_timeout_ms = setup_timeout_ms
-        self.throttled_until_ms = -math.inf
+        self.throttled_until_ms = LONG_AGO_MS
         self._addresses: Sequence[ResolvedAddress] = ()
         self._address_index = 0
         self._last_address: ResolvedAddress | None = None
@@ -139,7 +139,7 @@ class ClusterConnectionStates:
             return max(node.last_attempt_ms + node.setup_timeout_ms - now_ms, 0.0)
         if node.state.is_disconnected:
             return max(node.last_attempt_ms + node.reconnect_backoff_ms - now_ms, 0.0)
-        return math.inf
+        return NEVER_MS
 
     def throttle_delay_ms(self, node_id: int, now_ms: float) -> float:
         """How much longer the node asked to be left alone (KIP-219)."""
@@ -173,7 +173,7 @@ class ClusterConnectionStates:
     def last_attempt_ms(self, node_id: int) -> float:
         """When a connection was last tried or lost; minus infinity when never."""
         node = self._nodes.get(node_id)
-        return -math.inf if node is None else node.last_attempt_ms
+        return LONG_AGO_MS if node is None else node.last_attempt_ms
 
     def authentication_error(self, node_id: int) -> KafkaError | None:
         """Why the node refused this client's identity, when its state is AUTHENTICATION_FAILED."""
@@ -190,7 +190,7 @@ class ClusterConnectionStates:
 
     def next_setup_timeout_ms(self, now_ms: float) -> float:
         """How long until the first of `nodes_with_setup_timeout`, infinity when nothing is connecting."""
-        return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=math.inf)
+        return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=NEVER_MS)
 
     # -- transitions ---------------------------------------------------------------------------------------------
 

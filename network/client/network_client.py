@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..clock import Clock
+from ..clock import NEVER_MS, Clock
 from ..cluster import Node
 from ..metadata import Metadata
 from ..protocol.errors import (
@@ -302,7 +301,7 @@ class NetworkClient:
         """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
         can tell."""
         delays = (self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
-        return min(delays, default=math.inf)
+        return min(delays, default=NEVER_MS)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
         """Start a connection; the error when that fails at once. Blocks in name resolution."""

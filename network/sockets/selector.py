@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import selectors
 import socket
@@ -23,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..clock import Clock
+from ..clock import NEVER_MS, Clock
 from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
 from ..repeats import Repeats
 from .channel import SCRATCH_BYTES, ChannelState, InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
@@ -309,7 +308,7 @@ class Selector:
                 self._wakeup_writer.send(b"\0")
 
     def poll(self, timeout_ms: float) -> None:
-        """Wait for at most `timeout_ms` (0 or less: not at all; math.inf: for ever) until something can be done, do it
+        """Wait for at most `timeout_ms` (0 or less: not at all; NEVER_MS: for ever) until something can be done, do it
         on all connections and refill the lists. May return early with nothing to report."""
         self.connected = []
         self.completed_receives = []
@@ -391,12 +390,12 @@ class Selector:
 
     def _next_deadline_in_ms(self) -> float:
         """How long a poll may wait before this selector itself has something to do."""
-        end_ms = math.inf
+        end_ms = NEVER_MS
         if self._last_active_ms and self._max_idle_ms is not None:
             end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
         if self._paused_listeners:
             end_ms = min(end_ms, *(listener.resume_ms for listener in self._paused_listeners))
-        if end_ms == math.inf:
+        if end_ms == NEVER_MS:
             return _MAX_TIMEOUT_MS
         return min(max(end_ms - self._clock.now_ms(), 0.0), _MAX_TIMEOUT_MS)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
-from ...network.clock import Clock
+from ...network.clock import NEVER_MS, Clock
 from ...network.cluster import Cluster, Node
 from ...network.protocol.errors import KafkaTimeoutError, ProducerClosedError
 from ...network.records.batch import RECORD_BATCH_OVERHEAD
@@ -297,7 +297,7 @@ class RecordAccumulator:
         batch: ProducerBatch | None
         nodes: dict = {}
         leaderless: set = set()
-        next_check_ms: cython.double = 1e9
+        next_check_ms: cython.double = NEVER_MS
         hurry: cython.bint = self.closed or self.flushing.value > 0 or self.pool.waiting > 0
         now: cython.double = now_ms
         wait_ms: cython.double
@@ -403,7 +403,7 @@ class RecordAccumulator:
     def next_expiry_ms(self, now_ms: float) -> float:
         """Milliseconds until the oldest waiting batch expires."""
         queue: PartitionQueue
-        soonest: cython.double = 1e9
+        soonest: cython.double = NEVER_MS
         for queue in list(self.active):
             batch = queue.first()
             if batch is not None:

@@ -8,7 +8,6 @@ Source: Kafka's Sender.
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from uuid import UUID
 
 from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import ClientResponse, KafkaClient
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Node, TopicPartition
 from ...network.metadata import Metadata
 from ...network.protocol import errors
@@ -94,8 +93,8 @@ class Sender:
         self._callbacks = callbacks
         self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
-        self._next_in_flight_expiry_ms = float("inf")
-        self._producer_id_retry_at_ms = -math.inf  # the clock may begin below 0
+        self._next_in_flight_expiry_ms = NEVER_MS
+        self._producer_id_retry_at_ms = LONG_AGO_MS
         self._aborts: deque[threading.Event] = deque()
         self._closing = threading.Event()
         self._force_close = threading.Event()
@@ -198,7 +197,9 @@ class Sender:
             return
         request = self._client.new_request(
             node.id,
-            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
+            InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=InitProducerIdRequest.NO_TRANSACTION_TIMEOUT
+            ),
             now_ms=now_ms,
             timeout_ms=self._request_timeout_ms,
             callback=self._on_producer_id,
@@ -357,7 +358,7 @@ class Sender:
             self._fail_expired(batch, now_ms)
         if now_ms < self._next_in_flight_expiry_ms:
             return
-        soonest_ms = float("inf")
+        soonest_ms = NEVER_MS
         for batch in list(self._in_flight):
             expiry_ms = batch.created_ms + self._delivery_timeout_ms
             if expiry_ms <= now_ms:

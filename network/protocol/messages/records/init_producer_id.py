@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response
 from ...types import Int16, Int32, Int64, String
@@ -10,6 +12,9 @@ from ...types import Int16, Int32, Int64, String
 @request(api_key=ApiKey.INIT_PRODUCER_ID, versions="0-5", flexible="2+")
 class InitProducerIdRequest(Request):
     """Asks for a new id, or, with the current one, for its next epoch."""
+
+    #: The transaction timeout of a producer that has no transactions.
+    NO_TRANSACTION_TIMEOUT: ClassVar[int] = 0x7FFFFFFF
 
     transactional_id: String | None = field(nullable="0+", default=None)
     transaction_timeout_ms: Int32
