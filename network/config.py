@@ -352,11 +352,6 @@ class Config:
         return cls.resolve_from(mapping, keywords, os.environ)
 
     @classmethod
-    def from_file(cls: type[C], path: str | os.PathLike[str], /, **keywords: Any) -> C:
-        """`resolve` with `path` as the configuration file."""
-        return cls.resolve(config_file=path, **keywords)
-
-    @classmethod
     def resolve_from(
         cls: type[C], mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
     ) -> C:

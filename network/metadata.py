@@ -182,11 +182,6 @@ class Metadata:
             return None
         return error_class(f"topic {topic!r}: {error_class()}")
 
-    def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The highest leader epoch that was ever reported for the partition, -1 when none was."""
-        with self._changed:
-            return self._epochs.get(topic_partition.topic, {}).get(topic_partition.partition, NO_LEADER_EPOCH)
-
     # -- for callers ---------------------------------------------------------------------------------------------
 
     def add_topic(self, topic: str, now_ms: float) -> None:

@@ -39,7 +39,6 @@ class AppendInfo(NamedTuple):
     last_offset: int
     log_append_time: int
     log_start_offset: int
-    is_duplicate: bool = False
 
 
 class LogRead(NamedTuple):
@@ -103,10 +102,6 @@ class Log:
         return self.end.offset
 
     @property
-    def active_segment(self) -> LogSegment:
-        return self.segments[-1]
-
-    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
@@ -134,9 +129,7 @@ class Log:
                 known = self.producers.find_duplicate(header)
                 if known is not None:
                     append_time = known.timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
-                    return AppendInfo(
-                        known.base_offset, known.last_offset, append_time, self.log_start_offset, is_duplicate=True
-                    )
+                    return AppendInfo(known.base_offset, known.last_offset, append_time, self.log_start_offset)
                 self.producers.check(header)
             first_offset = self.end.offset
             append_time = self.clock.wall_ms() if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
@@ -242,12 +235,6 @@ class Log:
         )
 
     # Reading
-
-    def segment_at(self, offset: int) -> LogSegment | None:
-        """The segment that holds `offset`, or would."""
-        segments = self.segments
-        slot = bisect_right(segments, offset, key=_base_offset) - 1
-        return segments[slot] if slot >= 0 else None
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool) -> LogRead:
         """Find what stands from the batch with `offset` on, up to the offset `up_to` (high watermark or log end).

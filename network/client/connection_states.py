@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from ..addresses import Address
 from ..backoff import ExponentialBackoff
 from ..clock import LONG_AGO_MS, NEVER_MS
-from ..protocol.errors import IllegalStateError, KafkaError
+from ..protocol.errors import IllegalStateError
 from ..sockets.resolver import ResolvedAddress, Resolver
 
 
@@ -40,7 +40,6 @@ class _NodeConnection:
         "_address_index",
         "_addresses",
         "_last_address",
-        "authentication_error",
         "failed_attempts",
         "failed_connect_attempts",
         "host",
@@ -56,7 +55,6 @@ class _NodeConnection:
         self.host = host
         self.port = port
         self.state = ConnectionState.CONNECTING
-        self.authentication_error: KafkaError | None = None
         self.last_attempt_ms = now_ms
         self.failed_attempts = 0
         self.failed_connect_attempts = 0
@@ -158,9 +156,6 @@ class ClusterConnectionStates:
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.READY and node.throttled_until_ms <= now_ms
 
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        return any(self.is_ready(node_id, now_ms) for node_id in self._nodes)
-
     def is_preparing(self, node_id: int) -> bool:
         """Whether the connection is being made: the socket isn't connected or the API versions aren't known yet."""
         return self.state(node_id) in (ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS)
@@ -174,11 +169,6 @@ class ClusterConnectionStates:
         """When a connection was last tried or lost; minus infinity when never."""
         node = self._nodes.get(node_id)
         return LONG_AGO_MS if node is None else node.last_attempt_ms
-
-    def authentication_error(self, node_id: int) -> KafkaError | None:
-        """Why the node refused this client's identity, when its state is AUTHENTICATION_FAILED."""
-        node = self._nodes.get(node_id)
-        return None if node is None else node.authentication_error
 
     def setup_timeout_ms(self, node_id: int) -> float:
         """How long the connection that is being made may take (KIP-601)."""
@@ -231,7 +221,6 @@ class ClusterConnectionStates:
         """The node speaks Kafka with us: only now do earlier failures count no longer."""
         node = self._node(node_id)
         node.state = ConnectionState.READY
-        node.authentication_error = None
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_setup_timeout(node)
@@ -252,11 +241,10 @@ class ClusterConnectionStates:
                 node.forget_addresses()
         node.state = ConnectionState.DISCONNECTED
 
-    def authentication_failed(self, node_id: int, now_ms: float, error: KafkaError) -> None:
+    def authentication_failed(self, node_id: int, now_ms: float) -> None:
         """The node refused this client's identity."""
         node = self._node(node_id)
         self._back_off(node, now_ms)
-        node.authentication_error = error
         node.state = ConnectionState.AUTHENTICATION_FAILED
         self._connecting.discard(node_id)
 

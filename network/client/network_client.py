@@ -142,14 +142,6 @@ class NetworkClient:
         """How much longer the node asked not to be sent anything (KIP-219)."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
-    def connection_error(self, node: Node) -> KafkaError | None:
-        """Why the node could not be connected or was lost; None once it is ready, or when it was never tried."""
-        return self._connection_errors.get(node.id)
-
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        """Whether any node is connected and not throttled."""
-        return self._states.has_ready_nodes(now_ms)
-
     def least_loaded_node(self, now_ms: float) -> Node | None:
         """The node with the fewest requests in flight among those that can be sent to; else one that is being
         connected; else the one that was tried longest ago of those that may be connected to; else None."""
@@ -532,7 +524,7 @@ class NetworkClient:
             level = self._repeats.level((node_id, level), level, now_ms)
         _log.log(level, "Disconnected from node %d while %s: %s", node_id, state.value, error)
         if isinstance(error, AuthenticationError):
-            self._states.authentication_failed(node_id, now_ms, error)
+            self._states.authentication_failed(node_id, now_ms)
         else:
             self._states.disconnected(node_id, now_ms)
         self._api_versions.pop(node_id, None)

@@ -219,16 +219,6 @@ class Selector:
         self._listeners[sock] = _Listener(sock, on_accept)
         self._selector.register(sock, selectors.EVENT_READ, self._listeners[sock])
 
-    def stop_listening(self, sock: socket.socket) -> None:
-        """Accept no more and close the listening socket. Any number of times."""
-        listener = self._listeners.pop(sock, None)
-        if listener is not None:
-            if listener in self._paused_listeners:
-                self._paused_listeners.remove(listener)
-            else:
-                self._selector.unregister(sock)
-            sock.close()
-
     def channel(self, channel_id: str) -> KafkaChannel | None:
         """The open channel of that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
@@ -460,7 +450,7 @@ class Selector:
     def _accept(self, listener: _Listener) -> None:
         for _ in range(_MAX_ACCEPTS_PER_POLL):
             if listener.socket not in self._listeners:
-                return  # on_accept has stopped it
+                return  # on_accept has closed the selector
             try:
                 sock, address = listener.socket.accept()
             except BlockingIOError:

@@ -230,12 +230,6 @@ class MockClient:
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled_until_ms.get(node.id, now_ms) - now_ms, 0.0)
 
-    def connection_error(self, node: Node) -> KafkaError | None:
-        return self._connection_errors.get(node.id)
-
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        return any(self._throttled_until_ms.get(node_id, now_ms) <= now_ms for node_id in self.connected)
-
     def least_loaded_node(self, now_ms: float) -> Node | None:
         nodes = self.metadata.cluster.nodes.values()
         usable = [node for node in nodes if node.id in self.connected or self._can_connect(node.id, now_ms)]

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.network.protocol.errors import IllegalStateError, KafkaError
-from headrace.network.protocol.frames import RequestHeader, decode_request, encode_response
+from headrace.network.protocol.frames import RequestHeader, encode_response
 from headrace.network.protocol.message import Response
 from headrace.network.sockets.channel import NetworkReceive
+from support.requests import decode_request
 
 
 class Connect(NamedTuple):

@@ -359,7 +359,7 @@ def test_a_thousand_partitions_and_connections():
 
 def test_a_data_directory_that_cannot_be_written_is_told_to_producers(cluster, wire):
     assert codes(wire.ask(produce(0), 9)) == [0]
-    file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+    file = cluster.broker(1).replicas.partition(("t", 0)).log.segments[-1].log
     readonly = os.open(file.path, os.O_RDONLY)
     os.dup2(readonly, file.fileno())
     os.close(readonly)
@@ -375,7 +375,7 @@ def test_a_full_disk_is_told_to_producers():
         cluster.create_topic("t", 2)
         with Wire(cluster) as wire:
             wire.ask(produce(0), 9)
-            file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+            file = cluster.broker(1).replicas.partition(("t", 0)).log.segments[-1].log
             full = os.open("/dev/full", os.O_RDWR)
             os.dup2(full, file.fileno())
             os.close(full)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from support.requests import decode_request
 from support.serving import Serve, serve
 from support.waiting import JumpingClock
 
@@ -28,7 +29,7 @@ from headrace.network.protocol.errors import (
     UnresolvableHostError,
     UnsupportedVersionError,
 )
-from headrace.network.protocol.frames import decode_request, encode_response
+from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from support.client_harness import api_versions_response
 from support.mock_client import metadata_response
+from support.requests import decode_request
 from support.serving import Serve, serve
 from support.waiting import wait_until
 
@@ -28,7 +29,7 @@ from headrace.network.protocol.errors import (
     NotKafkaError,
     UnresolvableHostError,
 )
-from headrace.network.protocol.frames import decode_request, encode_response
+from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.sockets.resolver import ResolvedAddress, Resolver, canonical_host_names, resolve_host
@@ -132,7 +133,7 @@ def test_a_broker(serve: Serve) -> None:
         running.metadata.await_update(1, 30_000)
         cluster = running.metadata.cluster
         assert cluster.partition_count("topic") == 3
-        assert cluster.leader_for(TopicPartition("topic", 2)) == cluster.nodes[0]
+        assert cluster.partition(TopicPartition("topic", 2)).leader == cluster.nodes[0]
 
 
 @pytest.mark.parametrize(

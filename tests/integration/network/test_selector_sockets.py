@@ -324,28 +324,6 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
     selector.close()
 
 
-def test_a_paused_listener_can_be_stopped(listener: socket.socket) -> None:
-    clock = MockClock()
-    selector = Selector(clock=clock, max_receive_bytes=LIMIT)
-    paused = listener.dup()
-    selector.listen(paused, lambda sock, address: sock.close())
-    client = socket.create_connection(listener.getsockname())
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(client.fileno())
-    os.close(lowest_free)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-        selector.poll(0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    selector.stop_listening(paused)
-    assert paused.fileno() == -1
-    clock.advance(100)
-    selector.poll(0)
-    client.close()
-    selector.close()
-
-
 # -- many of everything --------------------------------------------------------------------------------------------
 
 

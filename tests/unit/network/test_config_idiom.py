@@ -232,13 +232,6 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     assert resolve(environ={"TABLE_CONFIG_FILE": str(path)}).low_ms == 3
 
 
-def test_from_file_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "table.properties"
-    path.write_text("low.ms=3\nhigh.ms=30")
-    config = Table.from_file(path, low_ms=4)
-    assert (config.low_ms, config.high_ms) == (4, 30)
-
-
 def test_a_problem_in_a_file_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "table.properties"
     path.write_text("\nlow.ms=x\nlw.ms=1\nlow.ms=2\nconfig.file=other\n")

@@ -466,31 +466,8 @@ def test_on_accept_decides_what_becomes_of_a_connection(world: World, unix_liste
     assert world.selector.connected == []  # accepted connections are no news to the one who registered them
     with pytest.raises(ConnectionError):
         clients[2].recv(10)
-    world.selector.stop_listening(listener)
-    world.selector.stop_listening(listener)
-    assert listener.fileno() == -1
-    clients[0].sendall(frame(b"still open"))
-    assert world.poll() == [("connection-0", b"still open")]
     for client in clients:
         client.close()
-
-
-def test_on_accept_may_stop_the_listening(world: World, unix_listener: socket.socket) -> None:
-    listener = unix_listener.dup()
-    accepted: list[socket.socket] = []
-
-    def on_accept(sock: socket.socket, address: object) -> None:
-        accepted.append(sock)
-        world.selector.stop_listening(listener)
-
-    world.selector.listen(listener, on_accept)
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(2)]
-    for client in clients:
-        client.connect(unix_listener.getsockname())
-    world.poll()
-    assert len(accepted) == 1
-    for sock in [*clients, *accepted]:
-        sock.close()
 
 
 def test_on_accept_may_close_and_mute_channels_that_have_events_in_the_same_poll(
