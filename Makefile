@@ -23,6 +23,7 @@ help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make check         lint, format, types, the floors of the packages, dead code, generated pages"
+	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
 	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
 	@echo "make bench-spark   Spark DataFrames: this sink beside confluent-kafka and Spark's own"
@@ -54,6 +55,14 @@ floors: .venv/installed
 
 dead-code: .venv/installed
 	$(PYTHON_IN_VENV) tools/dead_code.py
+
+# spelling, and the words of this project's prose (tools/prose_rules.txt)
+prose: .venv/installed
+	@failed=0; \
+	.venv/bin/codespell --ignore-words-list pasword,childs --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
+	    network producer broker cli tests examples benchmarks docs tools || failed=1; \
+	$(PYTHON_IN_VENV) tools/prose.py || failed=1; \
+	exit $$failed
 
 docs-check: build/compiled
 	$(PYTHON_IN_VENV) docs/generate.py --check

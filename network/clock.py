@@ -65,7 +65,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading refuses longer waits, and those of less than nothing
+        # threading accepts no longer waits, and no negative ones
         if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
@@ -78,7 +78,7 @@ class SystemClock:
 
 
 class MockClock:
-    """A clock that moves only when told to: for stepping state machines in tests and for a broker's virtual time.
+    """A clock that moves only by `advance`: for stepping state machines in tests and for a broker's virtual time.
 
     A wait on it ends when someone notifies the condition, or when `advance` has moved past its end.
     """

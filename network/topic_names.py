@@ -14,7 +14,7 @@ _RULE = f"a name is a str of 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' 
 def validate_topic_name(name: object) -> None:
     """Raise InvalidTopicError for a name that no topic can have. Any thread. Source: Kafka's ``Topic.validate``.
 
-    A subclass of str is refused as well: compiled code takes str only.
+    A subclass of str is rejected as well: compiled code takes str only.
     """
     if type(name) is str and _LEGAL.fullmatch(name) is not None and name not in (".", ".."):
         return

@@ -2,10 +2,9 @@
 
 This is the only module that imports cramjam.
 
-Whatever is decompressed here was written by somebody else, so the size of the result is bounded twice: by what the
-caller allows, and, where the format tells, by what the compressed bytes can possibly hold. No more memory than that
-is taken before the bytes have proved to be what they say. All functions run on any thread; the codecs let go of the
-GIL while they work.
+What is decompressed here comes from others, so the size of the result is bounded twice: by what the caller allows and,
+where the format declares sizes, by what the compressed bytes can hold. No more memory than that is allocated before the
+bytes prove to be what they claim. All functions run on any thread; the codecs release the GIL.
 
 Formats, as the Java client writes them (``org.apache.kafka.common.compress``):
 
@@ -134,7 +133,7 @@ def decompress(codec: Compression, data: _Buffer, max_bytes: int, *, magic: int 
     """Decompress the block of a batch of format `magic` into at most `max_bytes` bytes.
 
     CorruptRecordError if the bytes are no such block or hold more than `max_bytes`. Memory in use stays below
-    `max_bytes` plus the codec's own window, and below what so many compressed bytes can hold.
+    `max_bytes` plus the codec's own window, and below what that many compressed bytes can hold.
     """
     return CODECS[codec].decompress(memoryview(data), max_bytes, magic)
 

@@ -1,7 +1,7 @@
 """Batches for brokers that can't take them as they are: message sets before Kafka 0.11, no zstd before 2.1.
 
-The slow path, once an attempt: the sealed batch is read again and written in the old format. That takes memory of its
-own while the request is on the way; a message has about 27 bytes more than a record of format v2.
+The slow path, once per attempt: the sealed batch is read again and written in the old format. That takes additional
+memory while the request is in flight; a message has about 27 bytes more than a record of format v2.
 
 Source: KIP-98, KIP-110 and Kafka's RecordsUtil.downConvert, ProduceRequest.validateRecords.
 """

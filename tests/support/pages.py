@@ -30,7 +30,7 @@ _FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-#: Names that programs of pages use without defining them: what a reader has at hand. Each is a few lines of Python.
+#: Names that programs of pages use without defining them. Each is a few lines of Python.
 PROVIDED = {
     "KafkaProducer": "from headrace.producer import KafkaProducer",
     "producer": """\
@@ -151,7 +151,7 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
 def program_of(block: Block, servers: str, given: tuple[str, ...] = ()) -> str:
     """The whole program: what the block needs of earlier blocks and of `PROVIDED`, then the block, for these servers.
 
-    `given`: names that whoever runs it defines. A name that nothing defines fails the test.
+    `given`: names that the test defines. A name that nothing defines fails the test.
     """
     parts = [block.text]
     earlier = [each for each in BLOCKS if each.page == block.page and each.line < block.line and _is_part(each, block)]

@@ -24,7 +24,7 @@ class DeletableGroupResult:
 
 @response(of=DeleteGroupsRequest, client_throttles="1+")
 class DeleteGroupsResponse(Response):
-    """What became of each group."""
+    """The result for each group."""
 
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult]

@@ -29,7 +29,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """A group. One that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043)."""
+    """A group. One that does not exist is Dead, since version 6 with GROUP_ID_NOT_FOUND (KIP-1043)."""
 
     error_code: Int16 = 0
     error_message: String | None = field(versions="6+", nullable="6+", default=None)

@@ -40,7 +40,7 @@ class JoinGroupRequest(Request):
 
 @struct
 class JoinGroupResponseMember:
-    """A member of the group; told to the leader only."""
+    """A member of the group; only the leader gets them."""
 
     member_id: String
     group_instance_id: String | None = field(versions="5+", nullable="5+", ignorable=True, default=None)

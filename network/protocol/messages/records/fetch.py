@@ -11,7 +11,7 @@ from ...types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 @struct
 class ReplicaState:
-    """The following replica that asks, from version 15 on (KIP-903); a consumer leaves it at -1."""
+    """The following replica that asks, since version 15 (KIP-903); a consumer leaves it at -1."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -33,7 +33,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """The partitions of one topic, which has a name up to version 12 and an id from 13 on (KIP-516)."""
+    """The partitions of one topic, which has a name up to version 12 and an id since 13 (KIP-516)."""
 
     topic: String = field(versions="0-12", ignorable=True, default="")
     topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)

@@ -19,7 +19,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """The partitions of one topic, which has a name up to version 12 and an id from 13 on (KIP-516)."""
+    """The partitions of one topic, which has a name up to version 12 and an id since 13 (KIP-516)."""
 
     name: String = field(versions="0-12", ignorable=True, default="")
     topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
@@ -34,7 +34,7 @@ class ProduceRequest(Request):
     up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
     Up to version 2, which is as far as brokers before 0.11 go, the records are message sets: of format v0 up to version
     1, of v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions, for the sake of older
-    librdkafka, and refuses them (KAFKA-18659).
+    librdkafka, and rejects them (KAFKA-18659).
     """
 
     #: The first version that takes record batches (message format v2; Kafka 0.11).
@@ -59,7 +59,7 @@ class ProduceRequest(Request):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record that made the broker refuse the whole batch, by its index in the batch (KIP-467)."""
+    """A record for which the broker rejected the whole batch, by its index in the batch (KIP-467)."""
 
     batch_index: Int32
     batch_index_error_message: String | None = field(nullable="8+", default=None)
@@ -108,7 +108,7 @@ class NodeEndpoint:
 
 @response(of=ProduceRequest, client_throttles="6+")
 class ProduceResponse(Response):
-    """What became of each partition's batches."""
+    """The result for each partition's batches."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)

@@ -43,7 +43,7 @@ class CreatePartitionsTopicResult:
 
 @response(of=CreatePartitionsRequest, client_throttles="1+")
 class CreatePartitionsResponse(Response):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult]

@@ -11,7 +11,7 @@ from ...types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 @struct
 class MetadataRequestTopic:
-    """A topic to tell about, by name or, from version 12 on, by id."""
+    """A topic that is asked for, by name or, since version 12, by id."""
 
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
     name: String | None = field(nullable="10+")
@@ -58,7 +58,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic, or the error why there is nothing to tell about it."""
+    """A topic, or the error that takes its place."""
 
     error_code: Int16 = 0
     name: String | None = field(nullable="12+")
@@ -70,7 +70,7 @@ class MetadataResponseTopic:
 
 @response(of=MetadataRequest, client_throttles="6+")
 class MetadataResponse(Response):
-    """What the broker knows of the cluster; from version 13 on with an error of its own (KIP-1102: start again)."""
+    """What the broker knows of the cluster; since version 13 with an error of its own (KIP-1102: start again)."""
 
     #: The leader epochs of earlier versions may go back when the controller changes (KAFKA-9212).
     FIRST_VERSION_WITH_RELIABLE_EPOCHS: ClassVar[int] = 9
