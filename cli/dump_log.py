@@ -122,7 +122,7 @@ class _Dump:
         for damage in damages:
             self._wrong(damage, place)
 
-    # Segments
+    # --- Segments ---
 
     def _log(self, path: Path, content: memoryview) -> None:
         base_offset = inspection.base_offset_of(path)
@@ -168,7 +168,7 @@ class _Dump:
             # Said already, by the check of the batch.
             return
 
-    # Indexes
+    # --- Indexes ---
 
     def _index(self, path: Path, content: memoryview, kind: str) -> None:
         base_offset = inspection.base_offset_of(path)

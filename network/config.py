@@ -174,7 +174,7 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# --- Values ---
 
 
 def parse_bool(value: Any) -> bool:
@@ -234,7 +234,7 @@ _PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-# ---- rules across keys ----------------------------------------------------------------------------------------------
+# --- Rules across keys ---
 
 
 class Draft:
@@ -274,7 +274,7 @@ class Rule(NamedTuple):
         return " ".join((self.apply.__doc__ or "").split())
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# --- The table ---
 
 
 class Config:

@@ -137,7 +137,7 @@ class Metadata:
         self._fatal_count = 0
         self._closed_by: KafkaError | None = None
 
-    # -- for everybody -------------------------------------------------------------------------------------------
+    # --- For everybody ---
 
     @property
     def cluster(self) -> Cluster:
@@ -182,7 +182,7 @@ class Metadata:
             return None
         return error_class(f"topic {topic!r}: {error_class()}")
 
-    # -- for callers ---------------------------------------------------------------------------------------------
+    # --- For callers ---
 
     def add_topic(self, topic: str, now_ms: float) -> None:
         """Keep the metadata of this topic for `max_idle_ms` from now; a topic not kept yet is asked for at once.
@@ -262,7 +262,7 @@ class Metadata:
         with self._changed:
             self._listeners.append(listener)
 
-    # -- for the sender thread -----------------------------------------------------------------------------------
+    # --- For the sender thread ---
 
     @property
     def update_requested(self) -> bool:
@@ -434,7 +434,7 @@ class Metadata:
                 self._closed_by = error or ProducerClosedError("metadata was awaited after the producer was closed")
             self._changed.notify_all()
 
-    # -- under the lock ------------------------------------------------------------------------------------------
+    # --- Under the lock ---
 
     def _request_update_for_new_topics(self) -> int:
         # the backoff is for retries, a new topic doesn't wait

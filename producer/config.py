@@ -26,7 +26,7 @@ from .config_rules import (
     show_addresses,
 )
 
-# ---- keys of others -------------------------------------------------------------------------------------------------
+# --- Keys of others ---
 
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "TLS and SASL are not there yet; only security.protocol=PLAINTEXT is"
@@ -79,7 +79,7 @@ WITHOUT_EFFECT = {
 }
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# --- The table ---
 
 
 def _level(codec: Compression) -> Any:
@@ -96,7 +96,7 @@ class ProducerConfig(
 ):
     """The producer's configuration in force. Frozen; `origins` says where each value came from."""
 
-    # Where the cluster is, and who we are
+    # --- Where the cluster is, and who we are ---
 
     bootstrap_servers: tuple[Address, ...] = key(
         default=(),
@@ -140,7 +140,7 @@ class ProducerConfig(
         doc="How to talk to the brokers: so far unencrypted and unauthenticated only.",
     )
 
-    # What is promised for a record
+    # --- What is promised for a record ---
 
     acks: int = key(
         default=-1,
@@ -209,7 +209,7 @@ class ProducerConfig(
         doc="Where the doubling of `retry.backoff.ms` ends.",
     )
 
-    # Batches and memory
+    # --- Batches and memory ---
 
     batch_size: int = key(
         default=16_384,
@@ -259,7 +259,7 @@ class ProducerConfig(
     compression_lz4_level: int = _level(Compression.LZ4)
     compression_zstd_level: int = _level(Compression.ZSTD)
 
-    # From objects to partitions
+    # --- From objects to partitions ---
 
     key_serializer: Any = key(
         default=None,
@@ -328,7 +328,7 @@ class ProducerConfig(
         doc="Interceptors, called in this order. See `headrace.producer.interceptors`.",
     )
 
-    # Topics and brokers
+    # --- Topics and brokers ---
 
     allow_auto_create_topics: bool = key(
         default=True,
@@ -364,7 +364,7 @@ class ProducerConfig(
         "starts again from `bootstrap.servers` (KIP-1102).",
     )
 
-    # Connections
+    # --- Connections ---
 
     socket_connection_setup_timeout_ms: int = key(
         default=10_000,
@@ -426,7 +426,7 @@ class ProducerConfig(
         "no such key; the name is that of librdkafka and kafka-python.",
     )
 
-    # What is measured
+    # --- What is measured ---
 
     metrics_sample_window_ms: int = key(
         default=30_000,

@@ -19,7 +19,7 @@ _DEFAULT_PORT = 9092
 _client_numbers = itertools.count(1)
 
 
-# ---- values of special form -----------------------------------------------------------------------------------------
+# --- Values of special form ---
 
 
 def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
@@ -91,7 +91,7 @@ def parse_plugins(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-# ---- rules across keys ----------------------------------------------------------------------------------------------
+# --- Rules across keys ---
 
 
 def _need_bootstrap_servers(draft: Draft) -> None:

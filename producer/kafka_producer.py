@@ -148,7 +148,7 @@ class KafkaProducer(SendPath):
         """
         return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
 
-    # For columns of records: `column_send.ColumnProducer`.
+    # --- For columns of records: `column_send.ColumnProducer` ---
 
     def _why_row_by_row(self) -> str | None:
         """What of the configuration needs a Python object for each record; None where nothing does."""
@@ -197,7 +197,7 @@ class KafkaProducer(SendPath):
             engine.metadata.add_topic(topic, self._clock.now_ms())
         return engine.accumulator, queues, queues.partition_count or len(queues.queues)
 
-    # Sending, step by step: what SendPath.send does not do itself.
+    # --- Sending, step by step: what SendPath.send does not do itself ---
 
     def _send_checked(
         self,
@@ -347,7 +347,7 @@ class KafkaProducer(SendPath):
             f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
         )
 
-    # The rest of the interface.
+    # --- The rest of the interface ---
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything that was taken so far without lingering, and wait until each record's fate is known.

@@ -75,7 +75,7 @@ class Controller(ControllerApi):
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
         self.image = ClusterImage(cluster_id)
 
-    # State across restarts
+    # --- State across restarts ---
 
     def load(self, known_topics: Mapping[str, TopicState]) -> None:
         """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
@@ -135,7 +135,7 @@ class Controller(ControllerApi):
                 gone[before.topic_id] = frozenset(each for part in before.partitions for each in part.replicas)
         return gone
 
-    # Brokers
+    # --- Brokers ---
 
     def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, ImageListener]]) -> None:
         """Brokers are alive: they hear of every image from now on, and lead what only waits for them.
@@ -254,7 +254,7 @@ class Controller(ControllerApi):
     def _replace_topic(self, state: TopicState) -> None:
         self._publish(self.image.with_changes({state.name: state}))
 
-    # Topics
+    # --- Topics ---
 
     def _decide(
         self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False

@@ -111,7 +111,7 @@ class Log:
         unstable = self.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
 
-    # Appending
+    # --- Appending ---
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> AppendInfo:
         """Append one batch of a client that `validation.check_client_batch` let pass; offset and epoch are set in it.
@@ -234,7 +234,7 @@ class Log:
             created_ms=self.clock.wall_ms(),
         )
 
-    # Reading
+    # --- Reading ---
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool) -> LogRead:
         """Find what stands from the batch with `offset` on, up to the offset `up_to` (high watermark or log end).
@@ -303,7 +303,7 @@ class Log:
         largest = max((segment.max_timestamp for segment in self.segments), key=lambda entry: entry.timestamp)
         return None if largest.timestamp == NO_TIMESTAMP else self.offset_for_timestamp(largest.timestamp)
 
-    # Moving the bounds
+    # --- Moving the bounds ---
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Move the high watermark up to `offset` (never down, never past the end). True if it moved."""
@@ -376,7 +376,7 @@ class Log:
         replay_producers(self.segments, self.producers, end)
         recall_batches(self.segments, self.producers)
 
-    # Retention and flushing
+    # --- Retention and flushing ---
 
     def delete_old_segments(self) -> int:
         """Delete segments by age, size and log start (`retention.ms`, `retention.bytes`); returns how many.

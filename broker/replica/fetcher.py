@@ -135,7 +135,7 @@ class FetcherThread:
             self._connection.interrupt()
         self.thread.join()
 
-    # The fetcher's thread
+    # --- The fetcher's thread ---
 
     def _run(self) -> None:
         while True:

@@ -113,7 +113,7 @@ class ClusterConnectionStates:
         self._nodes: dict[int, _NodeConnection] = {}
         self._connecting: set[int] = set()
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # --- Questions ---
 
     def state(self, node_id: int) -> ConnectionState:
         """The node's state; DISCONNECTED for a node that was never tried."""
@@ -182,7 +182,7 @@ class ClusterConnectionStates:
         """How long until the first of `nodes_with_setup_timeout`, infinity when nothing is connecting."""
         return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=NEVER_MS)
 
-    # -- transitions ---------------------------------------------------------------------------------------------
+    # --- Transitions ---
 
     def connecting(self, node_id: int, now_ms: float, host: str, port: int) -> None:
         """Start a connection attempt: on to the host's next address, or resolve anew when all were tried."""

@@ -112,7 +112,7 @@ class NetworkClient:
         self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
         self._closed = False
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def ready(self, node: Node, now_ms: float) -> bool:
         """Whether a request can be sent to the node now. If there is no connection, one is started, as soon as the
@@ -158,7 +158,7 @@ class NetworkClient:
         """What the node supports; None while it isn't ready."""
         return self._api_versions.get(node_id)
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # --- Requests ---
 
     def new_request(
         self,
@@ -245,7 +245,7 @@ class NetworkClient:
             self._selector.close()
             self._metadata.close()
 
-    # -- for the metadata updater --------------------------------------------------------------------------------
+    # --- For the metadata updater ---
 
     @property
     def connection_errors(self) -> Mapping[int, KafkaError]:
@@ -334,7 +334,7 @@ class NetworkClient:
             )
         return error
 
-    # -- inside of a poll ----------------------------------------------------------------------------------------
+    # --- Inside of a poll ---
 
     def _send(
         self, request: ClientRequest, now_ms: float, *, is_internal: bool = False, version: int | None = None

@@ -39,7 +39,7 @@ class InvalidMetadataError(RetriableError):
     """What this client believes about the cluster is out of date; it may succeed after a metadata refresh."""
 
 
-# ---------------------------------------------------------------------------------------------- a client by itself
+# --- A client by itself ---
 
 
 class KafkaTimeoutError(RetriableError):
@@ -147,7 +147,7 @@ class EncodeError(ProtocolError):
     """A message holds a value that cannot be written in the version asked for."""
 
 
-# ------------------------------------------------------------------------------------------------ a broker's answer
+# --- A broker's answer ---
 
 _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 

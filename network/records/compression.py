@@ -166,7 +166,7 @@ def _decompress_into(
     return out
 
 
-# -------------------------------------------------------------------------------------------------------------- none
+# --- none ---
 
 
 def _copy(data: _Buffer, level: int, magic: int) -> bytes:
@@ -179,7 +179,7 @@ def _copy_within(view: memoryview, max_bytes: int, magic: int) -> bytes:
     return bytes(view)
 
 
-# -------------------------------------------------------------------------------------------------------------- gzip
+# --- gzip ---
 
 #: zlib's way to ask for the gzip container around a window of 32 KiB.
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
@@ -218,7 +218,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
     return b"".join(parts)
 
 
-# ------------------------------------------------------------------------------------------------------------ snappy
+# --- snappy ---
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 #: The magic, the version of the format, and the oldest version that can read it.
@@ -284,7 +284,7 @@ def _snappy_size(block: memoryview) -> int:
     return size
 
 
-# --------------------------------------------------------------------------------------------------------------- lz4
+# --- lz4 ---
 
 _LZ4_LEVELS = LevelRange(minimum=1, maximum=17, default=9)
 _LZ4_MAGIC = 0x184D2204
@@ -436,7 +436,7 @@ def _lz4_header_checksum(data: bytes | bytearray) -> int:
     return ((value ^ value >> 16) >> 8) & 0xFF
 
 
-# -------------------------------------------------------------------------------------------------------------- zstd
+# --- zstd ---
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
@@ -505,7 +505,7 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
     return position, *_agreed("zstd", least, most, declared)
 
 
-# --------------------------------------------------------------------------------------------------------- the table
+# --- The table ---
 
 #: By number: a key of this table is a `Compression`.
 CODECS: dict[int, Codec] = {

@@ -150,7 +150,7 @@ class Selector:
         self._wakeup_writer.setblocking(False)
         self._selector.register(self._wakeup_reader, selectors.EVENT_READ, None)
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def connect(
         self,
@@ -251,7 +251,7 @@ class Selector:
             channel.muted = False
             self._update_watch(channel)
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # --- Sending ---
 
     def send(self, channel_id: str, buffers: Iterable[Any]) -> NetworkSend:
         """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those that wait already.
@@ -282,7 +282,7 @@ class Selector:
                 self._update_watch(channel)
         return send
 
-    # -- polling -------------------------------------------------------------------------------------------------
+    # --- Polling ---
 
     def wakeup(self) -> None:
         """Make the poll that is under way, or else the next one, return without waiting. From any thread, and cheap:
@@ -349,7 +349,7 @@ class Selector:
         self._listeners.clear()
         self._selector.close()
 
-    # -- inside of a poll ----------------------------------------------------------------------------------------
+    # --- Inside of a poll ---
 
     def _select(self, timeout_ms: float) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout_ms > 0.0:
@@ -497,7 +497,7 @@ class Selector:
                 ),
             )
 
-    # -- bookkeeping ---------------------------------------------------------------------------------------------
+    # --- Bookkeeping ---
 
     def _ensure_unused(self, channel_id: str) -> None:
         if self._closed:

@@ -124,7 +124,7 @@ class RecordAccumulator:
         self.updating = threading.Lock()
         self.closed = False
 
-    # Callers' threads.
+    # --- Callers' threads ---
 
     def topic_queues(self, topic: str, newest: Callable[[], Cluster], partition: int = 0) -> TopicQueues:
         """The queues of a topic, made when it is first sent to; from what `newest` gives if they lack `partition`.
@@ -276,7 +276,7 @@ class RecordAccumulator:
         limit: cython.Py_ssize_t = self.pool.total_bytes // 8
         return max(min(capacity, limit), self.batch_size)
 
-    # The sender thread.
+    # --- The sender thread ---
 
     def update_metadata(self, cluster: Cluster, changed: Collection[str]) -> None:
         """Take over the new partitions and leaders of the topics that have `changed`. Called after each update."""
@@ -468,7 +468,7 @@ class RecordAccumulator:
             taken.extend(queue.take_all(self.active))
         return taken
 
-    # Any thread.
+    # --- Any thread ---
 
     @property
     def has_undrained(self) -> bool:

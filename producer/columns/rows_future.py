@@ -168,7 +168,7 @@ class RowsFuture:
             settle()
         return waiter.__await__()
 
-    # Completion: the sender thread, or the thread that sends.
+    # --- Completion: the sender thread, or the thread that sends ---
 
     def delivered(self, batch: ProducerBatch, first: int, count: int, size_bytes: int = 0) -> None:
         """`count` rows of a batch have reached the log, the lowest at offset `first` (-1: not known); `size_bytes` are

@@ -101,7 +101,7 @@ class Sender:
         #: Why the thread ended, where it did not end because it was closed.
         self.death: BaseException | None = None
 
-    # The thread.
+    # --- The thread ---
 
     def run(self) -> None:
         """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
@@ -175,7 +175,7 @@ class Sender:
             # Behind a batch that had a sequence number there would be a gap: those that follow begin a new epoch.
             self._fail(batch, error, adjust=True)
 
-    # Producer id.
+    # --- Producer id ---
 
     def _prepare_producer_id(self, transactions: TransactionManager, now_ms: float) -> bool:
         """Step the idempotence state. False where nothing can be delivered any more."""
@@ -233,7 +233,7 @@ class Sender:
             )
         transactions.fail(error)
 
-    # Sending.
+    # --- Sending ---
 
     def _send_ready(self, now_ms: float) -> float:
         """Send what is ready to the brokers that can take it; returns how long the poll may sleep, in milliseconds."""
@@ -348,7 +348,7 @@ class Sender:
                 self._on_error(batch, error, None, now_ms)
             return None
 
-    # Expiry.
+    # --- Expiry ---
 
     def _until_expiry(self, now_ms: float) -> float:
         return min(self._accumulator.next_expiry_ms(now_ms), self._next_in_flight_expiry_ms - now_ms)
@@ -393,7 +393,7 @@ class Sender:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
 
-    # Answers.
+    # --- Answers ---
 
     def _on_produced(
         self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]

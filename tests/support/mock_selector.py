@@ -58,7 +58,7 @@ class MockSelector:
         self._staged_receives: list[NetworkReceive] = []
         self._staged_disconnected: dict[str, KafkaError] = {}
 
-    # -- for the client ------------------------------------------------------------------------------------------
+    # --- For the client ---
 
     def connect(
         self,
@@ -103,7 +103,7 @@ class MockSelector:
     def close(self) -> None:
         self.closed = True
 
-    # -- for the test --------------------------------------------------------------------------------------------
+    # --- For the test ---
 
     def complete_connect(self, channel_id: str) -> None:
         """The connection stands."""

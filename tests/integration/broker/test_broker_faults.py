@@ -53,7 +53,7 @@ def count(cluster, partition=0):
     return len(cluster.records("t", partition))
 
 
-# Faults
+# --- Faults ---
 
 
 def test_an_error_for_the_next_requests(cluster, wire):
@@ -174,7 +174,7 @@ def test_acting_as_an_older_broker(cluster, wire):
     assert wire.ends()
 
 
-# Order and waiting
+# --- Order and waiting ---
 
 
 def test_answers_come_in_the_order_of_the_requests(cluster, wire):
@@ -215,7 +215,7 @@ def test_illegal_acks(cluster, wire):
     assert codes(wire.ask(produce(0, acks=2), 9)) == [21]
 
 
-# Hostile clients
+# --- Hostile clients ---
 
 
 def api_versions():
@@ -317,7 +317,7 @@ def test_a_configuration_key_that_does_not_exist():
         EmbeddedCluster(num_partition=3)
 
 
-# Introspection and size
+# --- Introspection and size ---
 
 
 def test_what_waits_is_counted(cluster, wire):

@@ -217,7 +217,7 @@ def test_a_command_in_the_text_has_these_options(words: list[str]) -> None:
         parser.parse_args(words[1:])
 
 
-# What the README's programs print, beyond that they run
+# --- What the README's programs print, beyond that they run ---
 
 
 README = [block for block in blocks_of(ROOT / "README.md") if is_program(block)]

@@ -200,7 +200,7 @@ def test_every_answer_is_lost_once(cluster: EmbeddedCluster, topic: str) -> None
     assert sum(len(each) for each in records_in(cluster, topic)) == 600
 
 
-# -- what ends a call half-way -------------------------------------------------------------------------------------
+# --- What ends a call half-way ---
 
 
 def hold(cluster: EmbeddedCluster, topic: str) -> Any:
@@ -292,7 +292,7 @@ def test_a_topic_that_does_not_exist(cluster: EmbeddedCluster, topic: str) -> No
     assert records_in(cluster, topic) == [[], [], []]
 
 
-# -- futures -------------------------------------------------------------------------------------------------------
+# --- Futures ---
 
 
 def test_a_callback_that_blocks_holds_up_nobody(cluster: EmbeddedCluster, topic: str) -> None:
@@ -346,7 +346,7 @@ def test_without_acknowledgements(cluster: EmbeddedCluster, topic: str) -> None:
         assert future.get(PATIENCE_S).offsets == {TopicPartition(topic, 1): OffsetRange(-1, -1, 2)}
 
 
-# -- row by row ----------------------------------------------------------------------------------------------------
+# --- Row by row ---
 
 
 class Counting:

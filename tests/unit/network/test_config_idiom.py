@@ -49,7 +49,7 @@ def refusal(mapping: Any = None, /, environ: dict[str, str] | None = None, **key
     return str(caught.value)
 
 
-# Values
+# --- Values ---
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal(low_ms="x" * 10_000)) < 400
 
 
-# Names
+# --- Names ---
 
 
 def test_both_spellings_and_aliases_name_a_key() -> None:
@@ -187,7 +187,7 @@ def test_the_error_is_a_value_error_too() -> None:
         resolve(lo_ms=1)
 
 
-# Sources
+# --- Sources ---
 
 
 def test_the_stronger_source_wins_and_is_named(tmp_path: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_left_out_variable_is_refused() -> None:
     assert message == "tls.key.file (environment TABLE_TLS_KEY_FILE) is not supported: not there yet"
 
 
-# Rules
+# --- Rules ---
 
 
 def test_a_rule_adjusts_a_default_and_says_so() -> None:
@@ -287,7 +287,7 @@ def test_a_rules_doc_is_one_line() -> None:
     assert Table.rules[0].doc == "`low.ms` is at most `high.ms`."
 
 
-# Instances
+# --- Instances ---
 
 
 def test_an_instance_is_frozen() -> None:
@@ -347,7 +347,7 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert "hush" not in refusal(tls_password="hush")
 
 
-# Declarations
+# --- Declarations ---
 
 
 def test_declarations_that_contradict_themselves_are_refused() -> None:

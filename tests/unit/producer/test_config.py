@@ -211,7 +211,7 @@ def test_nothing_given_says_where_to_start() -> None:
         ProducerConfig.resolve_from(None, {}, {})
 
 
-# Values of special form
+# --- Values of special form ---
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_pluggable_parts_are_passed_on(name: str) -> None:
     assert resolve(**{name: None})[name] is None
 
 
-# kafka-python's spellings
+# --- kafka-python's spellings ---
 
 
 def test_a_configuration_written_for_kafka_python_is_understood(caplog: pytest.LogCaptureFixture) -> None:
@@ -317,7 +317,7 @@ def test_a_configuration_written_for_kafka_python_is_understood(caplog: pytest.L
     ]
 
 
-# Rules across keys
+# --- Rules across keys ---
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_clients_without_a_name_are_numbered() -> None:
     assert resolve(client_id="mine").client_id == "mine"
 
 
-# Sources
+# --- Sources ---
 
 
 def test_the_environment_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:

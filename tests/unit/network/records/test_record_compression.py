@@ -117,7 +117,7 @@ def test_a_level_makes_a_difference(codec: Compression):
     assert len(compress(codec, data, strong)) < len(compress(codec, data, fast))
 
 
-# ------------------------------------------------------------------------------------------------------------ formats
+# --- Formats ---
 
 
 def test_snappy_is_written_as_xerials_stream():
@@ -263,7 +263,7 @@ def test_the_stored_and_the_run_blocks_of_zstd():
     assert decompress(Compression.ZSTD, stored, 9) == b"water!!!!"
 
 
-# ------------------------------------------------------------------------------------------------------------- bounds
+# --- Bounds ---
 
 
 @pytest.mark.parametrize("kind", ["text", "noise"])
