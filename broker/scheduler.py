@@ -5,11 +5,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import math
 import threading
 from collections.abc import Callable
 
-from ..network.clock import Clock
+from ..network.clock import NEVER_MS, Clock
 from ..network.protocol.errors import KafkaError
 from ..network.sections import section_thread
 
@@ -45,7 +44,7 @@ class Scheduler:
         while True:
             with self._condition:
                 while not self._closing:
-                    due_ms = self._jobs[0][0] if self._jobs else math.inf
+                    due_ms = self._jobs[0][0] if self._jobs else NEVER_MS
                     if due_ms <= self._clock.now_ms():
                         break
                     # Not for a duration: a virtual clock that makes its step between the two lines would be missed.

@@ -134,7 +134,7 @@ class _NetworkThread:
         self._closing = False
         self._drop_all = False
 
-    # Any thread
+    # --- Any thread ---
 
     def answer_ready(self, connection: Connection) -> None:
         self._ready.append(connection)
@@ -157,7 +157,7 @@ class _NetworkThread:
         self._closing = True
         self.selector.wakeup()
 
-    # The network thread
+    # --- The network thread ---
 
     def _run(self) -> None:
         selector = self.selector

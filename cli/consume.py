@@ -29,7 +29,6 @@ from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, leaders_of, topic_error
 from .text import bytes_text, time_text
 
-_EARLIEST, _LATEST = -2, -1
 _WAIT_MS = 500
 _TIMEOUT_MS = 30_000
 _FETCH_BYTES = 10 * 2**20
@@ -131,8 +130,8 @@ class _Reader:
 
         Returns what to say of partitions that have no such offset: their nearest is taken.
         """
-        self.ends = self._offsets_at(_LATEST)
-        firsts = self._offsets_at(_EARLIEST)
+        self.ends = self._offsets_at(ListOffsetsRequest.LATEST_TIMESTAMP)
+        firsts = self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)
         notes = []
         for partition, end in self.ends.items():
             first = firsts[partition]
@@ -188,7 +187,9 @@ class _Reader:
                 raise topic_error(f"{self._topic}-{partition}", part.error_code)
         except OffsetOutOfRangeError:
             # Retention or DeleteRecords has just taken what was to come next.
-            self.next_offsets[partition] = max(self._offsets_at(_EARLIEST)[partition], self.next_offsets[partition])
+            self.next_offsets[partition] = max(
+                self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)[partition], self.next_offsets[partition]
+            )
             return
         except InvalidMetadataError:
             self.find_leaders()

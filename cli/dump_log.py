@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..network.protocol.errors import KafkaError
+from ..network.protocol.errors import KafkaError, UnsupportedCompressionTypeError
 from ..network.records.compression import COMPRESSION_MASK, Compression
 from . import log_inspection as inspection
 from .arguments import whole_number
@@ -128,7 +128,7 @@ class _Dump:
         for damage in damages:
             self._wrong(damage, place)
 
-    # Segments
+    # --- Segments ---
 
     def _log(self, path: Path, content: memoryview) -> None:
         base_offset = inspection.base_offset_of(path)
@@ -174,7 +174,7 @@ class _Dump:
             # Said already, by the check of the batch.
             return
 
-    # Indexes
+    # --- Indexes ---
 
     def _index(self, path: Path, content: memoryview, kind: str) -> None:
         base_offset = inspection.base_offset_of(path)
@@ -241,8 +241,10 @@ def _describe(batch: Batch, contents: Contents) -> str:
 
 
 def _codec(batch: Batch) -> str:
-    number = batch.attributes & COMPRESSION_MASK
-    return Compression(number).name.lower() if number in Compression._value2member_map_ else f"codec {number}"
+    try:
+        return Compression.of_attributes(batch.attributes).label
+    except UnsupportedCompressionTypeError:
+        return f"codec {batch.attributes & COMPRESSION_MASK}"
 
 
 def _control(key: bytes | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..broker.log.files import encode_uuid
 from ..network.protocol.errors import BrokerResponseError, make_error
+from ..network.protocol.message import first_version_with
 from ..network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.protocol.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -18,10 +19,7 @@ from .text import table
 
 _TOPIC_RESOURCE = 2
 _SET_ON_TOPIC = 1
-_EARLIEST, _LATEST = -2, -1
 _TIMEOUT_MS = 30_000
-#: From this version on a topic to delete may be told by its id, too.
-_DELETES_BY_STATE_FROM = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +73,8 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
     configs = _configs(client, options.topics)
     for number, name in enumerate(options.topics):
         topic = topics[name]
-        ends = _offsets(client, topic, _LATEST)
-        starts = _offsets(client, topic, _EARLIEST)
+        ends = _offsets(client, topic, ListOffsetsRequest.LATEST_TIMESTAMP)
+        starts = _offsets(client, topic, ListOffsetsRequest.EARLIEST_TIMESTAMP)
         if number:
             print()
         print(f"topic {name}" + (f"  id {encode_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""))
@@ -153,7 +151,7 @@ def _create(client: Client, options: argparse.Namespace) -> int:
 
 def _delete(client: Client, options: argparse.Namespace) -> int:
     controller = client.controller()
-    if client.version_of(DeleteTopicsRequest, controller) >= _DELETES_BY_STATE_FROM:
+    if client.version_of(DeleteTopicsRequest, controller) >= first_version_with(DeleteTopicsRequest, "topics"):
         states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in options.topics]
         request = DeleteTopicsRequest(topics=states, timeout_ms=_TIMEOUT_MS)
     else:

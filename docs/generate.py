@@ -42,7 +42,7 @@ def configuration() -> str:
 from headrace.producer import KafkaProducer
 
 KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
-KafkaProducer({{"bootstrap.servers": "localhost:9092", "linger.ms": "20"}}, acks=1)
+KafkaProducer({{"bootstrap.servers": "localhost:9092", "linger.ms": "20"}}, compression_type="zstd")
 KafkaProducer(config_file="producer.properties")
 ```
 
@@ -66,6 +66,19 @@ The first of these that names a key decides:
 4. environment variables: `{prefix}` and the key in capitals, as in `{prefix}LINGER_MS=20`; an empty one counts as not
    set, and one that names no key is ignored, because it may belong to somebody else,
 5. the default.
+
+A file of Java properties, and the same in TOML:
+
+```properties
+# the brokers to start from
+bootstrap.servers=localhost:9092
+linger.ms=20
+```
+
+```toml
+bootstrap_servers = ["localhost:9092"]
+linger_ms = 20
+```
 """,
         "## Keys\n",
         _overview(table),
@@ -194,7 +207,7 @@ prometheus_text(producer)  # the body of an answer: Content-Type: text/plain; ve
 or, in a registry of `prometheus_client`, with everything else that the program measures:
 
 ```python
-KafkaProducer(..., metric_reporters="prometheus")  # pip install 'headrace[prometheus]'
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters="prometheus")  # pip install 'headrace[prometheus]'
 prometheus_client.start_http_server(9400)
 ```
 
@@ -205,7 +218,7 @@ producers of a process are told apart by their `client.id`: don't give both the 
 ## OpenTelemetry
 
 ```python
-KafkaProducer(..., metric_reporters="opentelemetry")  # pip install 'headrace[otel]'
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters="opentelemetry")  # pip install 'headrace[otel]'
 ```
 
 `OpenTelemetryReporter(meter_provider)` takes a meter provider other than the global one. Totals are observable
@@ -227,7 +240,7 @@ class Reporter(MetricsReporter):
             print(metric.metric_name, metric.value())
 
 
-KafkaProducer(..., metric_reporters=[Reporter()])
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters=[Reporter()])
 ```
 
 `metric_change(metric)` and `metric_removal(metric)` are called, mostly on the sender thread, when the metrics of a

@@ -6,11 +6,21 @@ backoff and age. The wall clock (whole milliseconds since 1970) is for record ti
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from .latch import Latch
+
+NEVER_MS: Final = math.inf
+"""A deadline, a due time or a delay that never comes."""
+
+LONG_AGO_MS: Final = -math.inf
+"""A time before every other: a monotonic clock may begin below 0."""
+
+MAX_WAIT_SECONDS: Final = threading.TIMEOUT_MAX
+"""The longest timeout that `threading` accepts, about 292 years."""
 
 
 class Clock(Protocol):
@@ -61,8 +71,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading refuses waits of more than about 292 years and of less than nothing
-        if timeout_ms is None or timeout_ms > threading.TIMEOUT_MAX * 1000.0:
+        # threading accepts no longer waits, and no negative ones
+        if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
 
@@ -77,7 +87,7 @@ class SystemClock:
 
 
 class MockClock:
-    """A clock that moves only when told to: for stepping state machines in tests and for a broker's virtual time.
+    """A clock that moves only by `advance`: for stepping state machines in tests and for a broker's virtual time.
 
     A wait on it ends when someone notifies the condition, or when `advance` has moved past its end.
     """

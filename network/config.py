@@ -180,7 +180,7 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# --- Values ---
 
 
 def parse_bool(value: Any) -> bool:
@@ -240,7 +240,7 @@ _PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-# ---- rules across keys ----------------------------------------------------------------------------------------------
+# --- Rules across keys ---
 
 
 class Draft:
@@ -280,7 +280,7 @@ class Rule(NamedTuple):
         return " ".join((self.apply.__doc__ or "").split())
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# --- The table ---
 
 
 class Config(Mapping[str, Any]):
@@ -364,11 +364,6 @@ class Config(Mapping[str, Any]):
         Raises KafkaConfigurationError listing everything that is wrong. Blocks only for reading `config.file`.
         """
         return cls.resolve_from(mapping, keywords, os.environ)
-
-    @classmethod
-    def from_file(cls: type[C], path: str | os.PathLike[str], /, **keywords: Any) -> C:
-        """`resolve` with `path` as the configuration file."""
-        return cls.resolve(config_file=path, **keywords)
 
     @classmethod
     def resolve_from(

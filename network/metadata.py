@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import random
 import threading
 import uuid
@@ -23,7 +22,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
-from .clock import Clock
+from .clock import LONG_AGO_MS, Clock
 from .cluster import (
     NO_LEADER_EPOCH,
     Cluster,
@@ -33,7 +32,6 @@ from .cluster import (
     relocate_leader,
     relocate_leaders,
     same_or,
-    validate_topic_name,
 )
 from .latch import Latch
 from .protocol.errors import (
@@ -55,13 +53,9 @@ from .protocol.messages.topics.metadata import (
 )
 from .protocol.types import ZERO_UUID
 from .sections import here
+from .topic_names import validate_topic_name
 
 _log = logging.getLogger(__name__)
-
-#: The first version that can ask for topics without creating them (KIP-204, Kafka 0.11); earlier ones always may.
-FIRST_VERSION_WITHOUT_AUTO_CREATION = 4
-#: Leader epochs of older Metadata versions may go back when a controller changes (KAFKA-9212).
-_RELIABLE_EPOCHS_FROM_VERSION = 9
 
 
 #: Called with a new snapshot and the topics whose partitions are others now than at the call before: new ones and those
@@ -133,8 +127,8 @@ class Metadata:
 
         self._needs_full_update = True
         self._needs_partial_update = False
-        self._last_refresh_ms = -math.inf
-        self._last_success_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
+        self._last_success_ms = LONG_AGO_MS
         self._failed_attempts = 0
         self._equivalent_responses = 0
         self._attempts_backoff_ms = self._backoff.backoff_ms(0)
@@ -146,7 +140,7 @@ class Metadata:
         self._fatal_count = 0
         self._closed_by: KafkaError | None = None
 
-    # -- for everybody -------------------------------------------------------------------------------------------
+    # --- For everybody ---
 
     @property
     def cluster(self) -> Cluster:
@@ -191,12 +185,7 @@ class Metadata:
             return None
         return error_class(f"topic {topic!r}: {error_class()}")
 
-    def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The highest leader epoch that was ever reported for the partition, -1 when none was."""
-        with here.section, self._lock:
-            return self._epochs.get(topic_partition.topic, {}).get(topic_partition.partition, NO_LEADER_EPOCH)
-
-    # -- for callers ---------------------------------------------------------------------------------------------
+    # --- For callers ---
 
     def add_topic(self, topic: str, now_ms: float) -> None:
         """Keep the metadata of this topic for `max_idle_ms` from now; a topic not kept yet is asked for at once.
@@ -281,7 +270,7 @@ class Metadata:
         with here.section, self._lock:
             self._listeners.append(listener)
 
-    # -- for the sender thread -----------------------------------------------------------------------------------
+    # --- For the sender thread ---
 
     @property
     def update_requested(self) -> bool:
@@ -348,7 +337,7 @@ class Metadata:
             self._new_topics.difference_update(answered)
             # topics that were added since the request was made don't wait for a backoff
             are_new = request_version < self._request_version and bool(self._new_topics)
-            self._last_refresh_ms = -math.inf if are_new else now_ms
+            self._last_refresh_ms = LONG_AGO_MS if are_new else now_ms
             self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
@@ -457,11 +446,11 @@ class Metadata:
         change, self._change = self._change, Latch()
         change.set()
 
-    # -- under the lock ------------------------------------------------------------------------------------------
+    # --- Under the lock ---
 
     def _request_update_for_new_topics(self) -> int:
         # the backoff is for retries, a new topic doesn't wait
-        self._last_refresh_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
         self._needs_partial_update = True
         self._equivalent_responses = 0
         self._equivalent_backoff_ms = 0.0
@@ -574,7 +563,8 @@ class Metadata:
         infos: list[PartitionInfo] = []
         for partition in topic.partitions:
             number = partition.partition_index
-            epoch = partition.leader_epoch if version >= _RELIABLE_EPOCHS_FROM_VERSION else NO_LEADER_EPOCH
+            has_reliable_epochs = version >= MetadataResponse.FIRST_VERSION_WITH_RELIABLE_EPOCHS
+            epoch = partition.leader_epoch if has_reliable_epochs else NO_LEADER_EPOCH
             seen = epochs.get(number)
             known = old.partition(TopicPartition(name, number))
             if epoch < 0:

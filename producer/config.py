@@ -15,11 +15,11 @@ from typing import Any
 from ..network.addresses import Address
 from ..network.config import INT32_MAX, Config, key
 from ..network.protocol.errors import KafkaConfigurationError
+from ..network.records.compression import Compression
+from ..network.records.compression_config import configured_level, level_key, level_key_names
 from .config_rules import (
-    GZIP_DEFAULT_LEVEL,
     RULES,
     check_client_id,
-    check_gzip_level,
     parse_acks,
     parse_bootstrap_servers,
     parse_pluggable,
@@ -29,7 +29,7 @@ from .config_rules import (
     show_addresses,
 )
 
-# ---- keys of others -------------------------------------------------------------------------------------------------
+# --- Keys of others ---
 
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "TLS and SASL are not there yet; only security.protocol=PLAINTEXT is"
@@ -71,8 +71,7 @@ LEFT_OUT = {
     "queue.buffering.max.messages": "buffer.memory bounds the bytes that wait; their number has no bound of its own",
     "request.required.acks": "that is librdkafka's name; Kafka's is acks",
     "compression.codec": "that is librdkafka's name; Kafka's is compression.type",
-    "compression.level": "that is librdkafka's name; Kafka's are compression.gzip.level, compression.lz4.level and "
-    "compression.zstd.level",
+    "compression.level": f"that is librdkafka's name; Kafka's are {level_key_names()}",
     "max.in.flight": "that is librdkafka's name; Kafka's is max.in.flight.requests.per.connection",
     "socket.timeout.ms": "that is librdkafka's name; Kafka's is request.timeout.ms",
 }
@@ -103,7 +102,11 @@ KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# --- The table ---
+
+
+def _level(codec: Compression) -> Any:
+    return level_key(codec, doc=f"The level for `compression.type={codec.label}`.")
 
 
 class ProducerConfig(
@@ -117,7 +120,7 @@ class ProducerConfig(
 ):
     """The producer's configuration in force. Frozen; `origins` says where each value came from."""
 
-    # Where the cluster is, and who we are
+    # --- Where the cluster is, and who we are ---
 
     bootstrap_servers: tuple[Address, ...] = key(
         default=(),
@@ -161,7 +164,7 @@ class ProducerConfig(
         doc="How to talk to the brokers: so far unencrypted and unauthenticated only.",
     )
 
-    # What is promised for a record
+    # --- What is promised for a record ---
 
     acks: int = key(
         default=-1,
@@ -232,7 +235,7 @@ class ProducerConfig(
         doc="Where the doubling of `retry.backoff.ms` ends.",
     )
 
-    # Batches and memory
+    # --- Batches and memory ---
 
     batch_size: int = key(
         default=16_384,
@@ -274,35 +277,15 @@ class ProducerConfig(
     compression_type: str = key(
         default="none",
         importance="high",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        choices=tuple(codec.label for codec in Compression),
         none_means="none",
         doc="How batches are compressed. Whole batches are, so larger batches compress better.",
     )
-    compression_gzip_level: int = key(
-        default=GZIP_DEFAULT_LEVEL,
-        at_least=-1,
-        at_most=9,
-        importance="medium",
-        allowed="1 to 9, or -1 for gzip's own default",
-        check=check_gzip_level,
-        doc="The level for `compression.type=gzip`.",
-    )
-    compression_lz4_level: int = key(
-        default=9,
-        at_least=1,
-        at_most=17,
-        importance="medium",
-        doc="The level for `compression.type=lz4`.",
-    )
-    compression_zstd_level: int = key(
-        default=3,
-        at_least=-131_072,
-        at_most=22,
-        importance="medium",
-        doc="The level for `compression.type=zstd`.",
-    )
+    compression_gzip_level: int = _level(Compression.GZIP)
+    compression_lz4_level: int = _level(Compression.LZ4)
+    compression_zstd_level: int = _level(Compression.ZSTD)
 
-    # From objects to partitions
+    # --- From objects to partitions ---
 
     key_serializer: Any = key(
         default=None,
@@ -371,7 +354,7 @@ class ProducerConfig(
         doc="Interceptors, called in this order. See `headrace.producer.interceptors`.",
     )
 
-    # Topics and brokers
+    # --- Topics and brokers ---
 
     allow_auto_create_topics: bool = key(
         default=True,
@@ -407,7 +390,7 @@ class ProducerConfig(
         "starts again from `bootstrap.servers` (KIP-1102).",
     )
 
-    # Connections
+    # --- Connections ---
 
     socket_connection_setup_timeout_ms: int = key(
         default=10_000,
@@ -469,7 +452,7 @@ class ProducerConfig(
         "no such key; the name is that of librdkafka and kafka-python.",
     )
 
-    # What is measured
+    # --- What is measured ---
 
     metrics_sample_window_ms: int = key(
         default=30_000,
@@ -522,15 +505,14 @@ class ProducerConfig(
         return [str(address) for address in value] if value is self.bootstrap_servers else value
 
     @property
+    def compression(self) -> Compression:
+        """The codec that `compression_type` names."""
+        return Compression.labelled(self.compression_type)
+
+    @property
     def compression_level(self) -> int | None:
-        """The level for `compression_type`; None where the codec has none or decides itself."""
-        if self.compression_type == "gzip":
-            return None if self.compression_gzip_level == GZIP_DEFAULT_LEVEL else self.compression_gzip_level
-        if self.compression_type == "lz4":
-            return self.compression_lz4_level
-        if self.compression_type == "zstd":
-            return self.compression_zstd_level
-        return None
+        """The level for `compression`; None where the codec has none."""
+        return configured_level(self, self.compression)
 
 
 #: Each key with its default, under the name that kafka-python has for it: programs start from a copy of kafka-python's

@@ -21,8 +21,7 @@ from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
-from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaTimeoutError
-from ..network.records.compression import LEVELS, Compression, has_lz4_levels
+from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.sections import section_thread
 from ..network.sockets.resolver import canonical_host_names
 from ..network.sockets.selector import Selector
@@ -58,7 +57,6 @@ class Engine:
     there. `close` may be called from any thread."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[MetricsReporter] = ()) -> None:
-        compression = _usable_compression(config)
         self.config = config
         self.clock = clock
         self.client_id = config.client_id
@@ -111,7 +109,7 @@ class Engine:
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             batch_size=min(batch_bytes, config.buffer_memory),
-            compression=compression,
+            compression=config.compression,
             linger_ms=config.linger_ms,
             retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,
@@ -130,7 +128,7 @@ class Engine:
             transactions=self.transactions,
             clock=clock,
             acks=config.acks,
-            compression=compression,
+            compression=config.compression,
             compression_level=config.compression_level,
             max_request_bytes=config.max_request_size,
             request_timeout_ms=config.request_timeout_ms,
@@ -231,17 +229,6 @@ class Engine:
                 f"the producer is closed and every record has its answer, but a callback or an interceptor of yours "
                 f"has not returned within {patience:g} s; those behind it are called when it does"
             )
-
-
-def _usable_compression(config: ProducerConfig) -> Compression:
-    """The configured codec, known to work here at the configured level. Raises KafkaConfigurationError."""
-    compression = Compression[config.compression_type.upper()]
-    is_default = config.compression_lz4_level == LEVELS[Compression.LZ4].default
-    if compression is Compression.LZ4 and not is_default and not has_lz4_levels():
-        raise KafkaConfigurationError(
-            "compression.lz4.level needs cramjam 2.14 or newer, and that needs Python 3.11: leave the level out"
-        )
-    return compression
 
 
 def _close_at_exit() -> None:

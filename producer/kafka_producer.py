@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import warnings
 import weakref
@@ -16,14 +15,12 @@ from operator import index
 from types import TracebackType
 from typing import Any
 
-from ..network.clock import SYSTEM_CLOCK, Clock
+from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
     EncodeError,
     IllegalArgumentError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
     ProducerClosedError,
     RetriableError,
     SerializationError,
@@ -31,6 +28,7 @@ from ..network.protocol.errors import (
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
 from ..network.sections import here, interrupted
+from ..network.topic_names import validate_topic_name
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.murmur2_cy import partition_for_key
@@ -47,15 +45,10 @@ from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
+from .record_errors import no_such_partition, record_too_large
 from .threads import check_may_wait
 
 _log = logging.getLogger(__name__)
-
-#: What Kafka accepts as a topic's name (Kafka's Topic.validate).
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-
-#: Waits that have no bound of the user's are bounded by what the longest delivery may take, and this much more.
-_UNBOUNDED_SECONDS = 10**8
 
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
@@ -157,7 +150,7 @@ class KafkaProducer(SendPath):
         """
         return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
 
-    # For columns of records: `column_send.ColumnProducer`.
+    # --- For columns of records: `column_send.ColumnProducer` ---
 
     def _why_row_by_row(self) -> str | None:
         """What of the configuration needs a Python object for each record; None where nothing does."""
@@ -193,8 +186,7 @@ class KafkaProducer(SendPath):
         `send` raises for the topic, but not for the partition.
         """
         engine = self._usable_engine()
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         queues = engine.accumulator.topics.get(topic)
         if queues is None or queues.partition_count <= max(partition, 0):
             try:
@@ -207,7 +199,7 @@ class KafkaProducer(SendPath):
             engine.metadata.add_topic(topic, self._clock.now_ms())
         return engine.accumulator, queues, queues.partition_count or len(queues.queues)
 
-    # Sending, step by step: what SendPath.send does not do itself.
+    # --- Sending, step by step: what SendPath.send does not do itself ---
 
     def _send_checked(
         self,
@@ -259,8 +251,7 @@ class KafkaProducer(SendPath):
     def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
         """From a record to its place in a batch: metadata, serializers, partitioner, checks, accumulator."""
         topic = record.topic
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         _check_callback(callback)
         # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
@@ -301,11 +292,8 @@ class KafkaProducer(SendPath):
                 # as it was above: by now the topic may have vanished from the metadata
                 partition = partition_for_key(key, count)
         if size > self.config.max_request_size:
-            raise MessageSizeTooLargeError(
-                f"a record of about {size} bytes for topic {topic!r} is larger than max.request.size "
-                f"({self.config.max_request_size} bytes): raise max.request.size (and the broker's message.max.bytes), "
-                f"or send less in one record"
-            )
+            config = self.config
+            raise record_too_large(size, config.max_request_size, config.buffer_memory, f" for topic {topic!r}")
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else _checked_timestamp(record.timestamp_ms)
         return engine.accumulator.append(queues, partition, timestamp, key, value, headers, callback, budget_ms)
 
@@ -335,9 +323,7 @@ class KafkaProducer(SendPath):
             if count > 0 and partition < count:
                 return queues
             if count > 0 and seen_fresh:
-                raise UnknownTopicOrPartitionError(
-                    f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
-                )
+                raise no_such_partition(topic, partition, count)
             version = metadata.request_update_for_topic(topic)
             engine.sender.wakeup()
             started_ms = clock.now_ms()
@@ -372,7 +358,7 @@ class KafkaProducer(SendPath):
             f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
         )
 
-    # The rest of the interface.
+    # --- The rest of the interface ---
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything that was taken so far without lingering, and wait until each record's fate is known.
@@ -451,8 +437,7 @@ class KafkaProducer(SendPath):
         Raises what `send` raises for the topic. Any thread.
         """
         engine = self._usable_engine()
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         queues = self._await_partitions(
             engine, topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )
@@ -529,17 +514,10 @@ class KafkaProducer(SendPath):
 
 def _seconds(timeout: float | None) -> float:
     if timeout is None:
-        return _UNBOUNDED_SECONDS
+        return MAX_WAIT_SECONDS
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise IllegalArgumentError(f"a timeout is a number of seconds, 0 or more, or None; not {timeout!r}")
-    return min(float(timeout), _UNBOUNDED_SECONDS)
-
-
-def _illegal_topic(topic: object) -> InvalidTopicError:
-    return InvalidTopicError(
-        f"{topic!r} can't be the name of a topic: it is a string of 1 to 249 letters, digits, '.', '_' and '-', and "
-        f"not '.' or '..'"
-    )
+    return min(float(timeout), MAX_WAIT_SECONDS)
 
 
 def _check_callback(callback: object) -> None:

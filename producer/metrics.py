@@ -158,7 +158,7 @@ class ProducerMetrics:
             del self._topics[topic]
         self.registry.remove(map(self._tags_of, gone))
 
-    # What happens to batches and requests.
+    # --- What happens to batches and requests ---
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """A produce request goes out."""
@@ -203,7 +203,7 @@ class ProducerMetrics:
         """A batch was split."""
         self._all["splits"].record(1, now_ms)
 
-    # Callers' threads.
+    # --- Callers' threads ---
 
     def flushed(self, duration_ms: float) -> None:
         """A thread was in `flush` for that long."""

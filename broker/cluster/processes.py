@@ -121,7 +121,7 @@ class ProcessCluster(ClusterBase):
         self._cut: frozenset[frozenset[int]] = frozenset()
         self._release: str | None = None
 
-    # Life
+    # --- Life ---
 
     def __enter__(self) -> ProcessCluster:
         self.start()
@@ -237,7 +237,7 @@ class ProcessCluster(ClusterBase):
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = None
 
-    # Brokers
+    # --- Brokers ---
 
     @property
     def bootstrap_servers(self) -> str:
@@ -318,7 +318,7 @@ class ProcessCluster(ClusterBase):
                     answers.append(link.ask(what, *arguments))
         return answers
 
-    # Faults and introspection
+    # --- Faults and introspection ---
 
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
@@ -378,7 +378,7 @@ class ProcessCluster(ClusterBase):
             "records", topic, partition
         )
 
-    # What a broker in another process can't have
+    # --- What a broker in another process can't have ---
 
     def on_request(self, *_: object, **__: object) -> NoReturn:
         """Raises IllegalStateError: the function would have to run in the brokers' processes."""

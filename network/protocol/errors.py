@@ -56,7 +56,7 @@ class InvalidMetadataError(RetriableError):
     invalid_metadata = True
 
 
-# ---------------------------------------------------------------------------------------------- a client by itself
+# --- A client by itself ---
 
 
 class KafkaTimeoutError(RetriableError):
@@ -164,7 +164,7 @@ class EncodeError(ProtocolError):
     """A message holds a value that cannot be written in the version asked for."""
 
 
-# ------------------------------------------------------------------------------------------------ a broker's answer
+# --- A broker's answer ---
 
 _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import selectors
 import socket
@@ -23,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..clock import Clock
+from ..clock import NEVER_MS, Clock
 from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
 from ..repeats import Repeats
 from ..sections import here
@@ -153,7 +152,7 @@ class Selector:
         self._wakeup_writer.setblocking(False)
         self._selector.register(self._wakeup_reader, selectors.EVENT_READ, None)
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def connect(
         self,
@@ -222,16 +221,6 @@ class Selector:
         self._listeners[sock] = _Listener(sock, on_accept)
         self._selector.register(sock, selectors.EVENT_READ, self._listeners[sock])
 
-    def stop_listening(self, sock: socket.socket) -> None:
-        """Accept no more and close the listening socket. Any number of times."""
-        listener = self._listeners.pop(sock, None)
-        if listener is not None:
-            if listener in self._paused_listeners:
-                self._paused_listeners.remove(listener)
-            else:
-                self._selector.unregister(sock)
-            sock.close()
-
     def channel(self, channel_id: str) -> KafkaChannel | None:
         """The open channel of that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
@@ -264,7 +253,7 @@ class Selector:
             channel.muted = False
             self._update_watch(channel)
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # --- Sending ---
 
     def send(self, channel_id: str, buffers: Iterable[Any]) -> NetworkSend:
         """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those that wait already.
@@ -295,7 +284,7 @@ class Selector:
                 self._update_watch(channel)
         return send
 
-    # -- polling -------------------------------------------------------------------------------------------------
+    # --- Polling ---
 
     def wakeup(self) -> None:
         """Make the poll that is under way, or else the next one, return without waiting. From any thread, and cheap:
@@ -314,7 +303,7 @@ class Selector:
             self._wakeup_requested = True
 
     def poll(self, timeout_ms: float) -> None:
-        """Wait for at most `timeout_ms` (0 or less: not at all; math.inf: for ever) until something can be done, do it
+        """Wait for at most `timeout_ms` (0 or less: not at all; NEVER_MS: for ever) until something can be done, do it
         on all connections and refill the lists. May return early with nothing to report."""
         self.connected = []
         self.completed_receives = []
@@ -365,7 +354,7 @@ class Selector:
         self._listeners.clear()
         self._selector.close()
 
-    # -- inside of a poll ----------------------------------------------------------------------------------------
+    # --- Inside of a poll ---
 
     def _select(self, timeout_ms: float) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout_ms > 0.0:
@@ -395,12 +384,12 @@ class Selector:
 
     def _next_deadline_in_ms(self) -> float:
         """How long a poll may wait before this selector itself has something to do."""
-        end_ms = math.inf
+        end_ms = NEVER_MS
         if self._last_active_ms and self._max_idle_ms is not None:
             end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
         if self._paused_listeners:
             end_ms = min(end_ms, *(listener.resume_ms for listener in self._paused_listeners))
-        if end_ms == math.inf:
+        if end_ms == NEVER_MS:
             return _MAX_TIMEOUT_MS
         return min(max(end_ms - self._clock.now_ms(), 0.0), _MAX_TIMEOUT_MS)
 
@@ -465,7 +454,7 @@ class Selector:
     def _accept(self, listener: _Listener) -> None:
         for _ in range(_MAX_ACCEPTS_PER_POLL):
             if listener.socket not in self._listeners:
-                return  # on_accept has stopped it
+                return  # on_accept has closed the selector
             try:
                 sock, address = listener.socket.accept()
             except BlockingIOError:
@@ -512,7 +501,7 @@ class Selector:
                 ),
             )
 
-    # -- bookkeeping ---------------------------------------------------------------------------------------------
+    # --- Bookkeeping ---
 
     def _ensure_unused(self, channel_id: str) -> None:
         if self._closed:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
-from ...network.clock import Clock
+from ...network.clock import NEVER_MS, Clock
 from ...network.cluster import Cluster, Node
 from ...network.protocol.errors import KafkaTimeoutError, ProducerClosedError
 from ...network.records.builder_cy import encoded_size
@@ -105,7 +105,7 @@ class RecordAccumulator:
         self.updating = threading.Lock()
         self.closed = False
 
-    # Callers' threads.
+    # --- Callers' threads ---
 
     def topic_queues(self, topic: str, newest: Callable[[], Cluster], partition: int = 0) -> TopicQueues:
         """The queues of a topic, made when it is first sent to; from what `newest` gives if they lack `partition`.
@@ -343,7 +343,7 @@ class RecordAccumulator:
         latency = self.node_latency.get(node.id)
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
 
-    # The sender thread.
+    # --- The sender thread ---
 
     def update_metadata(self, cluster: Cluster, changed: Collection[str]) -> None:
         """Take over the new partitions and leaders of the topics that have `changed`. Called after each update."""
@@ -364,7 +364,7 @@ class RecordAccumulator:
         batch: ProducerBatch | None
         nodes: dict = {}
         leaderless: set = set()
-        next_check_ms: cython.double = 1e9
+        next_check_ms: cython.double = NEVER_MS
         hurry: cython.bint = self.closed or len(self.flushes) > 0 or self.pool.waiting > 0
         now: cython.double = now_ms
         wait_ms: cython.double
@@ -461,7 +461,7 @@ class RecordAccumulator:
     def next_expiry_ms(self, now_ms: float) -> float:
         """Milliseconds until the oldest waiting batch expires."""
         queue: PartitionQueue
-        soonest: cython.double = 1e9
+        soonest: cython.double = NEVER_MS
         for queue in list(self.active):
             batch = queue.first()
             if batch is not None:
@@ -536,7 +536,7 @@ class RecordAccumulator:
                 taken.append(batch)
         return taken
 
-    # Any thread.
+    # --- Any thread ---
 
     @property
     def has_undrained(self) -> bool:

@@ -239,11 +239,6 @@ class ProducerBatch:
         lease, self.lease = self.lease, None
         return lease
 
-    @property
-    def is_pooled(self) -> bool:
-        """Whether the batch holds memory of the pool."""
-        return self.lease is not None
-
     def _finish(
         self,
         base_offset: cython.longlong,

@@ -27,6 +27,7 @@ from ..accumulator.other_futures import (
     check_done_callback,
 )
 from ..accumulator.record_metadata_cy import RecordMetadata
+from ..record_errors import first_rejected, row_error
 from ..threads import check_may_wait
 
 _log = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class RowsFuture:
     def __await__(self) -> Generator[Any, None, RowsMetadata]:
         return awaited(self._listen)
 
-    # Completion: the sender thread, or the thread that sends.
+    # --- Completion: the sender thread, or the thread that sends ---
 
     def delivered(self, batch: ProducerBatch, first: int, count: int, size_bytes: int = 0) -> None:
         """`count` rows of a batch have reached the log, the lowest at offset `first` (-1: not known); `size_bytes` are
@@ -247,14 +248,9 @@ class RowsOfTopic:
         if batch.exception is None:
             self._future.delivered(batch, batch.base_offset + start if batch.base_offset >= 0 else -1, count)
             return
-        cause: BaseException = batch.exception
-        row = self.row_at(place)
-        if batch.record_errors:
-            # the broker said which records it refused; the others failed along with them (KIP-467)
-            refused = sorted(index for index in batch.record_errors if start <= index < start + count)
-            if refused:
-                row = self.row_at(place + refused[0] - start)
-                cause = batch.record_errors[refused[0]]
+        # the others failed along with those that the broker rejected
+        index, cause = first_rejected(batch.record_errors, start, count, batch.exception)
+        row = self.row_at(place + index - start)
         self._future.failed(row, count, batch.topic_partition, cause)
 
     def settle_record(
@@ -266,16 +262,3 @@ class RowsOfTopic:
             return
         sizes = (metadata.serialized_key_size, metadata.serialized_value_size, metadata.serialized_header_size)
         self._future.delivered(sent.final_batch, metadata.offset, 1, sum(size for size in sizes if size > 0))
-
-
-def row_error(row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:
-    """The error of one row: where it was going and why it didn't arrive. Never what is in it."""
-    going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
-    error = RowDeliveryError(
-        f"row {row}{going} was not delivered: {type(cause).__name__}: {cause}",
-        topic=topic,
-        partition=partition,
-        row=row,
-    )
-    error.__cause__ = cause
-    return error

@@ -9,12 +9,12 @@ import dataclasses
 import difflib
 import hashlib
 import pickle
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...network.config import dotted, parse_bool
-from ...network.protocol.errors import KafkaConfigurationError
+from ...network.protocol.errors import InvalidTopicError, KafkaConfigurationError
+from ...network.topic_names import validate_topic_name
 from ..config import ProducerConfig
 from ..plugins.partitioners import resolve_partitioner
 from ..plugins.serializers import resolve_serializer
@@ -89,10 +89,11 @@ class SinkOptions:
         resolved = ProducerConfig.resolve(producer)
         _check_imports(resolved)
         topic = options.get("topic")
-        if topic is not None and (not isinstance(topic, str) or not _is_topic(topic)):
-            raise KafkaConfigurationError(
-                f"topic={topic!r} can't be the name of a topic: 1 to 249 letters, digits, '.', '_' and '-'"
-            )
+        if topic is not None:
+            try:
+                validate_topic_name(topic)
+            except InvalidTopicError as wrong:
+                raise KafkaConfigurationError(f"the option topic: {wrong}") from wrong
         return cls(
             config=resolved,
             topic=topic,
@@ -113,10 +114,6 @@ def _own_option(name: str) -> str | None:
 
 def _without_prefix(name: str) -> str:
     return name[len("kafka.") :] if name.lower().startswith("kafka.") else name
-
-
-def _is_topic(topic: str) -> bool:
-    return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic) is not None and topic not in (".", "..")
 
 
 def _check_names(producer: Mapping[str, Any]) -> None:

@@ -105,7 +105,7 @@ class Garbage:
 
     def __init__(self, action: Callable[[], object]) -> None:
         self._action = action
-        self._cycle = self
+        vars(self)["itself"] = self
 
     def __del__(self) -> None:
         self._action()

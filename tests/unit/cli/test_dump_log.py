@@ -152,7 +152,7 @@ def test_empty_files(dump):
         assert said in out
 
 
-# Indexes
+# --- Indexes ---
 
 
 def offsets(*entries):
@@ -216,7 +216,7 @@ def test_an_index_without_its_log(dump):
     assert "there is no .log beside it" in out
 
 
-# Small files
+# --- Small files ---
 
 
 def test_a_producer_snapshot(dump):

@@ -50,7 +50,7 @@ def refusal(mapping: Any = None, /, environ: dict[str, str] | None = None, **key
     return str(caught.value)
 
 
-# Values
+# --- Values ---
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal(low_ms="x" * 10_000)) < 400
 
 
-# Names
+# --- Names ---
 
 
 def test_both_spellings_and_aliases_name_a_key() -> None:
@@ -194,7 +194,7 @@ def test_the_error_is_a_value_error_too() -> None:
         resolve(lo_ms=1)
 
 
-# Sources
+# --- Sources ---
 
 
 def test_the_stronger_source_wins_and_is_named(tmp_path: Path) -> None:
@@ -239,13 +239,6 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     assert resolve(environ={"TABLE_CONFIG_FILE": str(path)}).low_ms == 3
 
 
-def test_from_file_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "table.properties"
-    path.write_text("low.ms=3\nhigh.ms=30")
-    config = Table.from_file(path, low_ms=4)
-    assert (config.low_ms, config.high_ms) == (4, 30)
-
-
 def test_a_problem_in_a_file_names_the_line(tmp_path: Path) -> None:
     path = tmp_path / "table.properties"
     path.write_text("\nlow.ms=x\nlw.ms=1\nlow.ms=2\nconfig.file=other\n")
@@ -280,7 +273,7 @@ def test_a_left_out_variable_is_refused() -> None:
     assert message == "tls.key.file (environment TABLE_TLS_KEY_FILE) is not supported: not there yet"
 
 
-# Rules
+# --- Rules ---
 
 
 def test_a_rule_adjusts_a_default_and_says_so() -> None:
@@ -301,7 +294,7 @@ def test_a_rules_doc_is_one_line() -> None:
     assert Table.rules[0].doc == "`low.ms` is at most `high.ms`."
 
 
-# Instances
+# --- Instances ---
 
 
 def test_an_instance_is_frozen() -> None:
@@ -387,7 +380,7 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert "hush" not in refusal(tls_password="hush")
 
 
-# Declarations
+# --- Declarations ---
 
 
 def test_declarations_that_contradict_themselves_are_refused() -> None:

@@ -81,7 +81,7 @@ def engine_of(producer: Producer) -> SteppedEngine:
     return engine
 
 
-# -- construction -------------------------------------------------------------------------------------------------
+# --- Construction ---
 
 
 class Plugin:
@@ -152,7 +152,7 @@ def test_names_are_told_and_pickling_says_what_to_do() -> None:
     assert repr(producer) == "<KafkaProducer c, closed>"
 
 
-# -- what send takes and refuses ----------------------------------------------------------------------------------
+# --- What send takes and refuses ---
 
 
 def test_bytes_take_the_short_way_and_come_out_as_they_went_in() -> None:
@@ -239,7 +239,7 @@ def test_serializers_and_a_partitioner_are_asked_once_a_record() -> None:
     assert producer._why_row_by_row() == "a serializer"
 
 
-# -- the end ------------------------------------------------------------------------------------------------------
+# --- The end ---
 
 
 def test_closing_hands_on_its_timeout_and_closes_what_is_the_users_once() -> None:
@@ -393,7 +393,7 @@ def test_within_its_own_callback_nothing_waits() -> None:
     producer.send("t", b"v")
 
 
-# -- fork ---------------------------------------------------------------------------------------------------------
+# --- Fork ---
 
 
 def test_in_a_forked_child_the_first_use_begins_anew() -> None:

@@ -110,7 +110,7 @@ class Bench:
         return self.accumulator.drain(node, max_bytes, self.clock.now_ms())
 
 
-# -- ready --------------------------------------------------------------------------------------------------------
+# --- Ready ---
 
 
 def test_nothing_is_ready_where_nothing_was_appended() -> None:
@@ -247,7 +247,7 @@ def test_a_new_leader_is_the_one_to_send_to() -> None:
     assert len(b.drain(1)) == 1
 
 
-# -- drain --------------------------------------------------------------------------------------------------------
+# --- Drain ---
 
 
 def test_a_drain_takes_one_batch_of_each_partition_of_the_broker() -> None:
@@ -307,7 +307,7 @@ def test_what_came_back_goes_before_what_has_not_been_sent() -> None:
     assert (again.attempts, again.last_attempt_ms) == (1, b.clock.now_ms() - BACKOFF_MS)
 
 
-# -- memory -------------------------------------------------------------------------------------------------------
+# --- Memory ---
 
 
 def test_released_memory_is_free_again_and_only_once() -> None:
@@ -376,7 +376,7 @@ def test_no_estimate_takes_more_than_an_eighth_of_the_memory() -> None:
     assert b.pool.available_bytes == 8 * 500 - 500
 
 
-# -- expiry -------------------------------------------------------------------------------------------------------
+# --- Expiry ---
 
 
 def test_batches_expire_by_their_age_and_the_oldest_first() -> None:
@@ -404,7 +404,7 @@ def test_an_expired_batch_takes_no_more_records() -> None:
     assert gone.count == 1
 
 
-# -- flush --------------------------------------------------------------------------------------------------------
+# --- Flush ---
 
 
 def test_a_flush_of_nothing_returns() -> None:
@@ -445,7 +445,7 @@ def test_a_failed_batch_ends_a_flush_too() -> None:
     b.accumulator.flush(0)
 
 
-# -- closing ------------------------------------------------------------------------------------------------------
+# --- Closing ---
 
 
 def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None:
@@ -459,7 +459,7 @@ def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None
     assert b.accumulator.take_everything() == [batch]
 
 
-# -- records without a key (KIP-480, KIP-794) ---------------------------------------------------------------------
+# --- Records without a key (KIP-480, KIP-794) ---
 
 
 def test_records_without_key_stay_with_one_partition_until_it_has_its_share() -> None:
@@ -541,7 +541,7 @@ def test_a_broker_that_takes_nothing_for_too_long_is_left_out() -> None:
     assert {b.append(partition=-1, value=b"x" * 150) and b.queues.sticky.partition % 2 for _ in range(60)} == {0, 1}
 
 
-# -- metadata -----------------------------------------------------------------------------------------------------
+# --- Metadata ---
 
 
 def test_new_partitions_are_added_and_old_ones_keep_their_queues() -> None:

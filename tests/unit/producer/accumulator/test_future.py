@@ -100,7 +100,7 @@ def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: p
     assert "not acknowledged within 60 s" in str(raised[0])
 
 
-# -- metadata -----------------------------------------------------------------------------------------------------
+# --- Metadata ---
 
 
 def test_metadata_has_the_sizes_and_the_timestamp_of_its_record() -> None:
@@ -128,7 +128,7 @@ def test_without_an_offset_it_says_so() -> None:
     assert (future.get(0).offset, future.get(0).has_offset) == (-1, False)
 
 
-# -- completion ---------------------------------------------------------------------------------------------------
+# --- Completion ---
 
 
 def test_a_batch_completes_once() -> None:
@@ -285,7 +285,7 @@ def test_those_who_await_are_woken_by_the_sender_thread_whatever_callbacks_do() 
     assert not batch.settled
 
 
-# -- callbacks ----------------------------------------------------------------------------------------------------
+# --- Callbacks ---
 
 
 def test_callbacks_are_called_in_the_order_of_the_records_then_in_that_of_their_adding() -> None:
@@ -383,7 +383,7 @@ def test_callbacks_added_while_others_append_to_the_same_batch_never_mix() -> No
     assert counts == [per_thread, 2 * per_thread]
 
 
-# -- splits -------------------------------------------------------------------------------------------------------
+# --- Splits ---
 
 
 def test_futures_follow_their_records_through_splits_of_splits() -> None:
@@ -443,7 +443,7 @@ def test_who_waits_for_a_record_of_a_batch_that_is_split_goes_on_waiting() -> No
     assert got == [1, error]
 
 
-# -- await --------------------------------------------------------------------------------------------------------
+# --- Await ---
 
 
 def test_await_in_order_out_of_order_and_late() -> None:
@@ -510,7 +510,7 @@ def test_a_loop_that_was_closed_meanwhile_harms_nobody() -> None:
     assert future.get(0).offset == 1
 
 
-# -- a forked child -----------------------------------------------------------------------------------------------
+# --- A forked child ---
 
 
 def test_an_abandoned_batch_fails_who_waits_and_calls_nobody() -> None:

@@ -64,7 +64,7 @@ def headers_of(column: Any) -> list[tuple]:
     return [record[5] for record in sent(batch)]
 
 
-# -- values and keys -----------------------------------------------------------------------------------------------
+# --- Values and keys ---
 
 TEXTS = ["", "a", None, "water " * 20, "ü", None, "headrace"]
 BYTES = [None if text is None else text.encode() for text in TEXTS]
@@ -182,7 +182,7 @@ def test_buffers_shorter_than_the_column_are_refused() -> None:
         Columns(two, None, None, array("q", [1]), None, 0)
 
 
-# -- headers -------------------------------------------------------------------------------------------------------
+# --- Headers ---
 
 PAIRS = [
     [("a", b"1"), ("b", None)],
@@ -272,7 +272,7 @@ def test_headers_of_wrong_types_name_the_field() -> None:
         headers_of(pa.array([[{"key": 1, "value": b"a"}]]))
 
 
-# -- timestamps and partitions -------------------------------------------------------------------------------------
+# --- Timestamps and partitions ---
 
 
 def timestamps_of(column: Any) -> list[int]:
@@ -365,7 +365,7 @@ def test_a_partition_of_another_type(column: Any) -> None:
         sent(pa.RecordBatch.from_pydict({"value": ["a"], "partition": column}))
 
 
-# -- topics --------------------------------------------------------------------------------------------------------
+# --- Topics ---
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_topic_is_asked_only_for_the_partitions_that_its_own_rows_name() -> No
     assert asked == [("a", 2), ("b", 0)]
 
 
-# -- what is passed ------------------------------------------------------------------------------------------------
+# --- What is passed ---
 
 
 def test_tables_of_chunks_are_sent_in_order_and_rows_count_through() -> None:
@@ -525,7 +525,7 @@ def test_a_row_that_is_too_large_is_told_before_anything_is_sent() -> None:
         assert producer.bench.batches() == []
 
 
-# -- the future ----------------------------------------------------------------------------------------------------
+# --- The future ---
 
 
 def test_a_batch_with_rows_of_several_chunks_counts_once() -> None:
@@ -644,7 +644,7 @@ def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:
     assert len(set(depths)) == 1
 
 
-# -- against records that are sent one by one ----------------------------------------------------------------------
+# --- Against records that are sent one by one ---
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 rows = st.lists(
