@@ -29,7 +29,7 @@ def test_the_table_has_every_codec_under_its_own_label():
 
 @pytest.mark.parametrize("table", TABLES)
 def test_every_codec_has_its_keys(table: type[Config]):
-    keys = {entry.attribute: entry for entry in table.keys}
+    keys = {entry.attribute: entry for entry in table.entries}
     named = set(keys["compression_type"].choices) - {"none", "uncompressed", "producer"}
     assert named == {codec.label for codec in Compression if codec is not Compression.NONE}
     declared = {name for name in keys if name.startswith("compression_") and name.endswith("_level")}

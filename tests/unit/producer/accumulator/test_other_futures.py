@@ -202,7 +202,7 @@ def test_where_waiting_would_never_end_it_raises(sent: Sent, monkeypatch: pytest
     assert future.exception(0) is None
 
 
-# -- the future itself, where it is not accepted -------------------------------------------------------------------
+# --- The future itself, where it is not accepted ---
 
 
 def all_as_completed(futures: list[Any]) -> None:
