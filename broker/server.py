@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import os
@@ -20,6 +21,7 @@ from ..network.protocol.errors import (
     UnsupportedVersionError,
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
+from ..network.sections import section_thread
 from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
 _BACKLOG = 1024
+#: What `bind` answers to an address that no interface of this machine has, or of a family that it lacks.
+_FOREIGN_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: Sends that a connection may have waiting before no more is read from it.
 _MAX_UNSENT = 64
 
@@ -91,11 +95,21 @@ def _listen(host: str, port: int) -> socket.socket:
         sock.listen(_BACKLOG)
     except (OSError, OverflowError) as failed:
         sock.close()
-        reason = failed.strerror if isinstance(failed, OSError) else "ports are numbers up to 65535"
         raise KafkaConnectionError(
-            f"can't listen on {host}:{port}: {reason}; choose another port, or 0 for any"
+            f"can't listen on {describe_address((host, port))}: {_reason_and_advice(failed)}"
         ) from failed
     return sock
+
+
+def _reason_and_advice(failed: OSError | OverflowError) -> str:
+    """Why an address can't be listened on, and whether its host or its port has to change."""
+    if isinstance(failed, OverflowError):
+        return "ports are numbers up to 65535; choose another port, or 0 for any"
+    if isinstance(failed, socket.gaierror):
+        return f"{failed.strerror}; choose a host name or an address of this machine, such as 127.0.0.1"
+    if failed.errno in _FOREIGN_ADDRESS:
+        return f"{failed.strerror}; choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all it has"
+    return f"{failed.strerror}; choose another port, or 0 for any"
 
 
 class _NetworkThread:
@@ -111,7 +125,7 @@ class _NetworkThread:
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
             max_unfinished_bytes=broker.config.queued_max_request_bytes // broker.config.num_network_threads,
         )
-        self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
+        self.thread = section_thread(self._run, f"broker-{broker.node_id}-network-{number}")
         self._connections: dict[str, Connection] = {}
         self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
         self._ready: deque[Connection] = deque()
@@ -120,7 +134,7 @@ class _NetworkThread:
         self._closing = False
         self._drop_all = False
 
-    # Any thread
+    # --- Any thread ---
 
     def answer_ready(self, connection: Connection) -> None:
         self._ready.append(connection)
@@ -143,7 +157,7 @@ class _NetworkThread:
         self._closing = True
         self.selector.wakeup()
 
-    # The network thread
+    # --- The network thread ---
 
     def _run(self) -> None:
         selector = self.selector

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from .. import broker
 from ..network.protocol.errors import KafkaError
-from .arguments import whole_number
+from .arguments import read_configs, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +44,12 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        config = dict(entry.split("=", 1) for entry in options.config)
-    except ValueError:
-        print("headrace broker: --config takes KEY=VALUE", file=sys.stderr)
-        return 2
-    try:
-        settings = {"data_dir": options.data_dir, "host": options.host, "port": options.port, "config": config}
+        settings = {
+            "data_dir": options.data_dir,
+            "host": options.host,
+            "port": options.port,
+            "config": read_configs(options.config),
+        }
         # One broker needs no second process; several are processes, so that each can be killed. Only one kind is
         # imported: its brokers wait for that.
         if options.brokers == 1:

@@ -74,7 +74,7 @@ class EmbeddedCluster(ClusterBase):
         self._directory: Path | None = None
         self._controller: Controller | None = None
 
-    # Life
+    # --- Life ---
 
     def __enter__(self) -> EmbeddedCluster:
         self.start()
@@ -147,7 +147,7 @@ class EmbeddedCluster(ClusterBase):
                     shutil.rmtree(self._directory, ignore_errors=True)
                 self._directory = None
 
-    # Brokers
+    # --- Brokers ---
 
     @property
     def controller(self) -> Controller:
@@ -218,7 +218,7 @@ class EmbeddedCluster(ClusterBase):
         """End all connections of a broker, as a network that fails does; new ones are accepted."""
         self.broker(node_id).server.close_connections()
 
-    # Faults and introspection
+    # --- Faults and introspection ---
 
     def on_request(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None

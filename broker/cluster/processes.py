@@ -121,7 +121,7 @@ class ProcessCluster(ClusterBase):
         self._cut: frozenset[frozenset[int]] = frozenset()
         self._release: str | None = None
 
-    # Life
+    # --- Life ---
 
     def __enter__(self) -> ProcessCluster:
         self.start()
@@ -152,7 +152,12 @@ class ProcessCluster(ClusterBase):
         controller = self.controller
         links = self._launch(node_ids, controller)
         for link in links:
+            # all of them before any is looked at: what a failure ends has to be known by its process id
             link.is_registered.wait(_START_TIMEOUT_S)
+        for link in links:
+            if link.start_failure is not None:
+                reason = link.start_failure
+                raise type(reason)(f"broker {link.node_id} didn't start: {reason}") from reason
             if link.endpoint is None:
                 raise KafkaConnectionError(f"broker {link.node_id} didn't start; what it wrote to stderr says why")
             self._ports[link.node_id] = link.endpoint.port
@@ -232,12 +237,14 @@ class ProcessCluster(ClusterBase):
             shutil.rmtree(self._directory, ignore_errors=True)
         self._directory = None
 
-    # Brokers
+    # --- Brokers ---
 
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
         return."""
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
         host = advertised_host(self._host)
         return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
 
@@ -311,7 +318,7 @@ class ProcessCluster(ClusterBase):
                     answers.append(link.ask(what, *arguments))
         return answers
 
-    # Faults and introspection
+    # --- Faults and introspection ---
 
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
@@ -371,7 +378,7 @@ class ProcessCluster(ClusterBase):
             "records", topic, partition
         )
 
-    # What a broker in another process can't have
+    # --- What a broker in another process can't have ---
 
     def on_request(self, *_: object, **__: object) -> NoReturn:
         """Raises IllegalStateError: the function would have to run in the brokers' processes."""

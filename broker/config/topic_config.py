@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
-from ...network.records.compression import LEVELS, Compression
+from ...network.records.compression import Compression
+from ...network.records.compression_config import COMPRESSION_RULE, configured_level, level_key
 
 CLEANUP_POLICIES = ("delete", "compact")
 #: What `compression.type` may name beside `producer`.
 CODECS: dict[str, Compression] = {
-    "uncompressed" if codec is Compression.NONE else codec.name.lower(): codec for codec in Compression
+    "uncompressed" if codec is Compression.NONE else codec.label: codec for codec in Compression
 }
 
 
@@ -22,13 +23,7 @@ class SegmentLimits(NamedTuple):
 
 
 def _level(codec: Compression) -> Any:
-    levels = LEVELS[codec]
-    return key(
-        default=levels.default,
-        at_least=min(levels.minimum, levels.default),
-        at_most=levels.maximum,
-        doc=f"The level where the broker compresses with {codec.name.lower()} (`compression.type`).",
-    )
+    return level_key(codec, doc=f"The level where the broker compresses with {codec.label} (`compression.type`).")
 
 
 def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
@@ -37,6 +32,7 @@ def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 
 class TopicConfig(
     Config,
+    rules=(COMPRESSION_RULE,),
     without_effect={
         "segment.jitter.ms": "segments of one process may roll together",
         "preallocate": "files grow as they are written",
@@ -174,12 +170,7 @@ class TopicConfig(
     @property
     def codec_level(self) -> int | None:
         """The level for `codec`; None where it has none."""
-        levels = {
-            Compression.GZIP: self.compression_gzip_level,
-            Compression.LZ4: self.compression_lz4_level,
-            Compression.ZSTD: self.compression_zstd_level,
-        }
-        return None if self.codec is None else levels.get(self.codec)
+        return None if self.codec is None else configured_level(self, self.codec)
 
     @property
     def is_compacted(self) -> bool:
@@ -189,7 +180,7 @@ class TopicConfig(
         """Every topic-level key with its value as Kafka spells it."""
         return [
             (entry.name, config_text(getattr(self, entry.attribute)))
-            for entry in self.keys
+            for entry in self.entries
             if entry.name != "config.file"
         ]
 

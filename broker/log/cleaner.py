@@ -30,8 +30,6 @@ SWAP_SUFFIX = ".swap"
 class CleanResult(NamedTuple):
     """What a pass did."""
 
-    segments_before: int
-    segments_after: int
     bytes_before: int
     bytes_after: int
     first_dirty_offset: int
@@ -60,14 +58,12 @@ def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
     if not dirty_bytes or dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio:
         return None
     last_offsets = _last_offsets(segments, first_dirty_offset)
-    after = 0
     bytes_after = 0
     for group in _groups(segments, log.config.segment_bytes):
         cleaned = _write_group(log, group, last_offsets, wall_ms)
-        after += 1
         bytes_after += cleaned.stat().st_size
         _swap(log, group, cleaned)
-    return CleanResult(len(segments), after, total_bytes, bytes_after, following)
+    return CleanResult(total_bytes, bytes_after, following)
 
 
 def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:

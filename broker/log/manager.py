@@ -92,7 +92,7 @@ class LogManager:
         self._is_clean = False
         self._directory_lock: DirectoryLock | None = None
 
-    # Start and stop
+    # --- Start and stop ---
 
     def load(self) -> None:
         """Load every partition directory. Raises InconsistentClusterIdError, KafkaStorageError.
@@ -223,7 +223,7 @@ class LogManager:
             "recovery-point-checkpoint", self.checkpoint, delay_ms=checkpoint_ms, period_ms=checkpoint_ms
         )
 
-    # Logs
+    # --- Logs ---
 
     @property
     def last_producer_id(self) -> int:
