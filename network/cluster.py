@@ -42,11 +42,6 @@ class Node:
     rack: str | None = None
 
     @property
-    def channel_id(self) -> str:
-        """What the selector calls the connection to this node."""
-        return str(self.id)
-
-    @property
     def address(self) -> str:
         """`host:port`, an IPv6 address in brackets."""
         return str(Address(self.host, self.port))

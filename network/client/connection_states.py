@@ -11,14 +11,20 @@ from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError
 from ..sockets.resolver import ResolvedAddress, Resolver
 
+#: How long an attempt to connect waits for the name service. Then it counts as failed, so that other nodes are tried
+#: meanwhile; the lookup goes on, and a later attempt uses what it finds.
+RESOLVE_PATIENCE_MS = 1_000.0
+
 
 class ConnectionState(enum.Enum):
     """DISCONNECTED -> CONNECTING -> CHECKING_API_VERSIONS -> READY, and from each of them back to DISCONNECTED.
 
-    AUTHENTICATION_FAILED is a DISCONNECTED that waiting alone won't mend.
+    RESOLVING comes between the first two while the host's name is looked up. AUTHENTICATION_FAILED is a DISCONNECTED
+    that waiting alone won't mend.
     """
 
     DISCONNECTED = "disconnected"
+    RESOLVING = "resolving"
     CONNECTING = "connecting"
     CHECKING_API_VERSIONS = "checking API versions"
     READY = "ready"
@@ -65,9 +71,12 @@ class _NodeConnection:
         self._address_index = 0
         self._last_address: ResolvedAddress | None = None
 
-    def current_address(self, resolver: Resolver) -> ResolvedAddress:
+    def current_address(self, resolver: Resolver) -> ResolvedAddress | None:
         if not self._addresses:
-            self._addresses = resolver(self.host, self.port)
+            addresses = resolver(self.host, self.port)
+            if addresses is None:
+                return None
+            self._addresses = addresses
             self._address_index = 0
             # after a disconnection the name is resolved anew; don't go straight back to the address that failed,
             # it may be a load balancer's instance which is down (KIP-602)
@@ -111,7 +120,8 @@ class ClusterConnectionStates:
         )
         self._resolver = resolver
         self._nodes: dict[int, _NodeConnection] = {}
-        self._connecting: set[int] = set()
+        self._connecting: set[int] = set()  # those that resolve included
+        self._resolving: set[int] = set()
 
     # --- Questions ---
 
@@ -129,10 +139,13 @@ class ClusterConnectionStates:
 
     def connection_delay_ms(self, node_id: int, now_ms: float) -> float:
         """How long until it is worth looking at the node again: the rest of the backoff when disconnected, of the
-        set-up timeout when connecting, for ever (until I/O wakes the client) when connected."""
+        set-up timeout when connecting, of RESOLVE_PATIENCE_MS when resolving, for ever (until I/O wakes the client)
+        when connected."""
         node = self._nodes.get(node_id)
         if node is None:
             return 0.0
+        if node.state is ConnectionState.RESOLVING:
+            return max(node.last_attempt_ms + RESOLVE_PATIENCE_MS - now_ms, 0.0)
         if node.state is ConnectionState.CONNECTING:
             return max(node.last_attempt_ms + node.setup_timeout_ms - now_ms, 0.0)
         if node.state.is_disconnected:
@@ -157,8 +170,10 @@ class ClusterConnectionStates:
         return node is not None and node.state is ConnectionState.READY and node.throttled_until_ms <= now_ms
 
     def is_preparing(self, node_id: int) -> bool:
-        """Whether the connection is being made: the socket isn't connected or the API versions aren't known yet."""
-        return self.state(node_id) in (ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS)
+        """Whether the connection is being made: the name isn't resolved, the socket isn't connected or the API versions
+        aren't known yet."""
+        state = self.state(node_id)
+        return not state.is_disconnected and state is not ConnectionState.READY
 
     def address(self, node_id: int) -> str:
         """`host:port` of the node's last connection, as the metadata or the configuration has it."""
@@ -175,8 +190,13 @@ class ClusterConnectionStates:
         return self._node(node_id).setup_timeout_ms
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
-        """The nodes that have been CONNECTING for longer than their set-up timeout."""
+        """The nodes that have been CONNECTING for longer than their set-up timeout, or RESOLVING for longer than
+        RESOLVE_PATIENCE_MS."""
         return [node_id for node_id in self._connecting if self.connection_delay_ms(node_id, now_ms) <= 0.0]
+
+    def resolving(self) -> list[int]:
+        """The nodes whose names are being looked up."""
+        return list(self._resolving)
 
     def next_setup_timeout_ms(self, now_ms: float) -> float:
         """How long until the first of `nodes_with_setup_timeout`, infinity when nothing is connecting."""
@@ -202,13 +222,22 @@ class ClusterConnectionStates:
             )
         self._connecting.add(node_id)
 
-    def current_address(self, node_id: int) -> ResolvedAddress:
-        """The address to connect to now. May block in name resolution; raises UnresolvableHostError."""
-        return self._node(node_id).current_address(self._resolver)
+    def current_address(self, node_id: int) -> ResolvedAddress | None:
+        """The address to connect to now; None while the name is looked up, and the node is RESOLVING then. Raises
+        UnresolvableHostError."""
+        node = self._node(node_id)
+        address = node.current_address(self._resolver)
+        if address is None:
+            node.state = ConnectionState.RESOLVING
+            self._resolving.add(node_id)
+        return address
 
     def attempt_started(self, node_id: int, now_ms: float) -> None:
         """The attempt begins only now: what resolving the name took is not part of its timeout."""
-        self._node(node_id).last_attempt_ms = now_ms
+        node = self._node(node_id)
+        node.state = ConnectionState.CONNECTING
+        node.last_attempt_ms = now_ms
+        self._resolving.discard(node_id)
 
     def checking_api_versions(self, node_id: int) -> None:
         """The socket is connected and the ApiVersions request is on its way."""
@@ -233,13 +262,14 @@ class ClusterConnectionStates:
         if node.state is ConnectionState.CONNECTING:
             node.failed_connect_attempts += 1
             node.setup_timeout_ms = self._setup_timeout.backoff_ms(node.failed_connect_attempts)
-            self._connecting.discard(node_id)
         else:
             self._reset_setup_timeout(node)
             if node.state.is_connected:
                 # the broker may come back with another address behind the same name
                 node.forget_addresses()
         node.state = ConnectionState.DISCONNECTED
+        self._connecting.discard(node_id)
+        self._resolving.discard(node_id)
 
     def authentication_failed(self, node_id: int, now_ms: float) -> None:
         """The node refused this client's identity."""

@@ -70,9 +70,10 @@ class MetadataUpdater:
         *,
         recovery_strategy: MetadataRecoveryStrategy,
         rebootstrap_trigger_ms: float,
-        canonical_names: Callable[[str, int], Sequence[str]] | None,
+        canonical_names: Callable[[str, int], Sequence[str] | None] | None,
     ) -> None:
-        """`canonical_names`, where given, replaces each configured host by others before it is used; it may block."""
+        """`canonical_names`, where given, replaces each configured host by others before it is used; it gives None
+        while it looks one up."""
         self._metadata = metadata
         self._connections = connections
         self._recovery_strategy = recovery_strategy
@@ -84,6 +85,7 @@ class MetadataUpdater:
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
+        self._canonical: dict[tuple[str, int], Sequence[str] | UnresolvableHostError] = {}  # the answers so far
         self._repeats = Repeats()
 
     def is_update_due(self, now_ms: float) -> bool:
@@ -126,6 +128,8 @@ class MetadataUpdater:
                 self._start_over()
             if not self._names_looked_up and self._metadata.cluster.is_bootstrap:
                 error = self._look_up_names(now_ms)
+                if error is None and not self._names_looked_up:
+                    return NEVER_MS
                 if error is not None:
                     self._metadata.failed_update(now_ms, error)
                     if self._metadata.version == 0:
@@ -195,6 +199,19 @@ class MetadataUpdater:
         self._tell_unresolvable(error)
         self._metadata.request_update()
 
+    def handle_unresolvable(self, now_ms: float, error: KafkaError) -> None:
+        """The name of a node has no address. Another node may be asked at once; only when none is left to try does the
+        attempt count as failed."""
+        node, _ = self._connections.least_loaded(now_ms)
+        errors = self._connections.connection_errors
+        none_left = node is None or isinstance(errors.get(node.id), UnresolvableHostError)
+        if none_left and self.is_update_due(now_ms):
+            self._metadata.failed_update(now_ms, error)
+        else:
+            self._metadata.record_error(error)
+        self._tell_unresolvable(error)
+        self._metadata.request_update()
+
     def needs_rebootstrap(self, now_ms: float) -> bool:
         """Whether metadata has been asked for in vain for metadata.recovery.rebootstrap.trigger.ms (KIP-1102)."""
         return (
@@ -214,17 +231,32 @@ class MetadataUpdater:
         self._metadata.rebootstrap()
 
     def _look_up_names(self, now_ms: float) -> KafkaError | None:
-        """Bootstrap from the canonical names; the error when no configured name can be resolved."""
+        """Bootstrap from the canonical names as soon as all are known; the error when no configured name has any."""
         assert self._canonical_names is not None
-        servers: list[tuple[str, int]] = []
-        failed: KafkaError | None = None
         for host, port in self._configured_servers:
+            if (host, port) in self._canonical:
+                continue
             try:
-                servers.extend((name, port) for name in self._canonical_names(host, port))
+                names = self._canonical_names(host, port)
             except UnresolvableHostError as error:
                 level = self._repeats.level((host, port), logging.WARNING, now_ms)
                 _log.log(level, "Cannot bootstrap from %s:%d: %s", host, port, error)
-                failed = error
+                self._canonical[host, port] = error
+            else:
+                if names is not None:
+                    self._canonical[host, port] = names
+        if len(self._canonical) < len(set(self._configured_servers)):
+            self._metadata.record_progress("the canonical names of bootstrap.servers are being looked up")
+            return None
+        answers, self._canonical = self._canonical, {}
+        servers: list[tuple[str, int]] = []
+        failed: KafkaError | None = None
+        for host, port in self._configured_servers:
+            names = answers[host, port]
+            if isinstance(names, UnresolvableHostError):
+                failed = names
+            else:
+                servers.extend((name, port) for name in names)
         if not servers:
             return failed
         self._metadata.use_bootstrap_servers(list(dict.fromkeys(servers)))

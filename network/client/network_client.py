@@ -29,10 +29,10 @@ from ..protocol.message import first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
-from ..sockets.resolver import Resolver, resolve_host
+from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
-from .connection_states import ClusterConnectionStates, ConnectionState
+from .connection_states import RESOLVE_PATIENCE_MS, ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .request import ClientRequest, ClientResponse, ClientSelector
@@ -67,18 +67,19 @@ class NetworkClient:
         request_timeout_ms: float,
         connection_setup_timeout_ms: float,
         connection_setup_timeout_max_ms: float,
+        resolver: Resolver,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP,
         metadata_recovery_rebootstrap_trigger_ms: float = 300_000,
-        resolver: Resolver = resolve_host,
-        canonical_names: Callable[[str, int], Sequence[str]] | None = None,
+        canonical_names: Callable[[str, int], Sequence[str] | None] | None = None,
         random_unit: Callable[[], float] = random.random,
         metrics: ClientMetrics | None = None,
     ) -> None:
-        """`resolver` turns host and port into addresses, blocking; `canonical_names` turns a bootstrap server into the
-        names to connect to instead (None: no such thing); `random_unit` gives numbers in [0, 1) for jitter and for the
-        choice of the first node; `metrics` (None: nobody measures) are told what happens."""
+        """`resolver` turns host and port into addresses; `canonical_names` turns a bootstrap server into the names to
+        connect to instead (None: no such thing). Neither blocks: each gives None while it looks a name up, and has
+        `wakeup` called when the answer is there (`NameLookups`). `random_unit` gives numbers in [0, 1) for jitter
+        and for the choice of the first node; `metrics` (None: nobody measures) are told what happens."""
         self._selector = selector
         self._metadata = metadata
         self._clock = clock
@@ -116,13 +117,13 @@ class NetworkClient:
 
     def ready(self, node: Node, now_ms: float) -> bool:
         """Whether a request can be sent to the node now. If there is no connection, one is started, as soon as the
-        reconnect backoff allows. May block in name resolution."""
+        reconnect backoff allows."""
         if self.is_ready(node, now_ms):
             return True
         if self._states.can_connect(node.id, now_ms):
             error = self.connect(node, now_ms)
             if error is not None:
-                self._updater.handle_disconnection(now_ms, error)
+                self._updater.handle_unresolvable(now_ms, error)
         return False
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
@@ -224,6 +225,7 @@ class NetworkClient:
             self._handle_completed_receives(responses, now_ms)
             self._handle_disconnections(responses, now_ms)
             self._handle_connections(responses, now_ms)
+            self._handle_resolved_names(now_ms)
             self._handle_timeouts(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
         _call_back(responses)
@@ -296,22 +298,30 @@ class NetworkClient:
         return min(delays, default=NEVER_MS)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
-        """Start a connection; the error when that fails at once. Blocks in name resolution."""
+        """Start a connection; the error when its name is known to have no address."""
         self._states.connecting(node.id, now_ms, node.host, node.port)
+        return self._go_on_connecting(node.id, now_ms)
+
+    def _go_on_connecting(self, node_id: int, now_ms: float) -> UnresolvableHostError | None:
+        name = self._states.address(node_id)
         try:
-            family, address = self._states.current_address(node.id)
+            resolved = self._states.current_address(node_id)
         except UnresolvableHostError as error:
-            self._states.disconnected(node.id, self._clock.now_ms())
-            self._connection_errors[node.id] = error
-            level = self._repeats.level((node.id, logging.WARNING), logging.WARNING, now_ms)
-            _log.log(level, "Cannot connect to %s: %s", node, error)
+            self._states.disconnected(node_id, self._clock.now_ms())
+            self._connection_errors[node_id] = error
+            level = self._repeats.level((node_id, logging.WARNING), logging.WARNING, now_ms)
+            _log.log(level, "Cannot connect to node %d (%s): %s", node_id, name, error)
             return error
+        if resolved is None:
+            self._metadata.record_progress(f"the name of {name} is being resolved")
+            return None
+        family, address = resolved
         # what the name service has taken doesn't count as connecting
-        self._states.attempt_started(node.id, self._clock.now_ms())
-        _log.debug("Connecting to %s at %s", node, address)
-        self._metadata.record_progress(f"{node.address} is being connected to")
+        self._states.attempt_started(node_id, self._clock.now_ms())
+        _log.debug("Connecting to node %d (%s) at %s", node_id, name, address)
+        self._metadata.record_progress(f"{name} is being connected to")
         self._selector.connect(
-            node.channel_id,
+            str(node_id),
             family,
             address,
             send_buffer_bytes=self._send_buffer_bytes,
@@ -467,13 +477,25 @@ class NetworkClient:
                     self._fail_connection(node_id, error, now_ms, responses)
                     self._metadata.fatal_error(error)
 
+    def _handle_resolved_names(self, now_ms: float) -> None:
+        for node_id in self._states.resolving():
+            error = self._go_on_connecting(node_id, now_ms)
+            if error is not None:
+                self._updater.handle_unresolvable(now_ms, error)
+
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
-            timeout_ms = self._states.setup_timeout_ms(node_id)
-            error = KafkaConnectionError(
-                f"{self._states.address(node_id)} could not be connected within {timeout_ms:.0f} ms "
-                "(socket.connection.setup.timeout.ms): nothing answers at that address, or a firewall drops it"
-            )
+            address = self._states.address(node_id)
+            if self._states.state(node_id) is ConnectionState.RESOLVING:
+                error = KafkaConnectionError(
+                    f"the name of {address} was not resolved within {RESOLVE_PATIENCE_MS:.0f} ms: this machine's name "
+                    "service does not answer; the lookup continues"
+                )
+            else:
+                error = KafkaConnectionError(
+                    f"{address} could not be connected within {self._states.setup_timeout_ms(node_id):.0f} ms "
+                    "(socket.connection.setup.timeout.ms): nothing answers at that address, or a firewall drops it"
+                )
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late = self._in_flight.oldest(node_id)

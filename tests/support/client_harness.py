@@ -48,14 +48,18 @@ def api_versions_response(
 
 
 class Names:
-    """A name service: `addresses` by name, 10.0.0.1 for the others; names that begin with "nowhere" have none."""
+    """A name service: `addresses` by name, 10.0.0.1 for the others; names that begin with "nowhere" have none, and
+    those in `slow` are still being looked up."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[str]] = {}
         self.asked: list[str] = []
+        self.slow: set[str] = set()
         self.on_ask: Callable[[], None] = lambda: None
 
-    def __call__(self, host: str, port: int) -> Sequence[ResolvedAddress]:
+    def __call__(self, host: str, port: int) -> Sequence[ResolvedAddress] | None:
+        if host in self.slow:
+            return None
         self.asked.append(host)
         self.on_ask()
         found = self.addresses.get(host, [] if host.startswith("nowhere") else ["10.0.0.1"])

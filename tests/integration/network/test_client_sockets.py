@@ -32,16 +32,19 @@ from headrace.network.protocol.errors import (
 from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
-from headrace.network.sockets.resolver import ResolvedAddress, Resolver, canonical_host_names, resolve_host
+from headrace.network.sockets.name_lookups import NameLookups
+from headrace.network.sockets.resolver import ResolvedAddress, canonical_host_names, resolve_host
 from headrace.network.sockets.selector import Selector
 
 __all__ = ["serve"]
+
+LookUp = Callable[[str, int], Sequence[ResolvedAddress]]
 
 
 class Running:
     """A client whose polls run on a thread of their own, as a sender's do."""
 
-    def __init__(self, *servers: tuple[str, int], resolver: Resolver = resolve_host) -> None:
+    def __init__(self, *servers: tuple[str, int], look_up: LookUp = resolve_host) -> None:
         self.metadata = Metadata(
             clock=SYSTEM_CLOCK,
             bootstrap_servers=servers,
@@ -50,8 +53,9 @@ class Running:
             max_age_ms=300_000,
             max_idle_ms=300_000,
         )
+        selector = Selector(clock=SYSTEM_CLOCK, max_receive_bytes=1_000_000)
         self.client = NetworkClient(
-            selector=Selector(clock=SYSTEM_CLOCK, max_receive_bytes=1_000_000),
+            selector=selector,
             metadata=self.metadata,
             clock=SYSTEM_CLOCK,
             client_id="test",
@@ -61,7 +65,7 @@ class Running:
             request_timeout_ms=30_000,
             connection_setup_timeout_ms=100,
             connection_setup_timeout_max_ms=5_000,
-            resolver=resolver,
+            resolver=NameLookups(look_up, SYSTEM_CLOCK, on_answer=selector.wakeup).find,
         )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -213,7 +217,7 @@ def broker_called(name: str) -> Callable[[socket.socket], None]:
 
 def test_every_address_of_a_name_is_tried(serve: Serve, refusing: int, silent: int) -> None:
     names = Names(cluster=[refusing, silent, refusing, serve(broker_called("cluster"))])
-    with Running(("cluster", 9092), resolver=names) as running:
+    with Running(("cluster", 9092), look_up=names) as running:
         running.metadata.await_update(0, 30_000)
         assert names.asked == ["cluster"], "in one round"
 
@@ -229,7 +233,7 @@ def test_a_name_is_resolved_anew_when_its_connection_is_lost(serve: Serve) -> No
                 broker(connection, name="cluster")
 
     names = Names(cluster=[serve(first)])
-    with Running(("cluster", 9092), resolver=names) as running:
+    with Running(("cluster", 9092), look_up=names) as running:
         running.metadata.await_update(0, 30_000)
         running.fetch()
         names.ports["cluster"] = [serve(broker_called("cluster"))]
@@ -245,7 +249,7 @@ def test_what_only_answers_after_the_time_for_connecting_gets_longer(
 ) -> None:
     names = Names(cluster=[silent])
     tries: list[str] = []
-    running = Running(("cluster", 9092), resolver=names)
+    running = Running(("cluster", 9092), look_up=names)
     failed_update = running.metadata.failed_update
 
     def failed(now_ms: float, error: KafkaError | None = None) -> None:

@@ -14,6 +14,7 @@ import pytest
 from support.connection_pair import frame
 from support.descriptors import none_is_left
 from support.fault_proxy import Direction, FaultProxy, SeenRequest
+from support.waiting import wait_until
 
 from headrace.network.clock import SYSTEM_CLOCK
 
@@ -307,9 +308,9 @@ def test_a_stall_holds_everything_until_it_is_healed(proxy: FaultProxy, server: 
 def test_a_stall_in_one_direction(proxy: FaultProxy, server: Server, client: socket.socket) -> None:
     proxy.stall(Direction.TO_CLIENT)
     client.sendall(request(PRODUCE, 1))
-    proxy.wait_for_requests(1)
-    assert is_silent(client)
+    wait_until(lambda: server.received)
     assert server.received == [request(PRODUCE, 1)]
+    assert is_silent(client)
     proxy.heal()
     assert read(client, 8) == answer(1)
 

@@ -29,7 +29,6 @@ def test_names() -> None:
     assert str(TopicPartition("t", 3)) == "t-3"
     assert str(B) == "b:9092 (id 1, rack r1)"
     assert Node(2, "::1", 9092).address == "[::1]:9092"
-    assert B.channel_id == "1"
     assert info("t", 1, A).topic_partition == ("t", 1)
 
 

@@ -9,6 +9,7 @@ import pytest
 from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
+from headrace.network.client.connection_states import RESOLVE_PATIENCE_MS
 from headrace.network.client.metadata_updater import MetadataRecoveryStrategy
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -239,6 +240,64 @@ class TestUnresolvableNames:
         harness.client.close()
 
 
+class TestSlowNames:
+    def test_the_client_goes_on_when_the_name_is_known(self) -> None:
+        harness = ClientHarness(bootstrap=[("slow", 1)])
+        harness.names.slow.add("slow")
+        harness.step()
+        assert harness.selector.connects == []
+        assert harness.selector.polls[-1] == RESOLVE_PATIENCE_MS
+        harness.names.slow.clear()
+        harness.step()
+        assert harness.selector.connects[-1].address == ("10.0.0.1", 1)
+
+    def test_an_unknown_name_makes_room_for_the_next_at_once(self) -> None:
+        harness = ClientHarness(bootstrap=[("host0", 1), ("nowhere", 2)])
+        harness.names.slow.add("nowhere")
+        waiter = Waiter(harness.metadata, harness.clock)
+        harness.step()
+        assert harness.selector.connects == []
+        harness.names.slow.clear()
+        harness.step()
+        harness.step()
+        assert harness.selector.connects[-1].channel_id == "-1"
+        assert waiter.is_waiting
+        harness.client.close()
+
+    @pytest.mark.parametrize("backoff_ms", [0, 50])
+    def test_where_all_are_unknown_those_who_wait_learn_it_and_nothing_spins(self, backoff_ms: int) -> None:
+        harness = ClientHarness(
+            bootstrap=[("nowhere1", 1), ("nowhere2", 2)],
+            reconnect_backoff_ms=backoff_ms,
+            reconnect_backoff_max_ms=backoff_ms,
+        )
+        waiter = Waiter(harness.metadata, harness.clock)
+        for name in ("nowhere2", "nowhere1"):
+            harness.names.slow.add(name)
+            harness.step()
+            harness.names.slow.clear()
+            harness.step()
+        with pytest.raises(UnresolvableHostError, match="nowhere"):
+            waiter.result()
+        harness.step()
+        harness.step()
+        assert harness.selector.polls[-1] >= 50
+
+    def test_a_name_service_that_does_not_answer_makes_room_for_the_next(self) -> None:
+        harness = ClientHarness(bootstrap=[("host0", 1), ("slow", 2)])
+        harness.names.slow.add("slow")
+        waiter = Waiter(harness.metadata, harness.clock)
+        harness.step()
+        harness.clock.advance(RESOLVE_PATIENCE_MS)
+        harness.step()
+        assert "the lookup continues" in str(harness.metadata.last_error)
+        harness.clock.advance(1000)
+        harness.step()
+        assert harness.selector.connects[-1].channel_id == "-1"
+        assert waiter.is_waiting
+        harness.client.close()
+
+
 class TestRebootstrap:
     def lose_cluster(self, **settings: Any) -> ClientHarness:
         """A cluster of two nodes with a topic; then nothing answers any more, and nodes are left alone for long."""
@@ -391,3 +450,19 @@ class TestCanonicalNames:
         live_without_brokers(harness, 2000)
         assert names == []
         assert [node.address for node in harness.metadata.cluster.nodes.values()] == ["second:9000"]
+
+    def test_they_may_take_their_time(self) -> None:
+        answers: dict[str, list[str]] = {}
+
+        def canonical_names(host: str, port: int) -> Sequence[str] | None:
+            return answers.pop(host, None)
+
+        harness = ClientHarness(bootstrap=[("host0", 1), ("host1", 2)], canonical_names=canonical_names)
+        harness.step()
+        answers["host1"] = ["b"]
+        harness.step()
+        assert harness.selector.connects == []
+        answers["host0"] = ["a"]
+        harness.step()
+        assert [node.address for node in harness.metadata.cluster.nodes.values()] == ["a:1", "b:2"]
+        assert len(harness.selector.connects) == 1

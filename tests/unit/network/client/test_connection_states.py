@@ -9,7 +9,11 @@ import pytest
 from support.client_harness import Names, no_jitter
 
 from headrace.network.backoff import ExponentialBackoff
-from headrace.network.client.connection_states import ClusterConnectionStates, ConnectionState
+from headrace.network.client.connection_states import (
+    RESOLVE_PATIENCE_MS,
+    ClusterConnectionStates,
+    ConnectionState,
+)
 from headrace.network.protocol.errors import IllegalStateError, UnresolvableHostError
 from headrace.network.sockets.resolver import ResolvedAddress, resolve_host
 
@@ -162,11 +166,36 @@ class TestSetupTimeout:
         assert states.nodes_with_setup_timeout(15_000) == [2]
 
     def test_the_time_that_the_name_service_takes_is_not_part_of_it(self) -> None:
-        states = make_states()
-        states.connecting(1, 0, "host0", 9092)
+        names = Names()
+        names.slow.add("host0")
+        states = make_states(names)
+        states.connecting(1, 7500, "host0", 9092)
+        assert states.current_address(1) is None
+        assert states.state(1) is ConnectionState.RESOLVING
+        assert states.resolving() == [1]
+        names.slow.clear()
+        assert states.current_address(1) == ResolvedAddress(2, ("10.0.0.1", 9092))
         states.attempt_started(1, 8000)
+        assert states.state(1) is ConnectionState.CONNECTING
+        assert states.resolving() == []
         assert states.nodes_with_setup_timeout(17_999) == []
         assert states.nodes_with_setup_timeout(18_000) == [1]
+
+    def test_a_name_that_takes_too_long_fails_the_attempt_and_not_the_time_to_connect(self) -> None:
+        names = Names()
+        names.slow.add("host0")
+        states = make_states(names)
+        for attempt in range(5):
+            now_ms = attempt * 20_000
+            states.connecting(1, now_ms, "host0", 9092)
+            assert states.current_address(1) is None
+            assert states.is_preparing(1)
+            assert states.next_setup_timeout_ms(now_ms + 400) == RESOLVE_PATIENCE_MS - 400
+            assert states.nodes_with_setup_timeout(now_ms + RESOLVE_PATIENCE_MS) == [1]
+            states.disconnected(1, now_ms + RESOLVE_PATIENCE_MS)
+            assert states.resolving() == []
+            assert states.nodes_with_setup_timeout(now_ms + 2 * RESOLVE_PATIENCE_MS) == []
+        assert states.setup_timeout_ms(1) == 10_000
 
 
 class TestThrottling:

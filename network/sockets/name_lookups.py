@@ -1,0 +1,113 @@
+"""Name lookups that nobody waits for: the system's resolver blocks, so it runs on helper threads.
+
+Java's client resolves names on its sender thread, where a name service that takes five seconds to say that one broker
+is unknown holds up the records for all the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from ..clock import Clock
+from ..protocol.errors import UnresolvableHostError
+from ..sections import here, section_thread
+
+_log = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
+
+#: How many lookups run at a time; more wait for their turn.
+MAX_THREADS = 8
+#: How long an answer that nobody has taken yet remains true.
+MAX_AGE_MS = 30_000.0
+
+
+class NameLookups(Generic[Found]):
+    """What a blocking function says of host names, found on at most MAX_THREADS daemon threads.
+
+    `find` belongs to the client's I/O thread. A thread exists only while there is something to look up, so an idle
+    client has none; a process may end while lookups hang.
+    """
+
+    def __init__(
+        self,
+        look_up: Callable[[str, int], Sequence[Found]],
+        clock: Clock,
+        *,
+        on_answer: Callable[[], None],
+        at_once: Callable[[str, int], Sequence[Found] | None] = lambda host, port: None,
+    ) -> None:
+        """`look_up` may block, and raises UnresolvableHostError for a name without addresses. `on_answer` is called on
+        a helper thread after each lookup. `at_once` answers what needs no lookup, and None for everything else."""
+        self._look_up = look_up
+        self._at_once = at_once
+        self._clock = clock
+        self._on_answer = on_answer
+        self._lock = threading.RLock()
+        # by (host, port): None while it is looked up, else when that ended and how
+        self._answers: dict[tuple[str, int], tuple[float, Sequence[Found] | UnresolvableHostError] | None] = {}
+        self._waiting: deque[tuple[str, int]] = deque()
+        self._threads = 0
+
+    def find(self, host: str, port: int) -> Sequence[Found] | None:
+        """The answer for a name; None while it is being looked up: ask again after `on_answer`.
+
+        Each answer is given once; asking after that looks the name up anew. Raises UnresolvableHostError.
+        """
+        found = self._at_once(host, port)
+        if found is not None:
+            return found
+        key = (host, port)
+        with here.section, self._lock:
+            self._drop_old_answers()
+            if key not in self._answers:
+                self._answers[key] = None
+                self._waiting.append(key)
+                self._start_thread()
+            answer = self._answers[key]
+            if answer is None:
+                return None
+            del self._answers[key]
+        _, outcome = answer
+        if isinstance(outcome, UnresolvableHostError):
+            raise outcome
+        return outcome
+
+    def _drop_old_answers(self) -> None:
+        oldest_ms = self._clock.now_ms() - MAX_AGE_MS
+        for key in [key for key, answer in self._answers.items() if answer is not None and answer[0] < oldest_ms]:
+            del self._answers[key]
+
+    def _start_thread(self) -> None:
+        if self._threads == MAX_THREADS:
+            return
+        self._threads += 1
+        try:
+            section_thread(self._run, "headrace-names").start()
+        except RuntimeError as error:
+            # an interpreter that is about to end starts no more threads: better to wait here than to lose records
+            _log.debug("Looking names up on the I/O thread: %s", error)
+            self._run()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._threads -= 1
+                    return
+                key = self._waiting.popleft()
+            try:
+                outcome: Sequence[Found] | UnresolvableHostError = self._look_up(*key)
+            except UnresolvableHostError as error:
+                outcome = error
+            except Exception as error:
+                # whatever else a resolver raises must not leave the name without an answer for good
+                outcome = UnresolvableHostError(f"cannot resolve host name {key[0]!r} (port {key[1]}): {error!r}")
+                outcome.__cause__ = error
+            with self._lock:
+                self._answers[key] = (self._clock.now_ms(), outcome)
+            self._on_answer()
