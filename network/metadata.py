@@ -224,14 +224,16 @@ class Metadata:
                 self._equivalent_backoff_ms = 0.0
             return self._version
 
-    def request_update_for_topic(self, topic: str) -> int:
-        """Ask for an update that covers the topic: at once when it's new, else like `request_update`."""
+    def request_update_for_topic(self, topic: str, seen_version: int) -> None:
+        """Ask for an update that covers the topic: at once when it's new, else like `request_update`.
+
+        Nothing is asked for when there has been an update since `seen_version`, which the caller has looked at.
+        """
         with here.section, self._lock:
             if topic in self._new_topics:
-                return self._request_update_for_new_topics()
-            if topic in self._unsettled_topics:
-                return self._version
-            return self.request_update()
+                self._request_update_for_new_topics()
+            elif topic not in self._unsettled_topics and self._version == seen_version:
+                self.request_update()
 
     def request_update_for_waiting(self, topics: Iterable[str]) -> None:
         """Ask for an update that covers these topics, none of which is to hurry: what is asked for already suffices."""
@@ -448,14 +450,13 @@ class Metadata:
 
     # --- Under the lock ---
 
-    def _request_update_for_new_topics(self) -> int:
+    def _request_update_for_new_topics(self) -> None:
         # the backoff is for retries, a new topic doesn't wait
         self._last_refresh_ms = LONG_AGO_MS
         self._needs_partial_update = True
         self._equivalent_responses = 0
         self._equivalent_backoff_ms = 0.0
         self._request_version += 1
-        return self._version
 
     def _expire_topics(self, now_ms: float) -> list[str]:
         heap = self._expiries

@@ -23,7 +23,8 @@ from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.sections import section_thread
-from ..network.sockets.resolver import canonical_host_names
+from ..network.sockets.name_lookups import NameLookups
+from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
 from ..network.sockets.selector import Selector
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.buffer_pool_cy import BufferPool
@@ -32,6 +33,7 @@ from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
 from .sender.sender import Sender
 from .sender.transaction_manager import TransactionManager
+from .topics import Topics
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +87,8 @@ class Engine:
             max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
         )
+        addresses = NameLookups(resolve_host, clock, on_answer=selector.wakeup, at_once=numeric_addresses)
+        names = NameLookups(canonical_host_names, clock, on_answer=selector.wakeup)
         self.client = NetworkClient(
             selector=selector,
             metadata=self.metadata,
@@ -98,8 +102,9 @@ class Engine:
             connection_setup_timeout_max_ms=config.socket_connection_setup_timeout_max_ms,
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
+            resolver=addresses.find,
             canonical_names=(
-                canonical_host_names if config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only" else None
+                names.find if config.client_dns_lookup == "resolve_canonical_bootstrap_servers_only" else None
             ),
             metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
@@ -140,6 +145,9 @@ class Engine:
             callbacks=self._callbacks,
         )
         self.accumulator.wakeup = self.sender.wakeup
+        self.topics = Topics(
+            config, clock, self.metadata, self.accumulator, self.metrics, self.sender.wakeup, self._is_own_thread
+        )
         accumulator, metrics = self.accumulator, self.metrics
 
         def on_metadata(cluster: Cluster, changed: Collection[str]) -> None:
@@ -181,6 +189,9 @@ class Engine:
 
         Another producer's callback may wait for this producer.
         """
+        return self._is_own_thread()
+
+    def _is_own_thread(self) -> bool:
         return self._thread.ident == threading.get_ident() or self._callbacks.is_current
 
     @property

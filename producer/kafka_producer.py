@@ -22,20 +22,17 @@ from ..network.protocol.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     ProducerClosedError,
-    RetriableError,
     SerializationError,
-    UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
 from ..network.sections import here, interrupted
 from ..network.topic_names import validate_topic_name
-from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.murmur2_cy import partition_for_key
-from .accumulator.queues_cy import TopicQueues
 from .accumulator.record_metadata_cy import RecordMetadata
 from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
 from .columns.arrow import ColumnNames, send_arrow
+from .columns.column_send import ColumnSender
 from .columns.rows_future import RowsFuture
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
@@ -45,7 +42,7 @@ from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
-from .record_errors import no_such_partition, record_too_large
+from .record_errors import record_too_large
 from .threads import check_may_wait
 
 _log = logging.getLogger(__name__)
@@ -97,7 +94,7 @@ class KafkaProducer(SendPath):
         self._serialize_value = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
-        self._said_row_by_row = False
+        self._warned_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
         try:
@@ -148,56 +145,27 @@ class KafkaProducer(SendPath):
         that can't be: what is wrong with the data itself is found before anything of its record batch is sent; where
         memory or metadata don't come in time, other rows may be on the way. What goes wrong later is in the future.
         """
-        return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
+        return send_arrow(
+            self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
+        )
 
-    # --- For columns of records: `column_send.ColumnProducer` ---
+    def column_sender(self) -> ColumnSender:
+        """What sends columns of records, for `send_arrow` and the rows of Spark; good for one call.
 
-    def _why_row_by_row(self) -> str | None:
-        """What of the configuration needs a Python object for each record; None where nothing does."""
-        if self._interceptors:
-            return "interceptors"
-        if self._serialize_key is not None or self._serialize_value is not None:
-            return "a serializer"
-        return "a partitioner" if self._partition is not None else None
-
-    def _say_row_by_row(self) -> None:
-        """Log, once, that columns go the slow way."""
-        if not self._said_row_by_row:
-            self._said_row_by_row = True
-            reason = self._why_row_by_row()
-            _log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
-
-    def _rows_future(self, rows: int) -> RowsFuture:
-        """A future of so many rows, whose callbacks run on the thread for them. Raises what `send` raises at once."""
-        return RowsFuture(rows, self._usable_engine().run_callback)
-
-    def _in_own_callback(self) -> bool:
-        """Whether this is one of the producer's threads, on which its callbacks run: they can't wait for it."""
-        return self._usable_engine().is_own_thread
-
-    def _wall_ms(self) -> int:
-        """The time that records take as theirs where they have none, in milliseconds since 1970."""
-        return self._clock.wall_ms()
-
-    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
-        """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
-
-        For columns of records; fresh metadata are asked for where `partition` (-1: none) isn't known. Raises what
-        `send` raises for the topic, but not for the partition.
+        Where the configuration needs a Python object for each record, that is logged once. Any thread. Raises what
+        `send` raises for a producer that can't be used.
         """
-        engine = self._usable_engine()
-        validate_topic_name(topic)
-        queues = engine.accumulator.topics.get(topic)
-        if queues is None or queues.partition_count <= max(partition, 0):
-            try:
-                queues = self._await_partitions(engine, topic, partition, float(self.config.max_block_ms))
-            except UnknownTopicOrPartitionError:
-                queues = engine.accumulator.topics.get(topic)
-                if queues is None or queues.partition_count == 0:
-                    raise
-        else:
-            engine.metadata.add_topic(topic, self._clock.now_ms())
-        return engine.accumulator, queues, queues.partition_count or len(queues.queues)
+        reason = None
+        if self._interceptors:
+            reason = "interceptors"
+        elif self._serialize_key is not None or self._serialize_value is not None:
+            reason = "a serializer"
+        elif self._partition is not None:
+            reason = "a partitioner"
+        if reason is not None and not self._warned_row_by_row:
+            self._warned_row_by_row = True
+            _log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
+        return ColumnSender(self._usable_engine(), reason, self.send)
 
     # --- Sending, step by step: what SendPath.send does not do itself ---
 
@@ -263,7 +231,7 @@ class KafkaProducer(SendPath):
             queues = engine.accumulator.topic(topic)
         elif queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
-            queues = self._await_partitions(engine, topic, partition, budget_ms)
+            queues = engine.topics.await_partitions(topic, partition, budget_ms)
             budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
             count = queues.partition_count or len(queues.queues)
         else:
@@ -308,54 +276,6 @@ class KafkaProducer(SendPath):
         raise SerializationError(
             f"the {part} of a record for topic {record.topic!r} is {type(data).__name__}, not bytes: encode it, or "
             f"give the producer a {part}_serializer (a callable, or a name such as 'string' or 'json')"
-        )
-
-    def _await_partitions(self, engine: Engine, topic: str, partition: int, budget_ms: float) -> TopicQueues:
-        """Wait until the topic's partitions are known, and the asked one is among them, at most `budget_ms`."""
-        check_may_wait("a call that needs a topic's metadata")
-        clock, metadata = self._clock, engine.metadata
-        deadline_ms = clock.now_ms() + budget_ms
-        seen_fresh = False
-        while True:
-            metadata.add_topic(topic, clock.now_ms())
-            queues = engine.accumulator.topic_queues(topic, lambda: metadata.cluster, max(partition, 0))
-            count = queues.partition_count
-            if count > 0 and partition < count:
-                return queues
-            if count > 0 and seen_fresh:
-                raise no_such_partition(topic, partition, count)
-            version = metadata.request_update_for_topic(topic)
-            engine.sender.wakeup()
-            started_ms = clock.now_ms()
-            try:
-                metadata.await_update(version, deadline_ms - started_ms)
-            except KafkaTimeoutError as timeout:
-                raise self._no_metadata(engine, topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
-            finally:
-                engine.metrics.waited_for_metadata(clock.now_ms() - started_ms)
-            # an answer to an earlier request, for other topics, doesn't count
-            seen_fresh = not metadata.update_requested
-            error = metadata.topic_error(topic)
-            if error is not None and not isinstance(error, RetriableError):
-                raise error
-
-    def _no_metadata(
-        self, engine: Engine, topic: str, budget_ms: float, timeout: KafkaTimeoutError
-    ) -> KafkaTimeoutError:
-        if engine.is_own_thread:
-            return KafkaTimeoutError(
-                f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
-                f"thread, or send to the topic once before"
-            )
-        told = engine.metadata.topic_error(topic)
-        if isinstance(told, UnknownTopicOrPartitionError):
-            return KafkaTimeoutError(
-                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers lack it and"
-                f" don't create it by themselves. Create the topic, or check its name."
-            )
-        servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
-        return KafkaTimeoutError(
-            f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
         )
 
     # --- The rest of the interface ---
@@ -438,8 +358,8 @@ class KafkaProducer(SendPath):
         """
         engine = self._usable_engine()
         validate_topic_name(topic)
-        queues = self._await_partitions(
-            engine, topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
+        queues = engine.topics.await_partitions(
+            topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )
         return set(range(queues.partition_count))
 

@@ -16,7 +16,7 @@ from ...network.records.builder_cy import encode_header_lists
 from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
 from ..record_errors import row_error
 from ..threads import check_may_wait
-from .column_send import ColumnProducer, send_columns, send_each
+from .column_send import ColumnSender, send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture
 
@@ -32,19 +32,19 @@ class ColumnNames(NamedTuple):
     timestamp: str
 
 
-def send_arrow(producer: ColumnProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+def send_arrow(sender: ColumnSender, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
     check_may_wait("send_arrow")
-    if producer._in_own_callback():
+    if sender.engine.is_own_thread:
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
     for batch in batches:
         _check_names(batch.schema, topic, names)
-    future = producer._rows_future(sum(batch.num_rows for batch in batches))
+    future = sender.rows_future(sum(batch.num_rows for batch in batches))
     base_row = 0
     for batch in batches:
         if batch.num_rows:
-            _send_batch(producer, topic, batch, names, future, base_row)
+            _send_batch(sender, topic, batch, names, future, base_row)
         base_row += batch.num_rows
     return future
 
@@ -79,17 +79,17 @@ def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
 
 
 def _send_batch(
-    producer: ColumnProducer, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
+    sender: ColumnSender, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
 ) -> None:
     columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
     timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
     partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
     topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
     headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
-    if producer._why_row_by_row() is not None:
-        config = producer.config
+    if sender.row_by_row is not None:
+        config = sender.engine.config
         send_each(
-            producer,
+            sender,
             itertools.repeat(topic) if topic is not None else columns["topic"].to_pylist(),
             _objects(columns["value"], names.value, config.value_serializer),
             _objects(columns["key"], names.key, config.key_serializer) if "key" in columns else None,
@@ -106,9 +106,9 @@ def _send_batch(
         None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
         timestamps,
         partitions,
-        producer._wall_ms(),
+        sender.engine.clock.wall_ms(),
     )
-    send_columns(producer, prepared, topics, future, base_row)
+    send_columns(sender, prepared, topics, future, base_row)
 
 
 def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.errors import KafkaError
 from ...network.records.columns_cy import Columns
@@ -15,35 +16,29 @@ from .rows_cy import Rows
 from .rows_future import RowsFuture, RowsOfTopic
 
 if TYPE_CHECKING:
-    from ..accumulator.accumulator_cy import RecordAccumulator
     from ..accumulator.batch_cy import RecordFuture
     from ..accumulator.queues_cy import TopicQueues
-    from ..config import ProducerConfig
+    from ..engine import Engine
 
 
-class ColumnProducer(Protocol):
-    """What columns need of a `KafkaProducer`, which stands on this module. What has an underscore is not for users."""
+@dataclass(frozen=True, slots=True)
+class ColumnSender:
+    """What columns of records need of a producer, put together for one call of it."""
 
-    @property
-    def config(self) -> ProducerConfig: ...
+    #: Its metadata, accumulator and threads; another one after a fork.
+    engine: Engine
+    #: What of the configuration needs a Python object for each record; None where nothing does.
+    row_by_row: str | None
+    #: `KafkaProducer.send`, for those records.
+    send: Callable[..., RecordFuture]
 
-    def _in_own_callback(self) -> bool: ...
-
-    def _rows_future(self, rows: int) -> RowsFuture: ...
-
-    def _why_row_by_row(self) -> str | None: ...
-
-    def _say_row_by_row(self) -> None: ...
-
-    def _wall_ms(self) -> int: ...
-
-    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]: ...
-
-    def send(self, *args: Any, **kwargs: Any) -> RecordFuture: ...
+    def rows_future(self, rows: int) -> RowsFuture:
+        """A future of so many rows, whose callbacks run on the producer's thread for them."""
+        return RowsFuture(rows, self.engine.run_callback)
 
 
 def send_columns(
-    producer: ColumnProducer,
+    sender: ColumnSender,
     columns: Columns,
     topics: Iterable[tuple[str, Any]],
     future: RowsFuture,
@@ -54,19 +49,21 @@ def send_columns(
     `topics`: each topic with the numbers of the rows that go there, None for all.
     Raises RowDeliveryError, before anything is sent where it is the data's fault.
     """
-    _check_sizes(producer, columns, base_row)
-    ready = [_rows_of_topic(producer, topic, columns, subset, base_row) for topic, subset in topics]
+    _check_sizes(sender, columns, base_row)
+    ready = [_rows_of_topic(sender, topic, columns, subset, base_row) for topic, subset in topics]
     future.metadata.bytes += columns.total_bytes
-    for topic, accumulator, queues, rows in ready:
+    accumulator, max_block_ms = sender.engine.accumulator, float(sender.engine.config.max_block_ms)
+    for topic, queues, rows in ready:
         target = RowsOfTopic(future, rows.order_array, base_row)
         try:
-            rows.append_to(accumulator, queues, target, float(producer.config.max_block_ms))
+            rows.append_to(accumulator, queues, target, max_block_ms)
         except KafkaError as error:
             raise row_error(target.row_at(target.place), topic, -1, error) from error
 
 
-def _check_sizes(producer: ColumnProducer, columns: Columns, base_row: int) -> None:
-    largest, memory = producer.config.max_request_size, producer.config.buffer_memory
+def _check_sizes(sender: ColumnSender, columns: Columns, base_row: int) -> None:
+    config = sender.engine.config
+    largest, memory = config.max_request_size, config.buffer_memory
     row = columns.first_above(min(largest, memory))
     if row < 0:
         return
@@ -76,12 +73,12 @@ def _check_sizes(producer: ColumnProducer, columns: Columns, base_row: int) -> N
 
 
 def _rows_of_topic(
-    producer: ColumnProducer, topic: str, columns: Columns, subset: Any, base_row: int
-) -> tuple[str, RecordAccumulator, TopicQueues, Rows]:
+    sender: ColumnSender, topic: str, columns: Columns, subset: Any, base_row: int
+) -> tuple[str, TopicQueues, Rows]:
     """The rows of one topic, grouped by its partitions, and where they go. Raises RowDeliveryError."""
     first_row = base_row + (subset[0] if subset is not None else 0)
     try:
-        accumulator, queues, count = producer._partitions_of(topic, columns.last_partition(subset))
+        queues, count = sender.engine.topics.partitions_of(topic, columns.last_partition(subset))
     except KafkaError as error:
         raise row_error(first_row, topic, -1, error) from error
     row = columns.first_partition_from(count, subset)
@@ -89,11 +86,11 @@ def _rows_of_topic(
         partition = columns.partition_at(row)
         cause = no_such_partition(topic, partition, count)
         raise row_error(base_row + row, topic, partition, cause) from cause
-    return topic, accumulator, queues, Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
+    return topic, queues, Rows(columns, subset, count, not sender.engine.config.partitioner_ignore_keys)
 
 
 def send_each(
-    producer: ColumnProducer,
+    sender: ColumnSender,
     topics: Iterable[str | None],
     values: Sequence[Any],
     keys: Sequence[Any] | None,
@@ -104,7 +101,6 @@ def send_each(
     base_row: int,
 ) -> None:
     """Send each row by itself, through serializers, interceptors and partitioners. Raises RowDeliveryError."""
-    producer._say_row_by_row()
     target = RowsOfTopic(future, array("q"), base_row)
     nothing = repeat(None)
     rows = zip(
@@ -112,7 +108,7 @@ def send_each(
     )
     for row, (topic, value, key, pairs, partition, timestamp) in enumerate(rows):
         try:
-            sent = producer.send(topic, value, key, pairs, partition, timestamp)
+            sent = sender.send(topic, value, key, pairs, partition, timestamp)
         except KafkaError as error:
             raise row_error(base_row + row, topic, -1, error) from error
         # not as a callback: the sender thread does this one itself, so that nobody's callbacks hold it up

@@ -72,10 +72,10 @@ class RowWriter(PartitionWriter):
         timestamps = _numbers("timestamp", columns)
         partitions = _numbers("partition", columns)
         future = RowsFuture(len(chunk))
-        producer = self._producer
-        if producer._why_row_by_row() is not None:
+        sender = self._producer.column_sender()
+        if sender.row_by_row is not None:
             send_each(
-                producer,
+                sender,
                 repeat(options.topic) if options.topic is not None else columns["topic"],
                 _encoded("value", values, options.value_format),
                 _encoded("key", keys, options.key_format) if keys is not None else None,
@@ -92,11 +92,11 @@ class RowWriter(PartitionWriter):
             _header_column(headers) if headers is not None else None,
             timestamps,
             partitions,
-            producer._wall_ms(),
+            sender.engine.clock.wall_ms(),
         )
         if self._chunk_rows < MAX_CHUNK_ROWS and prepared.total_bytes < CHUNK_BYTES // 2:
             self._chunk_rows *= 2
-        send_columns(producer, prepared, topics, future, 0)
+        send_columns(sender, prepared, topics, future, 0)
         return future
 
     def _topics(self, columns: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.network.clock import MockClock
+from headrace.network.clock import Clock, MockClock
 from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.records.batch import RecordBatch
 from headrace.network.records.columns_cy import Columns
@@ -16,6 +16,7 @@ from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.columns.arrow import ColumnNames, send_arrow
+from headrace.producer.columns.column_send import ColumnSender
 from headrace.producer.columns.rows_cy import Rows
 from headrace.producer.columns.rows_future import RowsFuture, RowsOfTopic
 
@@ -37,7 +38,7 @@ class Bench:
     """An accumulator with topic t, and what was appended to it."""
 
     def __init__(self, batch_size: int = 300, memory: int = 10_000_000) -> None:
-        self.clock = MockClock(1000)
+        self.clock = MockClock(1000, NOW_MS)
         self.pool = BufferPool(memory, batch_size, self.clock)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
@@ -82,28 +83,40 @@ class FakeProducer:
         self.sent: dict[tuple[str, int], list[tuple]] = {}
         self.closed_with: float | None = None
 
-    def _why_row_by_row(self) -> str | None:
-        return None
+    def column_sender(self) -> ColumnSender:
+        return ColumnSender(self, None, self._nothing_row_by_row)  # type: ignore[arg-type]  # it is its own engine
 
-    def _say_row_by_row(self) -> None:
+    def _nothing_row_by_row(self, *record: Any) -> Any:
         raise AssertionError("nothing goes row by row here")
 
-    def _in_own_callback(self) -> bool:
-        return False
+    # --- What it is as an engine ---
 
-    def _rows_future(self, rows: int) -> RowsFuture:
-        return RowsFuture(rows)
+    is_own_thread = False
 
-    def _wall_ms(self) -> int:
-        return NOW_MS
+    @property
+    def accumulator(self) -> RecordAccumulator:
+        return self.bench.accumulator
 
-    def _partitions_of(self, topic: str, partition: int) -> tuple[RecordAccumulator, TopicQueues, int]:
+    @property
+    def clock(self) -> Clock:
+        return self.bench.clock
+
+    def run_callback(self, function: Callable[[], object]) -> None:
+        function()
+
+    @property
+    def topics(self) -> FakeProducer:
+        return self
+
+    def partitions_of(self, topic: str, partition: int) -> tuple[TopicQueues, int]:
         queues = self.bench.accumulator.topic_queues(topic, lambda: cluster_of(topic))
-        return self.bench.accumulator, queues, queues.partition_count
+        return queues, queues.partition_count
+
+    # --- What it is as a producer ---
 
     def send_arrow(self, topic: str | None, data: Any) -> RowsFuture:
         names = ColumnNames("value", "key", "headers", "topic", "partition", "timestamp")
-        return send_arrow(self, topic, data, names)  # type: ignore[arg-type]
+        return send_arrow(self.column_sender(), topic, data, names)
 
     def flush(self) -> None:
         for batch in self.bench.batches():

@@ -171,9 +171,21 @@ class TestWhenDue:
         stage.fetch(metadata_response())
         stage.add("one")
         fetch = stage.metadata.next_fetch(stage.now_ms)
-        assert stage.metadata.request_update_for_topic("one") == 1
+        stage.metadata.request_update_for_topic("one", 1)
         stage.metadata.update(metadata_response({"one": 1}), stage.now_ms, fetch=fetch)
         assert stage.due_in_ms == MAX_AGE_MS
+
+    def test_nor_because_the_answer_came_before_the_question(self, stage: Stage) -> None:
+        stage.fetch(metadata_response())
+        stage.add("one")
+        seen = stage.metadata.version
+        stage.metadata.update(
+            metadata_response({"one": 1}), stage.now_ms, fetch=stage.metadata.next_fetch(stage.now_ms)
+        )
+        stage.metadata.request_update_for_topic("one", seen)
+        assert stage.due_in_ms == MAX_AGE_MS
+        stage.metadata.request_update_for_topic("one", stage.metadata.version)
+        assert stage.due_in_ms < MAX_AGE_MS, "who has seen that answer and asks again gets another one"
 
 
 class TestTopics:
@@ -403,7 +415,7 @@ class TestTopicErrors:
         stage.add("new")
         stage.metadata.request_update_for_waiting(["new"])
         stage.fetch(metadata_response(errors={"new": LEADER_NOT_AVAILABLE}))
-        assert stage.metadata.request_update_for_topic("new") == 2
+        stage.metadata.request_update_for_topic("new", 2)
         stage.metadata.request_update_for_waiting(["new"])
         assert stage.asked_for() == ["new"]
         assert stage.due_in_ms == pytest.approx(100), "and it does not hurry"
@@ -647,11 +659,11 @@ class TestWaiting:
         stage.fetch(metadata_response())
         stage.add("new")
         stage.metadata.failed_update(stage.now_ms)
-        assert stage.metadata.request_update_for_topic("new") == 1
+        stage.metadata.request_update_for_topic("new", 1)
         assert stage.due_in_ms == 0
         assert stage.asked_for() == ["new"]
         stage.fetch(metadata_response({"new": 1}))
-        assert stage.metadata.request_update_for_topic("new") == 2
+        stage.metadata.request_update_for_topic("new", 2)
         assert stage.due_in_ms == pytest.approx(100)
 
 
@@ -769,7 +781,7 @@ def test_callers_and_the_sender_at_once() -> None:
                 for name in list(stage.metadata.cluster.topics):
                     assert stage.metadata.cluster.partition_count(name) in (1, None)
                 stage.metadata.topic_error(topic)
-                stage.metadata.request_update_for_topic(topic)
+                stage.metadata.request_update_for_topic(topic, stage.metadata.version)
         except BaseException as error:
             failures.append(error)
 

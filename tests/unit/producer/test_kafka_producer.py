@@ -16,6 +16,7 @@ from headrace.network.protocol import errors
 from headrace.producer import KafkaProducer, ProducerRecord, RecordFuture, kafka_producer
 from headrace.producer.config import ProducerConfig
 from headrace.producer.kafka_producer import KafkaProducer as Producer
+from headrace.producer.topics import Topics
 
 ENGINES: list[SteppedEngine] = []
 #: Kept until a test ends, as one that is dropped warns of what it has.
@@ -37,6 +38,15 @@ class SteppedEngine:
         self.client_id = config.client_id
         self.process_id = os.getpid()
         self.is_own_thread = False
+        self.topics = Topics(
+            config,
+            self.clock,
+            self.metadata,
+            self.accumulator,
+            self.metrics,
+            self.sender.wakeup,
+            lambda: self.is_own_thread,
+        )
         self.is_alive = True
         self.closed_with: list[float | None] = []
         self.began_to_close = 0
@@ -236,7 +246,7 @@ def test_serializers_and_a_partitioner_are_asked_once_a_record() -> None:
     assert future.topic_partition.partition == 2
     assert chosen == [(b"k", [0, 1, 2, 3])]
     assert engine_of(producer).waiting == [b"<5>"]
-    assert producer._why_row_by_row() == "a serializer"
+    assert producer.column_sender().row_by_row == "a serializer"
 
 
 # --- The end ---

@@ -425,14 +425,14 @@ def test_every_topic_is_checked_before_anything_is_sent() -> None:
     table = {"value": ["1", "2", "3"], "topic": ["a", "b", "b"], "partition": [0, 1, 7]}
     with pytest.raises(RowDeliveryError, match=r"row 2 for b-7 was not delivered.*there is no partition 7"):
         producer.send_arrow(None, pa.table(table))
-    known = producer._partitions_of
+    known = producer.partitions_of
 
     def partitions_of(topic: str, partition: int) -> Any:
         if topic == "b":
             raise InvalidTopicError("not this one")
         return known(topic, partition)
 
-    producer._partitions_of = partitions_of  # type: ignore[method-assign]
+    producer.partitions_of = partitions_of  # type: ignore[method-assign]
     with pytest.raises(RowDeliveryError, match="row 1 for b was not delivered: InvalidTopicError: not this one"):
         producer.send_arrow(None, pa.table({**table, "partition": [0, 1, 2]}))
     assert producer.bench.batches() == []
@@ -441,8 +441,8 @@ def test_every_topic_is_checked_before_anything_is_sent() -> None:
 def test_a_topic_is_asked_only_for_the_partitions_that_its_own_rows_name() -> None:
     producer = FakeProducer()
     asked = []
-    known = producer._partitions_of
-    producer._partitions_of = lambda topic, partition: asked.append((topic, partition)) or known(topic, partition)  # type: ignore[method-assign]
+    known = producer.partitions_of
+    producer.partitions_of = lambda topic, partition: asked.append((topic, partition)) or known(topic, partition)  # type: ignore[method-assign]
     table = pa.table({"value": ["1", "2", "3"], "topic": ["a", "b", "a"], "partition": [2, 0, 1]})
     producer.send_arrow(None, table)
     assert asked == [("a", 2), ("b", 0)]
@@ -697,11 +697,11 @@ def test_the_same_batches_as_record_by_record(records: list[dict], layout: tuple
     by_columns.send_arrow(None, table_of(records, layout))
     one_by_one = FakeProducer(bench=Bench(batch_size=batch_size))
     for each in records:
-        accumulator, queues, count = one_by_one._partitions_of(each["topic"], -1)
+        queues, count = one_by_one.topics.partitions_of(each["topic"], -1)
         partition = partition_for_key(each["key"], count) if each["partition"] is None else each["partition"]
         timestamp = NOW_MS if each["timestamp"] is None else each["timestamp"]
         headers = encode_headers(each["headers"]) if each["headers"] else None
-        accumulator.append(queues, partition, timestamp, each["key"], each["value"], headers, None, 0)
+        one_by_one.accumulator.append(queues, partition, timestamp, each["key"], each["value"], headers, None, 0)
     if batch_size == 100_000:
         # one batch a partition: the bytes are the same
         assert encoded(by_columns) == encoded(one_by_one)

@@ -1,0 +1,112 @@
+"""The topics a producer sends to: their partitions, and the wait until they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..network.clock import Clock
+from ..network.metadata import Metadata
+from ..network.protocol.errors import KafkaTimeoutError, RetriableError, UnknownTopicOrPartitionError
+from ..network.topic_names import validate_topic_name
+from .accumulator.accumulator_cy import RecordAccumulator
+from .accumulator.queues_cy import TopicQueues
+from .config import ProducerConfig
+from .metrics import ProducerMetrics
+from .record_errors import no_such_partition
+from .threads import check_may_wait
+
+
+class Topics:
+    """Asks the sender thread for metadata and waits for them, on the threads of callers (`waitOnMetadata` in Kafka's
+    KafkaProducer). Thread-safe."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        metadata: Metadata,
+        accumulator: RecordAccumulator,
+        metrics: ProducerMetrics,
+        wakeup: Callable[[], object],
+        is_own_thread: Callable[[], bool],
+    ) -> None:
+        """`wakeup` makes the sender thread look at what is asked for; `is_own_thread` tells whether the caller's thread
+        is one of the producer's."""
+        self._config = config
+        self._clock = clock
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._metrics = metrics
+        self._wakeup = wakeup
+        self._is_own_thread = is_own_thread
+
+    def partitions_of(self, topic: str, partition: int) -> tuple[TopicQueues, int]:
+        """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
+
+        Fresh metadata are asked for where `partition` (-1: none) isn't known. Any thread that may wait. Raises what
+        `send` raises for the topic, but not for the partition.
+        """
+        validate_topic_name(topic)
+        queues = self._accumulator.topics.get(topic)
+        if queues is None or queues.partition_count <= max(partition, 0):
+            try:
+                queues = self.await_partitions(topic, partition, float(self._config.max_block_ms))
+            except UnknownTopicOrPartitionError:
+                queues = self._accumulator.topics.get(topic)
+                if queues is None or queues.partition_count == 0:
+                    raise
+        else:
+            self._metadata.add_topic(topic, self._clock.now_ms())
+        return queues, queues.partition_count or len(queues.queues)
+
+    def await_partitions(self, topic: str, partition: int, budget_ms: float) -> TopicQueues:
+        """Wait until the topic's partitions are known, and the asked one (-1: none) is among them, at most `budget_ms`.
+
+        Raises KafkaTimeoutError when the time is over, UnknownTopicOrPartitionError where fresh metadata have no such
+        partition, and what the brokers say of the topic where asking again won't change it.
+        """
+        check_may_wait("a call that needs a topic's metadata")
+        clock, metadata = self._clock, self._metadata
+        deadline_ms = clock.now_ms() + budget_ms
+        seen_fresh = False
+        while True:
+            # before the look at what is known: an answer that comes after it is looked at before asking again
+            version = metadata.version
+            metadata.add_topic(topic, clock.now_ms())
+            queues = self._accumulator.topic_queues(topic, lambda: metadata.cluster, max(partition, 0))
+            count = queues.partition_count
+            if count > 0 and partition < count:
+                return queues
+            if count > 0 and seen_fresh:
+                raise no_such_partition(topic, partition, count)
+            metadata.request_update_for_topic(topic, version)
+            self._wakeup()
+            started_ms = clock.now_ms()
+            try:
+                metadata.await_update(version, deadline_ms - started_ms)
+            except KafkaTimeoutError as timeout:
+                raise self._no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
+            finally:
+                self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
+            # an answer to an earlier request, for other topics, doesn't count
+            seen_fresh = not metadata.update_requested
+            error = metadata.topic_error(topic)
+            if error is not None and not isinstance(error, RetriableError):
+                raise error
+
+    def _no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
+        if self._is_own_thread():
+            return KafkaTimeoutError(
+                f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
+                f"thread, or send to the topic once before"
+            )
+        told = self._metadata.topic_error(topic)
+        if isinstance(told, UnknownTopicOrPartitionError):
+            return KafkaTimeoutError(
+                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers lack it and"
+                f" don't create it by themselves. Create the topic, or check its name."
+            )
+        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        return KafkaTimeoutError(
+            f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
+        )
