@@ -190,8 +190,10 @@ class ProducerConfig(
         importance="medium",
         doc="The time within which a record is reported as written or failed. It covers the wait in the buffer, every "
         "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. "
-        "A record that joined its batch later therefore has less time from its own `send` on. A record fails earlier "
-        "when retrying is hopeless.",
+        "A batch takes no further records once it is older than `linger.ms` and a tenth of this timeout, so a record "
+        "has at least nine tenths of it from its own `send` on (or the timeout less `linger.ms`). A record fails "
+        "earlier when retrying is hopeless. A batch whose answer could not arrive in time, judging by the last answers "
+        "of its broker, is not sent any more, so that an overloaded broker is not given records that fail anyway.",
     )
     retries: int = key(
         default=INT32_MAX,

@@ -227,8 +227,10 @@ class Engine:
                 f"the producer's sender thread does not end, with {left} records not acknowledged; they fail when "
                 f"it returns"
             )
-        # the callbacks of what failed just now are owed their time too
-        patience = max((deadline_ms - self.clock.now_ms()) / 1000.0, FORCED_CLOSE_SECONDS if left else 0.0)
+        # the callbacks of what failed just now are owed their time too: without a timeout that is a whole delivery
+        # timeout's worth of records, where more was sent than the brokers take
+        owed = FORCED_CLOSE_SECONDS if left or timeout_seconds is None else 0.0
+        patience = max((deadline_ms - self.clock.now_ms()) / 1000.0, owed)
         callbacks_returned = self._callbacks.join(patience)
         if left and timeout_seconds:
             raise KafkaTimeoutError(

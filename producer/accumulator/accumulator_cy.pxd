@@ -12,6 +12,9 @@ cdef class RecordAccumulator:
     cdef double linger_ms
     cdef object retry_backoff
     cdef double delivery_timeout_ms
+    cdef double max_open_ms
+    cdef list given_up
+    cdef long long given_up_count
     cdef bint adaptive
     cdef double availability_timeout_ms
     cdef object rack
@@ -37,4 +40,5 @@ cdef class RecordAccumulator:
         bytes headers, object callback
     )
     cdef object _take_up(self, object record, TopicQueues topic_queues, Py_ssize_t count)
+    cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)
     cdef PartitionQueue _sticky_queue(self, TopicQueues topic_queues, Py_ssize_t size)

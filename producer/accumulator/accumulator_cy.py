@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
@@ -44,6 +45,9 @@ elif not TYPE_CHECKING:
 # What the bound of a record's size has in it for the batch and for fields at their largest; the rest is about what a
 # record takes, so that a partition's share is counted in bytes of records.
 SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
+
+#: A batch counts its delivery time from its first record, and takes no further ones after this share of it.
+MAX_OPEN_SHARE = 0.1
 
 
 class ReadyCheck(NamedTuple):
@@ -88,12 +92,16 @@ class RecordAccumulator:
         self.linger_ms = linger_ms
         self.retry_backoff = retry_backoff
         self.delivery_timeout_ms = delivery_timeout_ms
+        self.max_open_ms = max(linger_ms, delivery_timeout_ms * MAX_OPEN_SHARE)
+        #: Batches that were passed over, as no answer could come in time: a heap by age. The sender thread's.
+        self.given_up = []
+        self.given_up_count = 0
         self.adaptive = adaptive_partitioning
         self.availability_timeout_ms = availability_timeout_ms
         self.rack = rack
         self.clock = clock
         self.transactions = transactions
-        self.wakeup = _nobody
+        self.wakeup = _no_wakeup
         self.active = {}
         self.incomplete = {}
         self.node_latency = {}
@@ -401,21 +409,32 @@ class RecordAccumulator:
             if drained:
                 latency[0] = now_ms
 
-    def drain(self, node_id: int, max_bytes: int, now_ms: float) -> list[ProducerBatch]:
+    def drain(
+        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
+    ) -> list[ProducerBatch]:
         """Take at most one batch per partition off for a broker, `max_bytes` in all (but always one).
 
         A partition that was served goes to the end of the line, so that none starves when not all fit into a request.
+        Where threads wait for memory, batches that are hardly filled come first: they free most for what they cost.
+
+        The broker is expected to answer within `answer_ms`. A batch that expires before stays unsent for good once a
+        younger one of its partition is taken; where there is none, it waits, unless it is to `probe` the broker.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
         now: cython.double = now_ms
+        created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
         queues: list = [queue for queue in list(self.active) if queue.leader is not None and queue.leader.id == node_id]
         drained: list = []
         size: cython.Py_ssize_t = 0
+        if self.pool.waiting > 0:
+            queues.sort(key=_is_filled)
         for queue in queues:
             if queue.muted:
                 continue
-            batch = queue.first()
+            batch = queue.first_in_time(created_from_ms)
+            if batch is None and probe:
+                batch = queue.first()
             if batch is None:
                 continue
             if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
@@ -424,7 +443,7 @@ class RecordAccumulator:
                 break
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
-            batch = cython.cast(ProducerBatch, queue.take_first(self.active))
+            batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
             size += batch.size_bytes
@@ -432,6 +451,16 @@ class RecordAccumulator:
             batch.leader_epoch = queue.leader_epoch
             drained.append(batch)
         return drained
+
+    @cython.cfunc
+    def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:
+        """Take a batch off a queue, and give up those before it."""
+        while True:
+            batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
+            if batch is wanted:
+                return batch
+            self.given_up_count += 1
+            heappush(self.given_up, (batch.created_ms, self.given_up_count, batch))
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """A batch was compressed: move its topic's estimate."""
@@ -443,32 +472,41 @@ class RecordAccumulator:
         topic_queues.compression_ratio = ratio
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation."""
+        """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation; an open batch
+        that is older than MAX_OPEN_SHARE of it takes no more records."""
         queue: PartitionQueue
         batch: ProducerBatch | None
         gone: list = []
+        created_by_ms: cython.double = now_ms - self.delivery_timeout_ms
         for queue in list(self.active):
-            while True:
-                batch = queue.first()
-                if batch is None or now_ms - batch.created_ms < self.delivery_timeout_ms:
-                    break
+            batch = queue.oldest(now_ms - self.max_open_ms)
+            while batch is not None and batch.created_ms <= created_by_ms:
                 gone.append(queue.take_first(self.active))
+                batch = queue.first()
+        while self.given_up and self.given_up[0][0] <= created_by_ms:
+            gone.append(heappop(self.given_up)[2])
         for batch in [record.batch for record in list(self.stash.waiting)]:
-            if now_ms - batch.created_ms >= self.delivery_timeout_ms and self.stash.take_back(batch):
+            if batch.created_ms <= created_by_ms and self.stash.take_back(batch):
                 gone.append(batch)
         return gone
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until the oldest waiting batch expires."""
+        """Milliseconds until `expired` has something to do."""
         queue: PartitionQueue
-        soonest: cython.double = NEVER_MS
+        oldest_ms: cython.double = NEVER_MS
+        open_ms: cython.double = NEVER_MS
         for queue in list(self.active):
             batch = queue.first()
             if batch is not None:
-                soonest = min(soonest, batch.created_ms + self.delivery_timeout_ms - now_ms)
+                oldest_ms = min(oldest_ms, batch.created_ms)
+            batch = queue.open
+            if batch is not None:
+                open_ms = min(open_ms, batch.created_ms)
+        if self.given_up:
+            oldest_ms = min(oldest_ms, self.given_up[0][0])
         for batch in [record.batch for record in list(self.stash.waiting)]:
-            soonest = min(soonest, batch.created_ms + self.delivery_timeout_ms - now_ms)
-        return soonest
+            oldest_ms = min(oldest_ms, batch.created_ms)
+        return min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms) - now_ms
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
@@ -531,6 +569,8 @@ class RecordAccumulator:
                 queues.extend(topic_queues.queues)
         for queue in queues:
             taken.extend(queue.take_all(self.active))
+        given_up, self.given_up = self.given_up, []
+        taken.extend([batch for _, _, batch in given_up])
         for batch in [record.batch for record in list(self.stash.waiting)]:
             if self.stash.take_back(batch):
                 taken.append(batch)
@@ -600,5 +640,11 @@ class RecordAccumulator:
         self.pool.close()
 
 
-def _nobody() -> None:
+def _is_filled(queue: PartitionQueue) -> bool:
+    """Whether at least half of the memory that a queue's first batch holds is records."""
+    batch: ProducerBatch | None = queue.first()
+    return batch is not None and 2 * batch.size_bytes >= batch.capacity_bytes
+
+
+def _no_wakeup() -> None:
     """Stands in for the sender's wake-up until there is one."""

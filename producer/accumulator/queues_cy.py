@@ -90,6 +90,36 @@ class PartitionQueue:
         with self.lock:
             return self.batches[0] if self.batches else None
 
+    def oldest(self, closed_before_ms: float) -> ProducerBatch | None:
+        """The oldest batch, left where it is. An open batch that was made before then takes no more records."""
+        with self.lock:
+            if self.open is not None and self.open.created_ms <= closed_before_ms:
+                self.open.closed = True
+                self.open = None
+            return self.batches[0] if self.batches else None
+
+    def first_in_time(self, created_from_ms: float) -> ProducerBatch | None:
+        """The oldest batch that was made then or later, left where it is; or the first one, where it has a sequence
+        number, which no other may overtake. None where all are older."""
+        with self.lock:
+            # by index: an iterator would be tracked by the garbage collector
+            place: cython.Py_ssize_t = len(self.batches)
+            batch: ProducerBatch
+            if place == 0:
+                return None
+            batch = self.batches[0]
+            if batch.created_ms >= created_from_ms or batch.base_sequence >= 0:
+                return batch
+            batch = self.batches[place - 1]
+            if batch.created_ms < created_from_ms:
+                return None
+            place = 1
+            while True:
+                batch = self.batches[place]
+                if batch.created_ms >= created_from_ms:
+                    return batch
+                place += 1
+
     def put_first(self, batch: ProducerBatch, active: dict) -> None:
         """A batch comes back to be sent again: before all that has not been sent yet."""
         with self.lock:

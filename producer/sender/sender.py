@@ -36,6 +36,7 @@ from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import rejected_records, rejection
+from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
@@ -94,6 +95,7 @@ class Sender:
         self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
         self._next_in_flight_expiry_ms = NEVER_MS
+        self._answer_times: dict[int, AnswerTimes] = {}  # by node id
         self._producer_id_retry_at_ms = LONG_AGO_MS
         self._aborts: deque[Latch] = deque()
         self._closing = False
@@ -255,7 +257,10 @@ class Sender:
                 accumulator.note_ready(node.id, now_ms, False)
                 poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
                 continue
-            batches = accumulator.drain(node.id, self._max_request_bytes, now_ms)
+            times = self._times_of(node.id)
+            batches = accumulator.drain(
+                node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
+            )
             accumulator.note_ready(node.id, now_ms, True)
             if batches:
                 sent_any = True
@@ -269,6 +274,16 @@ class Sender:
             # there may be more for the same brokers
             return 0.0
         return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
+
+    def _times_of(self, node_id: int) -> AnswerTimes:
+        times = self._answer_times.get(node_id)
+        if times is None:
+            # of a node that is gone nothing is on the way any more
+            for known in [known for known in self._answer_times if known not in self._metadata.cluster.nodes]:
+                if self._answer_times[known].is_idle:
+                    del self._answer_times[known]
+            times = self._answer_times[node_id] = AnswerTimes(self._delivery_timeout_ms)
+        return times
 
     def _unstash(self, now_ms: float) -> None:
         """Take up the records that were sent from inside a section, and ask for the topics they need."""
@@ -336,6 +351,7 @@ class Sender:
             max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(list(by_partition.values()), now_ms)
+        self._times_of(node.id).sent()
         self._client.send(request, now_ms)
 
     def _seal(self, batch: ProducerBatch) -> None:
@@ -422,6 +438,7 @@ class Sender:
         self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
     ) -> None:
         now_ms = response.received_ms
+        self._times_of(response.node_id).ended(None if response.message is None else response.latency_ms)
         for batch in batches.values():
             batch.in_flight = False
             self._in_flight.pop(batch, None)

@@ -11,45 +11,27 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.accumulator_bench import (
+    BACKOFF_MS,
+    BATCH,
+    DELIVERY_MS,
+    LINGER_MS,
+    MAX_OPEN_MS,
+    NODES,
+    Bench,
+    cluster,
+)
 
 from headrace.network import _build
 from headrace.network.clock import MockClock
-from headrace.network.cluster import Cluster, Node, PartitionInfo
+from headrace.network.cluster import Cluster
 from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutError, ProducerClosedError
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.accumulator.send_path_cy import SendPath
-
-LINGER_MS = 10
-BACKOFF_MS = 100
-DELIVERY_MS = 1000
-BATCH = 200
-NODES = [Node(0, "a", 1), Node(1, "b", 2)]
-
-
-def cluster(partitions: int = 4, nodes: list[Node] | None = None, without_leader: tuple[int, ...] = ()) -> Cluster:
-    """Partition i of topic t is led by the i-th node, modulo their number."""
-    nodes = nodes or NODES
-    infos = []
-    for index in range(partitions):
-        leader = None if index in without_leader else nodes[index % len(nodes)]
-        infos.append(
-            PartitionInfo(
-                topic="t",
-                partition=index,
-                leader=leader,
-                leader_id=-1 if leader is None else leader.id,
-                leader_epoch=0,
-                replicas=(),
-                isr=(),
-                offline=(),
-            )
-        )
-    return Cluster(nodes=nodes, partitions={"t": tuple(infos)} if infos else {})
 
 
 class DirectPath(SendPath):
@@ -67,47 +49,6 @@ class DirectPath(SendPath):
         count = queues.partition_count or len(queues.queues)
         partition = -1 if key is None else partition_for_key(key, count)
         return self._accumulator.append(queues, partition, 0, key, value, None, None, 0)
-
-
-class Bench:
-    """An accumulator with topic t, and its time."""
-
-    def __init__(
-        self, partitions: int = 4, *, nodes: list[Node] | None = None, memory: int = 100_000, **options: Any
-    ) -> None:
-        self.clock = MockClock(1000)
-        self.pool = BufferPool(memory, BATCH, self.clock)
-        self.accumulator = RecordAccumulator(
-            **{
-                "pool": self.pool,
-                "batch_size": BATCH,
-                "compression": Compression.NONE,
-                "linger_ms": LINGER_MS,
-                "retry_backoff": lambda attempts: BACKOFF_MS,
-                "delivery_timeout_ms": DELIVERY_MS,
-                "clock": self.clock,
-                **options,
-            }
-        )
-        self.wakeups = 0
-        self.accumulator.wakeup = self._wake
-        self.queues = self.accumulator.topic_queues("t", lambda: cluster(partitions, nodes))
-
-    def _wake(self) -> None:
-        self.wakeups += 1
-
-    def append(
-        self, partition: int = 0, value: bytes | None = b"v", key: bytes | None = None, max_block_ms: float = 0
-    ) -> RecordFuture:
-        return self.accumulator.append(
-            self.queues, partition, self.clock.wall_ms(), key, value, None, None, max_block_ms
-        )
-
-    def ready(self) -> list[int]:
-        return sorted(self.accumulator.ready(self.clock.now_ms()).nodes)
-
-    def drain(self, node: int = 0, max_bytes: int = 1_000_000) -> list[ProducerBatch]:
-        return self.accumulator.drain(node, max_bytes, self.clock.now_ms())
 
 
 # --- Ready ---
@@ -384,8 +325,10 @@ def test_batches_expire_by_their_age_and_the_oldest_first() -> None:
     b.append(value=b"1" * 100)
     b.clock.advance(300)
     b.append(value=b"2" * 100)
-    assert b.accumulator.next_expiry_ms(b.clock.now_ms()) == DELIVERY_MS - 300
-    b.clock.advance(DELIVERY_MS - 301)
+    b.clock.advance(MAX_OPEN_MS)
+    assert b.accumulator.expired(b.clock.now_ms()) == []
+    assert b.accumulator.next_expiry_ms(b.clock.now_ms()) == DELIVERY_MS - 300 - MAX_OPEN_MS
+    b.clock.advance(DELIVERY_MS - 301 - MAX_OPEN_MS)
     assert b.accumulator.expired(b.clock.now_ms()) == []
     b.clock.advance(1)
     (gone,) = b.accumulator.expired(b.clock.now_ms())
