@@ -471,11 +471,11 @@ def _whole_number(value: object) -> int | None:
         return None
 
 
-def _begin_anew_in_child() -> None:
+def _reset_after_fork() -> None:
     """After a fork: the sender thread stayed behind, and locks may be held by threads that exist no more."""
     for producer in list(_live):
         producer._life = threading.Lock()
         producer._leave_direct_path()
 
 
-os.register_at_fork(after_in_child=_begin_anew_in_child)
+os.register_at_fork(after_in_child=_reset_after_fork)

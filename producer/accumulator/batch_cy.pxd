@@ -21,7 +21,7 @@ cdef class ProducerBatch:
     cdef public Py_ssize_t attempts
     cdef public int leader_epoch
     cdef public object last_error
-    cdef public object doubt
+    cdef public object maybe_persisted_error
     cdef public bint closed
     cdef public object records
     cdef public object compression

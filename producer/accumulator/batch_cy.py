@@ -65,13 +65,13 @@ class _CallbackProgress:
 _progress = _CallbackProgress()
 
 
-def _begin_anew_in_child() -> None:
+def _reset_after_fork() -> None:
     """After a fork: another thread of the parent may hold the lock, and will never release it here."""
     global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
     _completion = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_begin_anew_in_child)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 @cython.final
@@ -81,7 +81,7 @@ class ProducerBatch:
 
     Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
     the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
-    `last_error` is that of the last attempt to send it, `doubt` the one that left it open whether a broker has it: None
+    `last_error` is that of the last attempt to send it, `maybe_persisted_error` the one that left it open whether a broker has it: None
     where it is known that none has.
     """
 
@@ -92,7 +92,7 @@ class ProducerBatch:
         records: Any
         compression: Any
         last_error: BaseException | None
-        doubt: BaseException | None
+        maybe_persisted_error: BaseException | None
         exception: BaseException | None
         record_errors: dict[int, BaseException] | None
         children: list[tuple[int, ProducerBatch]] | None
@@ -119,7 +119,7 @@ class ProducerBatch:
         self.attempts = 0
         self.leader_epoch = -1
         self.last_error = None
-        self.doubt = None
+        self.maybe_persisted_error = None
         self.closed = False
         self.records = None
         self.compression = None

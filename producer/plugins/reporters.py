@@ -105,13 +105,13 @@ def _number(value: float) -> str:
 _places = threading.RLock()
 
 
-def _begin_anew_in_child() -> None:
+def _reset_after_fork() -> None:
     """After a fork: another thread of the parent may hold the lock."""
     global _places  # noqa: PLW0603  (a lock that will never be released can only be replaced)
     _places = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_begin_anew_in_child)
+os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _Place:

@@ -40,7 +40,7 @@ from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
-from .transaction_manager import NO_OFFSET, State, TransactionManager, is_in_doubt_no_more
+from .transaction_manager import NO_OFFSET, State, TransactionManager, broker_lacks_batch
 
 _log = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class Sender:
             error = make_error(code)
         if isinstance(error, errors.RetriableError) or response.disconnected:
             _log.debug("no producer id yet: %s", error)
-            transactions.asked_in_vain()
+            transactions.producer_id_request_failed()
             self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
             return
         if isinstance(error, errors.UnsupportedVersionError):
@@ -505,9 +505,9 @@ class Sender:
             self._metadata.request_update()
         batch.last_error = error
         if action.in_log is not InLog.NO:
-            batch.doubt = error
-        elif self._transactions is not None and batch.has_sequence and is_in_doubt_no_more(error):
-            batch.doubt = None
+            batch.maybe_persisted_error = error
+        elif self._transactions is not None and batch.has_sequence and broker_lacks_batch(error):
+            batch.maybe_persisted_error = None
         if action.verdict is Verdict.SPLIT and batch.count > 1:
             self._metrics.split(now_ms)
             self._split(batch)
@@ -527,11 +527,11 @@ class Sender:
                 self._transactions.mark_unresolved(batch)
             if given_up and self._is_late(batch, now_ms):
                 error, record_errors = self._delivery_timeout(batch, batch.attempts + 1, now_ms), None
-            elif action.in_log is InLog.NO and batch.doubt is not None:
+            elif action.in_log is InLog.NO and batch.maybe_persisted_error is not None:
                 # this attempt didn't put it into the log, but an earlier one may have; others may share the error
                 error = copy(error)
                 for each in (error, *(record_errors or {}).values()):
-                    each.__cause__ = batch.doubt
+                    each.__cause__ = batch.maybe_persisted_error
             self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
 
     def _may_retry(

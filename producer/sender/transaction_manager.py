@@ -36,7 +36,7 @@ NO_OFFSET = -1
 BATCHES_REMEMBERED = 5
 
 
-def is_in_doubt_no_more(error: KafkaError) -> bool:
+def broker_lacks_batch(error: KafkaError) -> bool:
     """Whether this answer says that the broker looked for the batch among those it remembers, and has not got it.
 
     A Kafka broker that was restarted cleanly, with no other replica to lead meanwhile, remembers one batch, and says
@@ -87,7 +87,7 @@ class TransactionManager:
 
     Invariants: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch, and are no
     more than a broker remembers, and only one before the first is acknowledged (but for the parts of split ones, which
-    no broker has seen). Those with a `doubt` a broker may have appended although no answer said so.
+    no broker has seen). Those with a `maybe_persisted_error` a broker may have appended although no answer said so.
     """
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ class TransactionManager:
         """InitProducerId was sent."""
         self._become(State.INITIALIZING)
 
-    def asked_in_vain(self) -> None:
+    def producer_id_request_failed(self) -> None:
         """InitProducerId came to nothing; it is to be sent again."""
         self._become(State.UNINITIALIZED)
 
@@ -157,7 +157,9 @@ class TransactionManager:
         if batch.has_sequence:
             # a retry: one at a time, the oldest first, so that the broker sees the sequence without gaps; before its
             # numbers change it goes out only in order to learn whether the broker has it
-            return known.in_flight[0] is batch and (partition not in self._to_rewrite or batch.doubt is not None)
+            return known.in_flight[0] is batch and (
+                partition not in self._to_rewrite or batch.maybe_persisted_error is not None
+            )
         # what became of earlier sequence numbers must be known before new ones are given
         if partition in self._to_rewrite or partition in self._unresolved:
             return False
@@ -287,7 +289,7 @@ class TransactionManager:
             open_batches = self._partitions[partition].in_flight
             if any(batch.in_flight for batch in open_batches):
                 continue
-            if not open_batches or open_batches[0].doubt is None:
+            if not open_batches or open_batches[0].maybe_persisted_error is None:
                 ready.append(partition)
         return ready
 
@@ -316,7 +318,7 @@ class TransactionManager:
             known.last_acked_sequence = -1
             for batch in known.in_flight:
                 self._number(known, batch)
-                batch.doubt = None
+                batch.maybe_persisted_error = None
             self._unresolved.discard(partition)
             self._to_rewrite.discard(partition)
 

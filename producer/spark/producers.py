@@ -140,10 +140,10 @@ def worker_producers() -> ProducerCache:
     return _of_this_process
 
 
-def _begin_anew_in_child() -> None:
+def _reset_after_fork() -> None:
     """The parent's producers stay the parent's, with their threads."""
     global _of_this_process  # noqa: PLW0603  (a fork makes a new process of the same module)
     _of_this_process = ProducerCache()
 
 
-os.register_at_fork(after_in_child=_begin_anew_in_child)
+os.register_at_fork(after_in_child=_reset_after_fork)
