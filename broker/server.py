@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
 _BACKLOG = 1024
+_DROP_TIMEOUT_S = 10.0
 #: Sends that a connection may have waiting before no more is read from it.
 _MAX_UNSENT = 64
 
@@ -67,9 +68,15 @@ class BrokerServer:
         loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, str(address[0]))
 
     def close_connections(self) -> None:
-        """End all connections, as a network that fails does; new ones are accepted."""
-        for loop in self._loops:
-            loop.drop_all()
+        """End all connections, as a network that fails does; new ones are accepted.
+
+        Returns when they have ended and no network thread handles a request that it received before; called on a
+        network thread (by a test's handler), at once.
+        """
+        dropped = [loop.drop_all() for loop in self._loops]
+        if threading.get_ident() not in {loop.thread.ident for loop in self._loops}:
+            for each in dropped:
+                each.wait(_DROP_TIMEOUT_S)
 
     def close(self) -> None:
         """End everything. Blocks until the network threads have ended."""
@@ -118,7 +125,7 @@ class _NetworkThread:
         self._back: deque[tuple[Connection, int, bool]] = deque()
         self._bytes_aside = 0
         self._closing = False
-        self._drop_all = False
+        self._drops: deque[threading.Event] = deque()
 
     # Any thread
 
@@ -135,9 +142,12 @@ class _NetworkThread:
         else:
             self._register_arrivals()
 
-    def drop_all(self) -> None:
-        self._drop_all = True
+    def drop_all(self) -> threading.Event:
+        """End all connections soon; the event tells when."""
+        is_done = threading.Event()
+        self._drops.append(is_done)
         self.selector.wakeup()
+        return is_done
 
     def stop(self) -> None:
         self._closing = True
@@ -161,14 +171,16 @@ class _NetworkThread:
                 for channel_id, reason in selector.disconnected.items():
                     _log.debug("broker %d: connection %s ended: %s", self._broker.node_id, channel_id, reason)
                     self._forget(channel_id)
-            if self._drop_all:
-                self._drop_all = False
+            while self._drops:
                 for connection in list(self._connections.values()):
                     self._drop(connection)
+                self._drops.popleft().set()
             self._take_back()
             self._send_ready()
         for connection in list(self._connections.values()):
             self._drop(connection)
+        while self._drops:
+            self._drops.popleft().set()
 
     def _register_arrivals(self) -> None:
         while self._arrivals:
