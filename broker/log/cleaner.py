@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ...network.records.batch import DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, RecordBatch, write_header
 from ...network.records.compression import COMPRESSION_MASK, Compression, compress
 from ...network.records.record import Record
+from .files import sync_directory
 from .log import Log
 from .segment import LogSegment, segment_name
 
@@ -44,11 +45,14 @@ class _Retained(NamedTuple):
     is_tombstone: bool
 
 
-def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
-    """Compact a log, unless too little of it is new; None then.
+def clean(
+    log: Log, first_dirty_offset: int, *, before_replacing: Callable[[], None] = lambda: None
+) -> CleanResult | None:
+    """Compact a log, unless too little of it is new; None then. `before_replacing` is called before the first segment
+    is written anew.
 
     Runs on the cleaner's thread and holds the log's lock only to put the result in place. Raises OSError,
-    KafkaStorageError, CorruptRecordError.
+    KafkaStorageError, CorruptRecordError, and what `before_replacing` raises.
     """
     wall_ms = log.clock.wall_ms()
     segments = _cleanable(log, wall_ms)
@@ -59,6 +63,7 @@ def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
     total_bytes = sum(each.size_bytes for each in segments)
     if not dirty_bytes or dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio:
         return None
+    before_replacing()
     last_offsets = _last_offsets(segments, first_dirty_offset)
     after = 0
     bytes_after = 0
@@ -250,9 +255,12 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
             cleaned.unlink()
             return
         cleaned.replace(swap)
+        # Its name is on the disk before those that it replaces go.
+        sync_directory(log.directory)
         for segment in group:
             segment.delete()
         swap.replace(swap.with_suffix(""))
+        sync_directory(log.directory)
         replacement = LogSegment(
             log.directory,
             first.base_offset,
@@ -260,6 +268,6 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
             max_index_bytes=log.config.segment_index_bytes,
             created_ms=first.created_ms,
         )
-        replacement.recover(lambda _header, _content: None)
+        replacement.recover(lambda _header: True)
         start = log.segments.index(first)
         log.segments = [*log.segments[:start], replacement, *log.segments[start + len(group) :]]

@@ -28,7 +28,6 @@ from .files import (
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
-    PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
     CorruptCheckpointError,
     DirectoryLock,
@@ -37,6 +36,7 @@ from .files import (
     read_properties,
     read_topic_id,
     replace_file,
+    sync_directory,
     write_offsets,
     write_properties,
     write_topic_id,
@@ -115,8 +115,10 @@ class LogManager:
             self._cleaner_offsets = self._read_offsets(CLEANER_OFFSET_FILE)
             marker = self.directory / CLEAN_SHUTDOWN_FILE
             self._is_clean = marker.exists()
-            # From here on a crash must not look like a clean stop.
-            marker.unlink(missing_ok=True)
+            if self._is_clean:
+                # From here on a crash must not look like a clean stop.
+                marker.unlink()
+                sync_directory(self.directory)
             for path in sorted(self.directory.iterdir()):
                 if not path.is_dir():
                     continue
@@ -146,6 +148,7 @@ class LogManager:
             log_start_offset=self._checkpoints[LOG_START_OFFSET_FILE].get(partition, 0),
             producer_id_expiration_ms=self.producer_id_expiration_ms,
         )
+        log.on_recovery_point_lowered = self.checkpoint
         self.logs[partition] = log
         return log
 
@@ -232,7 +235,7 @@ class LogManager:
                     self._is_clean = True
                     self._forget_checkpoints((topic, partition))
                     log = self._load((topic, partition), config)
-                known = read_topic_id(log.directory) if (log.directory / PARTITION_METADATA_FILE).exists() else None
+                known = read_topic_id(log.directory)
                 if known is None:
                     write_topic_id(log.directory, topic_id)
                 elif known != topic_id:
@@ -268,6 +271,14 @@ class LogManager:
             self._doomed.append(doomed)
             return doomed
 
+    def flush_deletions(self) -> None:
+        """Have it on the disk that logs were deleted, or one whose machine loses its power would come back. Raises
+        KafkaStorageError."""
+        try:
+            sync_directory(self.directory)
+        except OSError as failed:
+            raise KafkaStorageError(f"can't flush {self.directory}: {failed.strerror}") from failed
+
     def delete_doomed(self) -> None:
         """Remove the directories of deleted partitions. Raises OSError."""
         with self.lock:
@@ -300,7 +311,11 @@ class LogManager:
             if not log.config.is_compacted or key in self._uncleanable:
                 continue
             try:
-                result = clean(log, self._cleaner_offsets.get(key, 0))
+                result = clean(
+                    log,
+                    self._cleaner_offsets.get(key, 0),
+                    before_replacing=lambda key=key, log=log: self._flush_for_cleaning(key, log),
+                )
             except (CorruptRecordError, KafkaStorageError, OSError) as failed:
                 if log.is_closed:
                     # Deleted in the meantime, so there is nothing left to compact.
@@ -317,6 +332,15 @@ class LogManager:
         if cleaned:
             write_offsets(self.directory / CLEANER_OFFSET_FILE, self._cleaner_offsets)
         return cleaned
+
+    def _flush_for_cleaning(self, key: Partition, log: Log) -> None:
+        """Have the recovery point on the disk past all that is compacted: above it a gap in a log means that something
+        was lost. Raises OSError, KafkaStorageError."""
+        end = log.active_segment.base_offset
+        if log.recovery_point < end:
+            log.flush()
+        if self._checkpoints[RECOVERY_POINT_FILE].get(key, 0) < end:
+            self.checkpoint()
 
     def flush_dirty(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""

@@ -241,10 +241,11 @@ class LogSegment:
                 f"{self.offset_index.path} has offset {entry.offset} at byte {entry.position}, {self.log.path} hasn't"
             )
 
-    def recover(self, on_batch: Callable[[BatchHeader, bytes], None]) -> int:
+    def recover(self, accepts: Callable[[BatchHeader], bool]) -> int:
         """Check every batch (CRC too), cut the file after the last good one, rebuild both indexes.
 
-        Calls `on_batch` with each good batch, in order. Returns the bytes cut. Raises OSError, KafkaStorageError.
+        Calls `accepts` with each batch that is whole, in order; the first one that it refuses is cut off, too. Returns
+        the bytes cut. Raises OSError, KafkaStorageError.
         """
         self._reset_indexes()
         position, last_indexed, next_offset = 0, 0, self.base_offset
@@ -256,7 +257,7 @@ class LogSegment:
                 header = found.header
                 if header.base_offset < next_offset or header.crc != crc32c(memoryview(content)[ATTRIBUTES_OFFSET:]):
                     break
-                if not self.offset_index.can_append_offset(header.last_offset):
+                if not self.offset_index.can_append_offset(header.last_offset) or not accepts(header):
                     break
                 if header.max_timestamp > largest.timestamp:
                     largest = TimestampOffset(header.max_timestamp, header.last_offset)
@@ -268,7 +269,6 @@ class LogSegment:
                     self._first_timestamp = header.max_timestamp
                 position += header.size_bytes
                 next_offset = header.next_offset
-                on_batch(header, content)
         except CorruptRecordError:
             # The torn tail of a write that was cut short: what is good ends at `position`.
             pass

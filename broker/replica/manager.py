@@ -120,8 +120,9 @@ class ReplicaManager:
             if image.version <= self.image.version:
                 return lambda: None
             before, self.replicas.image = self.image, image
-            if before.version == 0:
-                self._delete_leftovers(image)
+            doomed = self._leftovers(image) if before.version == 0 else []
+            for key in doomed:
+                self._delete_log(key)
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
             restarted: list[Partition] = []
@@ -139,7 +140,7 @@ class ReplicaManager:
             for key in gone:
                 touched.append(self._partitions.pop(key))
                 self._delete_log(key)
-            if gone:
+            if doomed or gone:
                 self._remove_later()
             perhaps_followed = self._partitions.values() if brokers_changed else restarted
             followed = [each for each in perhaps_followed if not each.is_leader]
@@ -178,15 +179,22 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.follow(followed, image)
 
-    def _delete_leftovers(self, image: ClusterImage) -> None:
-        """Delete the logs of topics that were deleted while this broker was away; there may be others of their name."""
+    def _leftovers(self, image: ClusterImage) -> list[PartitionKey]:
+        """The logs of topics that were deleted while this broker was away (there may be others of their name), and of
+        partitions that other brokers hold now."""
         leftovers = self.logs.of_topics(image.deleted)
-        for key in leftovers:
-            self._delete_log(key)
-        if leftovers:
-            self._remove_later()
+        for key in self.logs.logs:
+            partition = image.partition(*key)
+            if partition is not None and self.broker_id not in partition.replicas and key not in leftovers:
+                leftovers.append(key)
+        return leftovers
 
     def _remove_later(self) -> None:
+        """Logs were deleted: have that on the disk, and remove their files after `log.segment.delete.delay.ms`."""
+        try:
+            self.logs.flush_deletions()
+        except KafkaStorageError:
+            _log.exception("broker %d can't flush its data directory", self.broker_id)
         self.scheduler.schedule(
             "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
         )
