@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from .config.listeners import Listener
+
 NO_LEADER = -1
 
 #: A partition as the broker's tables have it: topic and number.
@@ -21,12 +23,21 @@ def advertised_host(host: str) -> str:
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker listens."""
+    """Where a broker is: `host` and `port` for other brokers, `listeners` for clients, who are told the address of the
+    listener that they came in by."""
 
     node_id: int
     host: str
     port: int
     rack: str | None = None
+    listeners: tuple[Listener, ...] = ()
+
+    def at(self, listener: str) -> BrokerEndpoint:
+        """With the address that clients of a listener are told."""
+        for name, host, port in self.listeners:
+            if name == listener:
+                return self._replace(host=host, port=port)
+        return self
 
 
 class PartitionState(NamedTuple):

@@ -50,7 +50,11 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
         if marker.args or unknown:
             what = ", ".join(unknown) or "an argument without a name"
             pytest.fail(f"@pytest.mark.kafka doesn't take {what}; it takes {', '.join(_OF_CLUSTER + _OF_TOPIC)}", False)
-        settings = {**marker.kwargs, **settings}
+        kwargs = dict(marker.kwargs)
+        if "brokers" in settings:
+            # Racks are those of the brokers that they were given with.
+            kwargs.pop("racks", None)
+        settings = {**kwargs, **settings}
     return settings
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import os
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..network.protocol.api import ApiKey, requests
@@ -24,7 +27,8 @@ from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
 from .api.registry import Api
-from .metadata import advertised_host
+from .config.broker_config import BrokerConfig
+from .config.listeners import Listener
 from .replica.connection import CLIENT_ID_PREFIX
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
@@ -33,7 +37,10 @@ from .services.services import BrokerServices
 _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
-_BACKLOG = 1024
+_BIND_ADVICE = {
+    errno.EADDRNOTAVAIL: "no interface of this machine has that address; choose one that has, or 0.0.0.0 for all",
+    errno.EACCES: "this user may not listen there; choose a port from 1024 on, or 0 for any",
+}
 _DROP_TIMEOUT_S = 10.0
 #: Sends that a connection may have waiting before no more is read from it.
 _MAX_UNSENT = 64
@@ -43,29 +50,73 @@ class BrokerServer:
     """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for
     any."""
 
-    def __init__(self, broker: BrokerServices, host: str, port: int) -> None:
+    def __init__(self, broker: BrokerServices, listeners: Sequence[Listener]) -> None:
+        """Raises KafkaConnectionError."""
         self._broker = broker
-        self.socket = _listen(host, port)
-        self.host, self.port = advertised_host(host), self.socket.getsockname()[1]
+        self._sockets: dict[str, socket.socket] = {}
+        try:
+            for each in listeners:
+                self._sockets[each.name] = _listen(each, broker.config)
+        except BaseException:
+            self._close_sockets()
+            raise
+        #: Where it listens, with the ports that it got.
+        self.listeners = tuple(each._replace(port=_port_of(self._sockets[each.name])) for each in listeners)
         self.connection_count = 0
+        self._counts_per_ip: Counter[str] = Counter()
+        self._counts_lock = threading.Lock()
         self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
         self._connection_ids = itertools.count()
         self._loops = [_NetworkThread(broker, self, number) for number in range(broker.config.num_network_threads)]
 
     def start(self) -> None:
         """Begin to accept."""
-        self._loops[0].selector.listen(self.socket, self._accept)
+        for name, sock in self._sockets.items():
+            self._loops[0].selector.listen(sock, partial(self._accept, name))
         for loop in self._loops:
             loop.thread.start()
 
-    def _accept(self, sock: socket.socket, address: Any) -> None:
-        if self.connection_count >= self._broker.config.max_connections:
-            _log.warning("closing a connection from %s: there are %d (max.connections)", address, self.connection_count)
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener."""
+        return {each.name: each.port for each in self.listeners}
+
+    @property
+    def port(self) -> int:
+        """That of the first listener."""
+        return self.listeners[0].port
+
+    def _accept(self, listener: str, sock: socket.socket, address: Any) -> None:
+        peer = str(address[0])
+        too_many = self._too_many(peer)
+        if too_many is not None:
+            _log.warning("closing a connection from %s: there are %s", address, too_many)
             sock.close()
             return
-        self.connection_count += 1
+        config = self._broker.config
+        _set_buffer(sock, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        with self._counts_lock:
+            self.connection_count += 1
+            self._counts_per_ip[peer] += 1
         loop = self._loops[next(self._next_loop)]
-        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, str(address[0]))
+        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, peer, listener)
+
+    def _too_many(self, peer: str) -> str | None:
+        """Which limit leaves no room for one more connection, in words."""
+        config = self._broker.config
+        if self.connection_count >= config.max_connections:
+            return f"{self.connection_count} (max.connections)"
+        if self._counts_per_ip[peer] >= config.max_connections_of(peer):
+            return f"{self._counts_per_ip[peer]} from its address (max.connections.per.ip)"
+        return None
+
+    def connection_ended(self, peer: str) -> None:
+        """Called by network threads."""
+        with self._counts_lock:
+            self.connection_count -= 1
+            self._counts_per_ip[peer] -= 1
+            if not self._counts_per_ip[peer]:
+                del self._counts_per_ip[peer]
 
     def close_connections(self) -> None:
         """End all connections, as a network that fails does; new ones are accepted.
@@ -86,23 +137,39 @@ class BrokerServer:
             if loop.thread.ident is not None:
                 loop.thread.join()
             loop.selector.close()
-        self.socket.close()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(listener: Listener, config: BrokerConfig) -> socket.socket:
+    host, port = listener.host, listener.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Before it listens: the window of a connection is settled when it is made.
+        _set_buffer(sock, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         sock.bind((host, port))
-        sock.listen(_BACKLOG)
-    except (OSError, OverflowError) as failed:
+        sock.listen(config.socket_listen_backlog_size)
+    except OSError as failed:
         sock.close()
-        reason = failed.strerror if isinstance(failed, OSError) else "ports are numbers up to 65535"
+        advice = _BIND_ADVICE.get(failed.errno or 0, "choose another port, or 0 for any")
         raise KafkaConnectionError(
-            f"can't listen on {host}:{port}: {reason}; choose another port, or 0 for any"
+            f"can't listen on {describe_address((host, port))}: {failed.strerror or failed}; {advice}"
         ) from failed
     return sock
+
+
+def _set_buffer(sock: socket.socket, option: int, size_bytes: int) -> None:
+    if size_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+
+
+def _port_of(sock: socket.socket) -> int:
+    return sock.getsockname()[1]
 
 
 class _NetworkThread:
@@ -116,11 +183,11 @@ class _NetworkThread:
             clock=broker.clock,
             max_receive_bytes=broker.config.socket_request_max_bytes,
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
-            max_unfinished_bytes=broker.config.queued_max_request_bytes // broker.config.num_network_threads,
+            max_unfinished_bytes=broker.config.request_memory_per_thread,
         )
         self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
         self._connections: dict[str, Connection] = {}
-        self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
+        self._arrivals: deque[tuple[str, socket.socket, str, str]] = deque()
         self._ready: deque[Connection] = deque()
         self._back: deque[tuple[Connection, int, bool]] = deque()
         self._bytes_aside = 0
@@ -134,9 +201,9 @@ class _NetworkThread:
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
 
-    def take_over(self, connection_id: str, sock: socket.socket, peer: str) -> None:
+    def take_over(self, connection_id: str, sock: socket.socket, peer: str, listener: str) -> None:
         """Serve an accepted socket."""
-        self._arrivals.append((connection_id, sock, peer))
+        self._arrivals.append((connection_id, sock, peer, listener))
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
         else:
@@ -184,8 +251,8 @@ class _NetworkThread:
 
     def _register_arrivals(self) -> None:
         while self._arrivals:
-            connection_id, sock, peer = self._arrivals.popleft()
-            self._connections[connection_id] = Connection(connection_id, self, peer)
+            connection_id, sock, peer, listener = self._arrivals.popleft()
+            self._connections[connection_id] = Connection(connection_id, self, peer, listener)
             self.selector.register(connection_id, sock)
 
     def _read_or_not(self, connection: Connection) -> None:
@@ -250,7 +317,7 @@ class _NetworkThread:
     def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
         """Have a request handled on the request thread, and no other of this connection before it is answered: they
         keep their order, and a connection has one of those in memory, not many."""
-        limit = self._broker.config.queued_max_request_bytes // self._broker.config.num_network_threads
+        limit = self._broker.config.request_memory_per_thread
         if self._bytes_aside and self._bytes_aside + body.nbytes > limit:
             _log.info("closing %s: %d bytes of requests wait (queued.max.request.bytes)", connection.id, limit)
             self._drop(connection)
@@ -332,7 +399,7 @@ class _NetworkThread:
             connection.is_open = False
             connection.slots.clear()
             connection.backlog.clear()
-            self._server.connection_count -= 1
+            self._server.connection_ended(connection.peer)
 
 
 def _handle(broker: BrokerServices, api: Api, context: RequestContext, body: memoryview, *, max_elements: int) -> bool:

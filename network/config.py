@@ -290,6 +290,7 @@ class Config:
     rules: ClassVar[tuple[Rule, ...]] = ()
     left_out: ClassVar[Mapping[str, str]] = {}
     without_effect: ClassVar[Mapping[str, str]] = {}
+    fixed: ClassVar[Mapping[str, tuple[str, str]]] = {}
     env_prefix: ClassVar[str] = ""
     listed_in: ClassVar[str] = ""
     _names: ClassVar[Mapping[str, Key]] = {}
@@ -312,12 +313,16 @@ class Config:
         rules: tuple[Rule, ...] = (),
         left_out: Mapping[str, str] | None = None,
         without_effect: Mapping[str, str] | None = None,
+        fixed: Mapping[str, tuple[str, str]] | None = None,
     ) -> None:
         """Read the table. What a base declares is inherited.
 
         listed_in: where a user finds all keys; by default the class itself.
         left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
-        without_effect: names that are accepted for compatibility although they change nothing, with the reason.
+        without_effect: names (or `prefix.*`) that are accepted with a warning although they change nothing, with the
+        reason.
+        fixed: names of keys that exist elsewhere and have one value here (as text), with the reason; any other value is
+        refused.
         Raises TypeError for a declaration that contradicts itself.
         """
         super().__init_subclass__()
@@ -339,6 +344,7 @@ class Config:
         cls.listed_in = listed_in or f"{cls.__module__}.{cls.__qualname__}"
         cls.left_out = {**cls.left_out, **(left_out or {})}
         cls.without_effect = {**cls.without_effect, **(without_effect or {})}
+        cls.fixed = {**cls.fixed, **(fixed or {})}
 
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__} is made by {type(self).__name__}.resolve(...)")
@@ -358,9 +364,14 @@ class Config:
 
     @classmethod
     def resolve_from(
-        cls: type[C], mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+        cls: type[C],
+        mapping: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+        environ: Mapping[str, str],
+        defaults: Mapping[str, Any] | None = None,
+        defaults_origin: str = DEFAULT,
     ) -> C:
-        """`resolve` with the environment given too."""
+        """`resolve` with the environment given too, and with `defaults` in the place of some of the table's."""
         if mapping is not None and not isinstance(mapping, Mapping):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(mapping).__name__}; give a dict of keys, or keyword arguments"
@@ -377,6 +388,7 @@ class Config:
         if path is not None:
             gathering.add([Item(*item) for item in read_config_file(path)], is_file=True)
         gathering.add(from_environ)
+        gathering.add([Item(name, value, defaults_origin) for name, value in (defaults or {}).items()])
         return gathering.finish()
 
     @classmethod
@@ -400,11 +412,12 @@ class Config:
     @classmethod
     def why_left_out(cls, name: str) -> str | None:
         """The reason for which a key that exists elsewhere is refused here; None for any other name."""
-        reason = cls.left_out.get(name)
-        if reason is not None:
-            return reason
-        prefixes = (pattern[:-1] for pattern in cls.left_out if pattern.endswith("*"))
-        return next((cls.left_out[f"{prefix}*"] for prefix in prefixes if name.startswith(prefix)), None)
+        return _by_name_or_prefix(cls.left_out, name)
+
+    @classmethod
+    def why_without_effect(cls, name: str) -> str | None:
+        """The reason for which a key that exists elsewhere changes nothing here; None for any other name."""
+        return _by_name_or_prefix(cls.without_effect, name)
 
     @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
@@ -449,6 +462,13 @@ class Config:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self._values(), dict(self.origins))
+
+
+def _by_name_or_prefix(reasons: Mapping[str, str], name: str) -> str | None:
+    if name in reasons:
+        return reasons[name]
+    prefixes = (pattern for pattern in reasons if pattern.endswith("*"))
+    return next((reasons[pattern] for pattern in prefixes if name.startswith(pattern[:-1])), None)
 
 
 def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C:
@@ -519,7 +539,10 @@ class _Gathering:
         entry = self.table._names.get(name)
         if entry is not None:
             return entry
-        reason = self.table.without_effect.get(name)
+        if name in self.table.fixed:
+            self._check_fixed(item, *self.table.fixed[name])
+            return None
+        reason = self.table.why_without_effect(name)
         if reason is not None:
             _log.warning("The configuration key %s (%s) has no effect: %s", item.name, item.origin, reason)
             return None
@@ -533,6 +556,14 @@ class _Gathering:
         hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
         self.problems.append(f"{item.name} ({item.origin}) is not a configuration key; {hint}")
         return None
+
+    def _check_fixed(self, item: Item, only: str, reason: str) -> None:
+        value = item.value
+        if value is not None and str(value).strip().lower() != only.lower():
+            self.problems.append(
+                f"{item.name} ({item.origin}): {_shown(value)} is not supported: {reason}; leave the key out, or give "
+                f"{only!r}"
+            )
 
     def _take(self, entry: Key, item: Item) -> None:
         try:

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from ...network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
+from ..config.listeners import Listener
 from ..controller.controller import Controller
 from ..controller.controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
 from ..log.files import decode_uuid, encode_uuid
@@ -75,9 +76,14 @@ def _partition(fields: Sequence[Any]) -> PartitionState:
     return PartitionState(tuple(replicas), tuple(isr), *rest)
 
 
+def decode_endpoint(fields: Sequence[Any]) -> BrokerEndpoint:
+    node_id, host, port, rack, listeners = fields
+    return BrokerEndpoint(node_id, host, port, rack, tuple(Listener(*each) for each in listeners))
+
+
 def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
     """An image from JSON, made from the one `before` where that is all but what has changed."""
-    brokers = {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]}
+    brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
@@ -135,11 +141,12 @@ class _Call:
         self.done.set()
 
 
-def _to_text(value: object) -> str:
+def to_text(value: object) -> str:
+    """An object as text, for another process of this program."""
     return base64.b64encode(pickle.dumps(value)).decode()
 
 
-def _from_text(text: str) -> Any:
+def from_text(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
@@ -154,6 +161,7 @@ class BrokerLink:
         self.is_registered = threading.Event()
         self.is_gone = threading.Event()
         self.endpoint: BrokerEndpoint | None = None
+        self.ports: dict[str, int] = {}
         self.last_producer_id = -1
         self.pid = -1
         self._ids = itertools.count()
@@ -180,7 +188,8 @@ class BrokerLink:
         try:
             while (message := self._lines.receive()) is not None:
                 if "register" in message:
-                    self.endpoint = BrokerEndpoint(*message["register"])
+                    self.endpoint = decode_endpoint(message["register"])
+                    self.ports = message["ports"]
                     self.last_producer_id = message["last_producer_id"]
                     self.pid = message["pid"]
                     self.is_registered.set()
@@ -215,13 +224,13 @@ class BrokerLink:
                 raise DisconnectedError(f"broker {self.node_id} is gone")
             self._calls[call_id] = call
         try:
-            self._lines.send({"ask": call_id, "pickled": _to_text((what, arguments))})
+            self._lines.send({"ask": call_id, "pickled": to_text((what, arguments))})
         except OSError as failed:
             raise DisconnectedError(f"broker {self.node_id} is gone: {failed}") from failed
         if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
             self._calls.pop(call_id, None)
             raise DisconnectedError(f"broker {self.node_id} doesn't answer")
-        failed, result = _from_text(call.answer["pickled"])
+        failed, result = from_text(call.answer["pickled"])
         if failed is not None:
             raise failed
         return result
@@ -308,6 +317,7 @@ class RemoteController(ControllerApi):
     def register(
         self,
         endpoint: BrokerEndpoint,
+        ports: Mapping[str, int],
         last_producer_id: int,
         on_image: Callable[[ClusterImage], Callable[[], None]],
         on_ask: Callable[..., Any],
@@ -315,7 +325,14 @@ class RemoteController(ControllerApi):
         """This broker is alive, takes images from now on, and does what it is asked: `on_ask(what, *arguments)`."""
         self._on_image = on_image
         self._on_ask = on_ask
-        self._lines.send({"register": list(endpoint), "last_producer_id": last_producer_id, "pid": os.getpid()})
+        self._lines.send(
+            {
+                "register": list(endpoint),
+                "ports": dict(ports),
+                "last_producer_id": last_producer_id,
+                "pid": os.getpid(),
+            }
+        )
         self._thread.start()
 
     def _read(self) -> None:
@@ -342,13 +359,13 @@ class RemoteController(ControllerApi):
 
     def _tell(self, message: dict[str, Any]) -> None:
         assert self._on_ask is not None
-        what, arguments = _from_text(message["pickled"])
+        what, arguments = from_text(message["pickled"])
         try:
             outcome = (None, self._on_ask(what, *arguments))
         except KafkaError as failed:
             outcome = (failed, None)
         with contextlib.suppress(OSError):  # the one who asked is gone
-            self._lines.send({"told": message["ask"], "pickled": _to_text(outcome)})
+            self._lines.send({"told": message["ask"], "pickled": to_text(outcome)})
 
     def claim_fault(self, number: int) -> bool:
         """Whether an injected fault is still to be done; if so, it is counted as done."""

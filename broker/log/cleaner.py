@@ -61,7 +61,11 @@ def clean(
     following = log.segments[log.segments.index(segments[-1]) + 1].base_offset
     dirty_bytes = sum(each.size_bytes for each in segments if each.base_offset >= first_dirty_offset)
     total_bytes = sum(each.size_bytes for each in segments)
-    if not dirty_bytes or dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio:
+    if not dirty_bytes:
+        return None
+    if dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio and not _is_overdue(
+        log, segments, first_dirty_offset, wall_ms
+    ):
         return None
     before_replacing()
     last_offsets = _last_offsets(segments, first_dirty_offset)
@@ -85,6 +89,12 @@ def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:
             break
         found.append(segment)
     return found
+
+
+def _is_overdue(log: Log, segments: Iterable[LogSegment], first_dirty_offset: int, wall_ms: int) -> bool:
+    """Whether a record has been uncompacted for longer than `max.compaction.lag.ms` (KIP-354)."""
+    earliest = next(each for each in segments if each.base_offset >= first_dirty_offset)
+    return 0 <= earliest.first_timestamp() < wall_ms - log.config.max_compaction_lag_ms
 
 
 def _batches(segment: LogSegment) -> Iterator[RecordBatch]:
@@ -244,16 +254,14 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
     """
     first = group[0]
     for segment in group:
-        # Loaded now, for a reader that comes later would find the new files.
-        segment.log.fileno()
-        assert segment.offset_index is not None
-        assert segment.time_index is not None
+        segment.load()
     swap = cleaned.with_name(cleaned.name.replace(CLEANED_SUFFIX, SWAP_SUFFIX))
     with log.lock:
         if any(segment not in log.segments for segment in group):
             # Retention or truncation was faster.
             cleaned.unlink()
             return
+        log.rewrites += 1
         cleaned.replace(swap)
         # Its name is on the disk before those that it replaces go.
         sync_directory(log.directory)

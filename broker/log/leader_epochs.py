@@ -94,6 +94,11 @@ class LeaderEpochs:
     def clear(self) -> None:
         self._replace([])
 
+    def relocate(self, directory: Path) -> None:
+        """Go on with the file in another directory."""
+        self.path = directory / LEADER_EPOCH_FILE
+        self._is_written = self._is_synced = False
+
     def write_out(self, *, sync: bool = False) -> None:
         """Bring the checkpoint up to date; with `sync` also onto the disk. Raises OSError."""
         if not self._is_written or (sync and not self._is_synced):

@@ -96,8 +96,10 @@ class Log:
         self.high_watermark = log_start_offset
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
+        #: How often its files were written anew, by truncation or compaction.
+        self.rewrites = 0
         #: Called with the lock held after `recovery_point` was lowered, to have that on the disk. May raise OSError.
-        self.on_recovery_point_lowered: Callable[[], None] = lambda: None
+        self.on_recovery_point_lowered: Callable[[Log], None] = lambda _log: None
         #: Those whose names may not be on the disk yet.
         self._unflushed_directories = unflushed_directories
 
@@ -240,13 +242,13 @@ class Log:
         self._unflushed_directories.add(self.directory)
         return segment
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
+    def _new_segment(self, base_offset: int, created_ms: int | None = None) -> LogSegment:
         return LogSegment(
             self.directory,
             base_offset,
             index_interval_bytes=self.config.index_interval_bytes,
             max_index_bytes=self.config.segment_index_bytes,
-            created_ms=self.clock.wall_ms(),
+            created_ms=self.clock.wall_ms() if created_ms is None else created_ms,
         )
 
     # Reading
@@ -390,9 +392,10 @@ class Log:
         """Lower the recovery point on the disk first: what replaces the part that is cut off is not flushed, and must
         be checked after a crash. Raises OSError."""
         self._unflushed_directories.add(self.directory)
+        self.rewrites += 1
         if offset < self.recovery_point:
             self.recovery_point = offset
-            self.on_recovery_point_lowered()
+            self.on_recovery_point_lowered(self)
 
     def _after_truncation(self, offset: int) -> None:
         self.end = LogEnd(offset, self.segments[-1].base_offset, self.segments[-1].size_bytes)
@@ -479,6 +482,16 @@ class Log:
                 raise KafkaStorageError(f"can't flush {self.directory}: {failed.strerror}") from failed
             self.recovery_point = end
             self.last_flush_ms = self.clock.now_ms()
+
+    def relocate(self, directory: Path) -> None:
+        """Go on in another directory, which has copies of all files. Called with the lock held."""
+        for segment in self.segments:
+            segment.load()
+        self.directory = directory
+        self.segments = [self._new_segment(each.base_offset, each.created_ms) for each in self.segments]
+        self.producers.directory = directory
+        self.leader_epochs.relocate(directory)
+        self._unflushed_directories.add(directory)
 
     def close(self) -> None:
         """Write out what is only in memory; appends fail from now on. Raises OSError."""

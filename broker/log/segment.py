@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +58,8 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._bytes_since_index_entry = 0
+        # Of `segment.jitter.ms`: segments that begin together shouldn't end together.
+        self._jitter = random.random()
         self._first_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = None
 
@@ -111,7 +114,7 @@ class LogSegment:
         first = self.first_timestamp()
         # By the records' own time where they have one, so that replicas roll alike (KIP-33).
         age_ms = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
-        return age_ms > limits.segment_ms
+        return age_ms > limits.segment_ms - self._jitter * min(limits.segment_jitter_ms, limits.segment_ms)
 
     def first_timestamp(self) -> int:
         """The max timestamp of the first batch; -1 while there is none."""
@@ -189,6 +192,15 @@ class LogSegment:
     def position_before(self, position: int) -> int:
         """Where some batch begins, at or before a position, as near as the index knows."""
         return self.offset_index.entry_before_position(position)
+
+    def offset_at(self, position: int) -> int:
+        """The offset of the first batch that begins at or after a position; the next offset where there is none."""
+        next_offset = self.base_offset
+        for found in self.batches(self.position_before(position)):
+            if found.position >= position:
+                return found.header.base_offset
+            next_offset = found.header.next_offset
+        return next_offset
 
     def find(self, offset: int) -> FoundBatch | None:
         """The first batch whose last offset is at least `offset`; None past the end."""
@@ -299,6 +311,13 @@ class LogSegment:
         self._offset_index = self._time_index = None
 
     # Files
+
+    def load(self) -> None:
+        """Open the file and read the indexes, for those who go on reading when others take their place. Raises
+        KafkaStorageError, CorruptIndexError."""
+        self.log.fileno()
+        assert self.offset_index is not None
+        assert self.time_index is not None
 
     @property
     def paths(self) -> list[Path]:

@@ -40,7 +40,17 @@ class InterBrokerConnection:
     """Connects at the first request, and again after a failure. `request` and `close` are for one thread,
     `interrupt` for any."""
 
-    def __init__(self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, links: Links, client_id: str) -> None:
+    def __init__(
+        self,
+        own_id: int,
+        peer: BrokerEndpoint,
+        *,
+        timeout_ms: float,
+        receive_buffer_bytes: int,
+        links: Links,
+        client_id: str,
+    ) -> None:
+        self._receive_buffer_bytes = receive_buffer_bytes
         self._own_id = own_id
         self._peer = peer
         self._timeout_s = timeout_ms / 1000.0
@@ -83,6 +93,8 @@ class InterBrokerConnection:
             with self._lock:
                 self._socket = sock
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._receive_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
         with self._lock:
             if self._interrupted:
                 raise DisconnectedError("the request was interrupted before it was sent")

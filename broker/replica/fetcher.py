@@ -103,6 +103,7 @@ class FetcherThread:
             broker_id,
             leader,
             timeout_ms=config.replica_socket_timeout_ms,
+            receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
             links=links,
             client_id=f"{CLIENT_ID_PREFIX}{broker_id}",
         )

@@ -398,4 +398,4 @@ class ReplicaManager:
         try:
             self.logs.close()
         except OSError as failed:
-            raise KafkaStorageError(f"can't close {self.logs.directory}: {failed}") from failed
+            raise KafkaStorageError(f"can't close the logs of broker {self.broker_id}: {failed}") from failed

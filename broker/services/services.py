@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...network.clock import Clock
@@ -35,7 +35,7 @@ class BrokerServices:
     def __init__(
         self,
         node_id: int,
-        directory: Path,
+        directories: Sequence[Path],
         *,
         config: BrokerConfig,
         clock: Clock,
@@ -45,7 +45,6 @@ class BrokerServices:
         rack: str | None = None,
     ) -> None:
         self.node_id = node_id
-        self.directory = directory
         self.config = config
         self.clock = clock
         self.controller = controller
@@ -53,7 +52,7 @@ class BrokerServices:
         self.rack = rack if rack is not None else config.broker_rack
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
         self.logs = LogManager(
-            directory,
+            directories,
             clock=clock,
             cluster_id=controller.image.cluster_id,
             node_id=node_id,
@@ -67,9 +66,11 @@ class BrokerServices:
         self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
         self.request_thread = SerialExecutor(f"broker-{node_id}-requests")
         self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
-            "Produce", self.timer, self.reaper
+            "Produce", self.timer, self.reaper, purge_interval=config.producer_purgatory_purge_interval_requests
         )
-        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Fetch", self.timer, self.reaper)
+        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
+            "Fetch", self.timer, self.reaper, purge_interval=config.fetch_purgatory_purge_interval_requests
+        )
         self.replicas = ReplicaManager(
             node_id,
             config=config,
@@ -128,7 +129,9 @@ class BrokerServices:
             self.scheduler,
             retention_ms=config.log_retention_check_interval_ms,
             flush_ms=config.log_flush_scheduler_interval_ms,
-            checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+            recovery_point_ms=config.log_flush_offset_checkpoint_interval_ms,
+            log_start_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+            high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
         )
         self.scheduler.schedule(
             "producer-expiration",

@@ -43,7 +43,7 @@ class Machine:
 
     def start(self):
         self.logs = LogManager(
-            self.folder,
+            [self.folder],
             clock=MockClock(wall_ms=NOW_MS),
             cluster_id="c",
             node_id=1,

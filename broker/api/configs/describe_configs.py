@@ -97,10 +97,13 @@ def _describe(
 
 def _defaults_of(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
     """Where the value comes from that a topic has unless it overrides it."""
-    attribute = DEFAULTS_OF_TOPICS.get(entry.attribute)
-    if attribute is None:
-        return [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
-    return _broker_synonyms(broker, attribute)
+    synonyms = [
+        synonym
+        for attribute, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ())
+        if getattr(broker.config, attribute) is not None
+        for synonym in _broker_synonyms(broker, attribute)
+    ]
+    return synonyms or [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
 
 
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:

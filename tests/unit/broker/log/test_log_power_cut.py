@@ -27,7 +27,7 @@ class Machine:
 
     def start(self):
         self.logs = LogManager(
-            self.folder,
+            [self.folder],
             clock=MockClock(wall_ms=NOW_MS),
             cluster_id="c",
             node_id=1,
@@ -160,7 +160,7 @@ def test_the_mark_of_a_clean_stop_is_gone_for_good(machine, tmp_path, monkeypatc
     machine.logs.close()
     machine.logs.release()
     synced = []
-    monkeypatch.setattr("headrace.broker.log.manager.sync_directory", synced.append)
+    monkeypatch.setattr("headrace.broker.log.log_directory.sync_directory", synced.append)
     machine.start()
     assert synced == [tmp_path]
 
