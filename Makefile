@@ -20,14 +20,16 @@ STORM_SEEDS ?= 0:20
 # The Java that Spark and Apache Kafka are to run on, for the commands after it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-.PHONY: help demo test storm check lint types floors docs-check bench bench-broker bench-spark compile docs clean \
-  distclean
+.PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-broker bench-spark \
+  compile docs clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
+	@echo "make pythons       the producer's tests on every Python that is found (PYTHONS='python3.13 /path/to/python')"
 	@echo "make storm         faults, power cuts and restarts drawn from seeds, for minutes (STORM_SEEDS=20:40 draws others)"
-	@echo "make check         lint, format, types, the floors of the packages, generated pages"
+	@echo "make check         lint, format, types, the floors of the packages, dead code, generated pages"
+	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
 	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
 	@echo "make bench-spark   Spark DataFrames: this sink beside confluent-kafka and Spark's own"
@@ -44,11 +46,14 @@ test: build/compiled
 	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' $(PURE_TESTS); \
 	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
 
+pythons:
+	sh tools/test-pythons
+
 storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/producer_storm.py $(STORM_SEEDS)
 	$(PYTHON_IN_VENV) tests/support/broker_storm.py $(STORM_SEEDS)
 
-check: lint types floors docs-check
+check: lint types floors dead-code docs-check
 
 lint: .venv/installed
 	$(PYTHON_IN_VENV) -m ruff check .
@@ -60,6 +65,17 @@ types: .venv/installed build/compiled
 
 floors: .venv/installed
 	.venv/bin/lint-imports
+
+dead-code: .venv/installed
+	$(PYTHON_IN_VENV) tools/dead_code.py
+
+# spelling, and the words of this project's prose (tools/prose_rules.txt)
+prose: .venv/installed
+	@failed=0; \
+	.venv/bin/codespell --ignore-words-list pasword,childs --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
+	    network producer broker cli tests examples benchmarks docs tools || failed=1; \
+	$(PYTHON_IN_VENV) tools/prose.py || failed=1; \
+	exit $$failed
 
 docs-check: build/compiled
 	$(PYTHON_IN_VENV) docs/generate.py --check
@@ -104,4 +120,4 @@ clean:
 	find network producer broker cli tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .pythons

@@ -46,7 +46,7 @@ GROWTH_ALLOWED = {"rss_kib": 4096, "blocks": 20_000, "objects": 2_000, "threads"
 NOT_SENT, REFUSED, TAKEN, WRITTEN, FAILED = range(5)
 
 
-# ---- the broker, in a process of its own ---------------------------------------------------------------------------
+# --- The broker, in a process of its own ---
 
 
 def serve(pipe: Connection, silent: bool) -> None:
@@ -86,7 +86,7 @@ def swallow(listener: socket.socket) -> None:
             taken.append(connections.enter_context(listener.accept()[0]))
 
 
-# ---- the producer ---------------------------------------------------------------------------------------------------
+# --- The producer ---
 
 
 class Senders:
@@ -170,7 +170,7 @@ class Told:
         self.senders.told(self.number, exception)
 
 
-# ---- figures --------------------------------------------------------------------------------------------------------
+# --- Figures ---
 
 
 def sample() -> dict[str, int]:

@@ -210,7 +210,7 @@ class Job:
         self._process.shutdown()
 
 
-# What a job's process runs: `_start` comes first, and Spark keeps the session.
+# --- What a job's process runs: `_start` comes first, and Spark keeps the session ---
 
 
 def _start(settings: dict[str, str]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import math
 import threading
 from collections.abc import Callable
 
-from ..network.clock import Clock
+from ..network.clock import NEVER_MS, Clock
 from ..network.protocol.errors import KafkaError
+from ..network.sections import section_thread
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Scheduler:
         self._jobs: list[tuple[float, int, str, Callable[[], object], float | None]] = []
         self._order = itertools.count()
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = section_thread(self._run, name)
         self._thread.start()
 
     def schedule(
@@ -44,7 +44,7 @@ class Scheduler:
         while True:
             with self._condition:
                 while not self._closing:
-                    due_ms = self._jobs[0][0] if self._jobs else math.inf
+                    due_ms = self._jobs[0][0] if self._jobs else NEVER_MS
                     if due_ms <= self._clock.now_ms():
                         break
                     # Not for a duration: a virtual clock that makes its step between the two lines would be missed.

@@ -23,6 +23,7 @@ from ..network.protocol.errors import (
     UnsupportedVersionError,
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
+from ..network.sections import section_thread
 from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
@@ -37,11 +38,9 @@ from .services.services import BrokerServices
 _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
-_BIND_ADVICE = {
-    errno.EADDRNOTAVAIL: "no interface of this machine has that address; choose one that has, or 0.0.0.0 for all",
-    errno.EACCES: "this user may not listen there; choose a port from 1024 on, or 0 for any",
-}
 _DROP_TIMEOUT_S = 10.0
+#: What `bind` answers to an address that no interface of this machine has, or of a family that it lacks.
+_FOREIGN_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: Sends that a connection may have waiting before no more is read from it.
 _MAX_UNSENT = 64
 
@@ -156,11 +155,21 @@ def _listen(listener: Listener, config: BrokerConfig) -> socket.socket:
         sock.listen(config.socket_listen_backlog_size)
     except OSError as failed:
         sock.close()
-        advice = _BIND_ADVICE.get(failed.errno or 0, "choose another port, or 0 for any")
         raise KafkaConnectionError(
-            f"can't listen on {describe_address((host, port))}: {failed.strerror or failed}; {advice}"
+            f"can't listen on {describe_address((host, port))}: {_reason_and_advice(failed)}"
         ) from failed
     return sock
+
+
+def _reason_and_advice(failed: OSError) -> str:
+    """Why an address can't be listened on, and whether its host or its port has to change."""
+    if isinstance(failed, socket.gaierror):
+        return f"{failed.strerror}; choose a host name or an address of this machine, such as 127.0.0.1"
+    if failed.errno in _FOREIGN_ADDRESS:
+        return f"{failed.strerror}; choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all it has"
+    if failed.errno == errno.EACCES:
+        return f"{failed.strerror}; choose a port that this user may listen on, from 1024 on, or 0 for any"
+    return f"{failed.strerror or failed}; choose another port, or 0 for any"
 
 
 def _set_buffer(sock: socket.socket, option: int, size_bytes: int) -> None:
@@ -185,7 +194,7 @@ class _NetworkThread:
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
             max_unfinished_bytes=broker.config.request_memory_per_thread,
         )
-        self.thread = threading.Thread(target=self._run, name=f"broker-{broker.node_id}-network-{number}", daemon=True)
+        self.thread = section_thread(self._run, f"broker-{broker.node_id}-network-{number}")
         self._connections: dict[str, Connection] = {}
         self._arrivals: deque[tuple[str, socket.socket, str, str]] = deque()
         self._ready: deque[Connection] = deque()
@@ -194,7 +203,7 @@ class _NetworkThread:
         self._closing = False
         self._drops: deque[threading.Event] = deque()
 
-    # Any thread
+    # --- Any thread ---
 
     def answer_ready(self, connection: Connection) -> None:
         self._ready.append(connection)
@@ -220,7 +229,7 @@ class _NetworkThread:
         self._closing = True
         self.selector.wakeup()
 
-    # The network thread
+    # --- The network thread ---
 
     def _run(self) -> None:
         selector = self.selector

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+from ..network.protocol.errors import KafkaConfigurationError
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
@@ -20,3 +22,16 @@ def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], i
         return number
 
     return read
+
+
+def read_configs(entries: Iterable[str]) -> dict[str, str]:
+    """The values of `--config KEY=VALUE`, which may be given several times. Raises KafkaConfigurationError."""
+    configs: dict[str, str] = {}
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise KafkaConfigurationError(f"--config takes KEY=VALUE, not {entry!r}")
+        if key in configs:
+            raise KafkaConfigurationError(f"--config names {key} twice, as {configs[key]!r} and {value!r}; keep one")
+        configs[key] = value
+    return configs

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from .. import broker
 from ..broker.config.profiles import KAFKA, PROFILES
 from ..network.protocol.errors import KafkaError
-from .arguments import whole_number
+from .arguments import read_configs, whole_number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,18 +62,13 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        config = dict(entry.split("=", 1) for entry in options.config)
-    except ValueError:
-        print("headrace broker: --config takes KEY=VALUE", file=sys.stderr)
-        return 2
-    try:
         settings = {
             "node_ids": options.node_ids,
             "data_dir": options.data_dir,
             "host": options.host,
             "port": options.port,
             "profile": options.profile,
-            "config": config,
+            "config": read_configs(options.config),
         }
         count = len(options.node_ids) if options.node_ids else options.brokers or 1
         # One broker needs no second process; several are processes, so that each can be killed. Only one kind is

@@ -1,33 +1,29 @@
-"""What the commands say to brokers: one request at a time over plain blocking sockets."""
+"""What the commands say to brokers: one request at a time."""
 
 from __future__ import annotations
 
 import argparse
-import socket
-import struct
 from collections.abc import Iterable
 from typing import Any
 
-from ..network.addresses import Address, parse_address
-from ..network.client.api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version
+from ..network.addresses import DEFAULT_PORT, Address, parse_address
+from ..network.client.api_versions import CLIENT_SOFTWARE_NAME
+from ..network.client.blocking_connection import BlockingConnection
 from ..network.protocol.errors import (
-    DisconnectedError,
     InvalidMetadataError,
+    KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
-    NotKafkaError,
     UnknownTopicOrPartitionError,
     make_error,
 )
-from ..network.protocol.frames import decode_response, encode_request
 from ..network.protocol.message import Request
-from ..network.protocol.messages.api_versions import ApiVersionsRequest
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-DEFAULT_SERVER = "localhost:9092"
-TIMEOUT_S = 30.0
+DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
+_TIMEOUT_MS = 30_000.0
 #: No broker answers these commands with more: fetches are asked for in far smaller pieces.
-_MAX_ANSWER_BYTES = 256 * 2**20
+_MAX_RESPONSE_BYTES = 256 * 2**20
 
 
 def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
@@ -36,71 +32,10 @@ def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         "-b",
         default=DEFAULT_SERVER,
-        metavar="HOST:PORT",
-        help=f"one or more brokers of the cluster, with commas between (default: {DEFAULT_SERVER})",
+        metavar="HOST[:PORT]",
+        help=f"one or more brokers of the cluster, with commas between; without the port it is {DEFAULT_PORT} "
+        f"(default: {DEFAULT_SERVER})",
     )
-
-
-class _Connection:
-    """A socket to one broker, and the versions it speaks."""
-
-    def __init__(self, address: Address) -> None:
-        try:
-            self._socket = socket.create_connection(address, TIMEOUT_S)
-        except OSError as failed:
-            raise KafkaConnectionError(f"can't reach {address}: {failed.strerror or failed}") from failed
-        self._address = address
-        self._file = self._socket.makefile("rb")
-        self._correlation_id = 0
-        try:
-            self._versions = NodeApiVersions.from_response(self._handshake(), name=str(address))
-        except BaseException:
-            self.close()
-            raise
-
-    def _handshake(self) -> Any:
-        request = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
-        )
-        for version in (3, 0):
-            answer = self._exchange(request, version)
-            if answer.error_code == 0:
-                return answer
-        raise make_error(answer.error_code)
-
-    def ask(self, request: Request) -> Any:
-        """The answer to a request, in the newest version that both sides know."""
-        return self._exchange(request, self.version_of(type(request)))
-
-    def version_of(self, request_class: type[Request]) -> int:
-        """The version that `ask` takes for an API."""
-        return self._versions.usable_version(request_class)
-
-    def _exchange(self, request: Request, version: int) -> Any:
-        self._correlation_id += 1
-        frame = encode_request(
-            request, version=version, correlation_id=self._correlation_id, client_id=CLIENT_SOFTWARE_NAME
-        )
-        try:
-            self._socket.sendall(b"".join(frame))
-            size = self._file.read(4)
-            if len(size) < 4:
-                raise DisconnectedError(f"{self._address} closed the connection; is it a Kafka broker without TLS?")
-            (length,) = struct.unpack(">i", size)
-            if not 0 <= length <= _MAX_ANSWER_BYTES:
-                raise NotKafkaError(f"what answers at {self._address} does not speak Kafka: it sent {size!r}")
-            body = self._file.read(length)
-        except TimeoutError as late:
-            raise KafkaConnectionError(f"{self._address} did not answer in {TIMEOUT_S:.0f} s") from late
-        except OSError as failed:
-            raise DisconnectedError(f"the connection to {self._address} failed: {failed.strerror}") from failed
-        if len(body) < length:
-            raise DisconnectedError(f"{self._address} closed the connection in the midst of an answer")
-        return decode_response(type(request), version, body)[1]
-
-    def close(self) -> None:
-        self._file.close()
-        self._socket.close()
 
 
 class Client:
@@ -110,25 +45,27 @@ class Client:
     """
 
     def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: HOST:PORT of one or more brokers, with commas between; the first that answers is taken."""
-        self._connections: dict[int, _Connection] = {}
+        """`bootstrap`: HOST[:PORT] of one or more brokers, with commas between; the first that answers is taken."""
+        self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
 
     @staticmethod
-    def _connect_to_any(bootstrap: str) -> _Connection:
+    def _connect_to_any(bootstrap: str) -> BlockingConnection:
         try:
-            addresses = [parse_address(text) for text in bootstrap.split(",") if text.strip()]
+            addresses = [parse_address(text, DEFAULT_PORT) for text in bootstrap.split(",") if text.strip()]
         except ValueError as wrong:
-            raise KafkaConnectionError(f"--bootstrap-server: {wrong}") from wrong
+            raise KafkaConfigurationError(f"--bootstrap-server: {wrong}") from wrong
         failures = []
         for address in addresses:
             try:
-                return _Connection(address)
+                connection = _connection_to(address)
+                connection.api_versions()
+                return connection
             except KafkaError as failed:
                 failures.append(str(failed))
         if not failures:
-            raise KafkaConnectionError("--bootstrap-server names no broker")
+            raise KafkaConfigurationError(f"--bootstrap-server names no broker; write {DEFAULT_SERVER}, for instance")
         raise KafkaConnectionError(f"{'; '.join(failures)} (-b HOST:PORT says where the cluster is)")
 
     def __enter__(self) -> Client:
@@ -145,20 +82,20 @@ class Client:
 
     def ask(self, request: Request, node_id: int | None = None) -> Any:
         """The answer of one broker; without `node_id` of the one that was reached first."""
-        return self._connection(node_id).ask(request)
+        return self._connection(node_id).request(request)
 
     def version_of(self, request_class: type[Request], node_id: int | None = None) -> int:
         """The version in which `ask` would send such a request."""
-        return self._connection(node_id).version_of(request_class)
+        return self._connection(node_id).usable_version(request_class)
 
-    def _connection(self, node_id: int | None) -> _Connection:
+    def _connection(self, node_id: int | None) -> BlockingConnection:
         if node_id is None:
             return self._bootstrap
         connection = self._connections.get(node_id)
         if connection is None:
             if node_id not in self._addresses:
                 raise KafkaConnectionError(f"broker {node_id} is not there; is it down?")
-            connection = self._connections[node_id] = _Connection(self._addresses[node_id])
+            connection = self._connections[node_id] = _connection_to(self._addresses[node_id])
         return connection
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
@@ -180,6 +117,12 @@ class Client:
         """The broker to send changes to; None: any."""
         controller_id = self.metadata([]).controller_id
         return controller_id if controller_id in self._addresses else None
+
+
+def _connection_to(address: Address) -> BlockingConnection:
+    return BlockingConnection(
+        address, client_id=CLIENT_SOFTWARE_NAME, timeout_ms=_TIMEOUT_MS, max_response_bytes=_MAX_RESPONSE_BYTES
+    )
 
 
 def topic_error(topic: str, code: int, message: str | None = None) -> KafkaError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,7 +29,6 @@ from .arguments import whole_number
 from .client import Client, add_bootstrap_argument, leaders_of, topic_error
 from .text import bytes_text, time_text
 
-_EARLIEST, _LATEST = -2, -1
 _WAIT_MS = 500
 _TIMEOUT_MS = 30_000
 _FETCH_BYTES = 10 * 2**20
@@ -72,13 +72,17 @@ def run(options: argparse.Namespace) -> int:
         return 0
     with Client(options.bootstrap_server) as client:
         reader = _Reader(client, options.topic, options.partition)
-        reader.begin(options.start)
+        for note in reader.begin(options.start):
+            print(f"headrace consume: {note}", file=sys.stderr)
         for partition, record in reader.records(follow=options.follow):
             line = _json(partition, record) if options.json else _line(partition, record, options.width)
             print(line, flush=options.follow)
             printed += 1
             if printed == options.max:
                 break
+        if not printed and not options.follow and options.start != "end":
+            where = "" if options.start == "beginning" else f" from {options.start} on"
+            print(f"headrace consume: {options.topic} has no records{where}", file=sys.stderr)
     return 0
 
 
@@ -121,10 +125,14 @@ class _Reader:
                 offsets[part.partition_index] = part.offset
         return offsets
 
-    def begin(self, start: str) -> None:
-        """Go to `start`, and note where the partitions end now. Raises IllegalArgumentError."""
-        self.ends = self._offsets_at(_LATEST)
-        firsts = self._offsets_at(_EARLIEST)
+    def begin(self, start: str) -> list[str]:
+        """Go to `start`, and note where the partitions end now. Raises IllegalArgumentError.
+
+        Returns what to say of partitions that have no such offset: their nearest is taken.
+        """
+        self.ends = self._offsets_at(ListOffsetsRequest.LATEST_TIMESTAMP)
+        firsts = self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)
+        notes = []
         for partition, end in self.ends.items():
             first = firsts[partition]
             if start in {"beginning", "end"}:
@@ -134,7 +142,12 @@ class _Reader:
                 wanted = int(start)
             except ValueError:
                 raise IllegalArgumentError(f"--from takes beginning, end, an offset or -N, not {start!r}") from None
+            if wanted > end:
+                notes.append(f"{self._topic}-{partition} ends before offset {wanted}; the next one there is {end}")
+            elif 0 <= wanted < first:
+                notes.append(f"{self._topic}-{partition} no longer has offset {wanted}; the first one there is {first}")
             self.next_offsets[partition] = min(max(wanted if wanted >= 0 else end + wanted, first), end)
+        return notes
 
     def records(self, *, follow: bool) -> Iterator[tuple[int, Record]]:
         """Partition and record, in offset order within a partition; without `follow` up to the ends noted."""
@@ -174,7 +187,9 @@ class _Reader:
                 raise topic_error(f"{self._topic}-{partition}", part.error_code)
         except OffsetOutOfRangeError:
             # Retention or DeleteRecords has just taken what was to come next.
-            self.next_offsets[partition] = max(self._offsets_at(_EARLIEST)[partition], self.next_offsets[partition])
+            self.next_offsets[partition] = max(
+                self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)[partition], self.next_offsets[partition]
+            )
             return
         except InvalidMetadataError:
             self.find_leaders()

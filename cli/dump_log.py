@@ -2,7 +2,7 @@
 
 Takes files (.log of all message formats, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint and the
 other checkpoints) and directories: a partition's, or one with many of them. An index is held against the .log beside
-it. The exit code is 1 when something is wrong with a file.
+it. The exit code is 1 when something is wrong with a file, and 2 when what is named can't be read or is no log.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..network.protocol.errors import KafkaError
+from ..network.protocol.errors import KafkaError, UnsupportedCompressionTypeError
 from ..network.records.compression import COMPRESSION_MASK, Compression
 from . import log_inspection as inspection
 from .arguments import whole_number
@@ -36,8 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the files; 1 if something is wrong with one of them, 2 if there is nothing to read."""
+    """Print the files; 1 if something is wrong with one of them, 2 if there is nothing to read, or no log."""
     dump = _Dump(options)
+    for path in options.paths:
+        if path.is_file() and inspection.kind_of(path) is None:
+            print(
+                f"headrace dump-log: {path} is no file of a log; those are named 00000000000000000000.log (or .index, "
+                ".timeindex, .txnindex, .snapshot), leader-epoch-checkpoint, partition.metadata and so on",
+                file=sys.stderr,
+            )
+            return 2
     for path in options.paths:
         files = sorted(_files_of(path), key=_in_order) if path.is_dir() else [path]
         if not files:
@@ -109,8 +117,6 @@ class _Dump:
             self._rows(columns, rows, damages, place="line")
         elif kind == "properties":
             self._say("".join(f"  {line}\n" for line in bytes(content).decode(errors="replace").splitlines()).rstrip())
-        else:
-            self._wrong(Damage(0, "this is no file of a log: its name is none that Kafka gives"))
         if self._problems:
             self.damaged.append(path)
 
@@ -122,7 +128,7 @@ class _Dump:
         for damage in damages:
             self._wrong(damage, place)
 
-    # Segments
+    # --- Segments ---
 
     def _log(self, path: Path, content: memoryview) -> None:
         base_offset = inspection.base_offset_of(path)
@@ -168,7 +174,7 @@ class _Dump:
             # Said already, by the check of the batch.
             return
 
-    # Indexes
+    # --- Indexes ---
 
     def _index(self, path: Path, content: memoryview, kind: str) -> None:
         base_offset = inspection.base_offset_of(path)
@@ -235,8 +241,10 @@ def _describe(batch: Batch, contents: Contents) -> str:
 
 
 def _codec(batch: Batch) -> str:
-    number = batch.attributes & COMPRESSION_MASK
-    return Compression(number).name.lower() if number in Compression._value2member_map_ else f"codec {number}"
+    try:
+        return Compression.of_attributes(batch.attributes).label
+    except UnsupportedCompressionTypeError:
+        return f"codec {batch.attributes & COMPRESSION_MASK}"
 
 
 def _control(key: bytes | None) -> str:

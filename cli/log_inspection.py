@@ -87,7 +87,7 @@ def read_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b"")
 
 
-# Segments
+# --- Segments ---
 
 
 def scan_batches(content: memoryview) -> Iterator[FoundBatch | Damage]:
@@ -191,7 +191,7 @@ def check_batch(found: FoundBatch) -> Contents:
     return Contents(batch.last_offset if first is None else first, number, damage)
 
 
-# Indexes
+# --- Indexes ---
 
 
 def offset_index(content: memoryview, base_offset: int) -> tuple[list[IndexEntry], list[Damage]]:
@@ -282,7 +282,7 @@ class SegmentMap:
         return f"there is a later one, {time_text(later)}, up to that offset" if later > entry.value else None
 
 
-# Small files
+# --- Small files ---
 
 
 def aborted_transactions(content: memoryview) -> tuple[list[tuple[int, int, int, int]], list[Damage]]:

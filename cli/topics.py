@@ -6,22 +6,20 @@ import argparse
 from typing import Any
 
 from ..broker.log.files import encode_uuid
-from ..network.protocol.errors import BrokerResponseError, KafkaConfigurationError, make_error
+from ..network.protocol.errors import BrokerResponseError, make_error
+from ..network.protocol.message import first_version_with
 from ..network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.protocol.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..network.protocol.types import ZERO_UUID
-from .arguments import whole_number
+from .arguments import read_configs, whole_number
 from .client import Client, add_bootstrap_argument, topic_error
 from .text import table
 
 _TOPIC_RESOURCE = 2
 _SET_ON_TOPIC = 1
-_EARLIEST, _LATEST = -2, -1
 _TIMEOUT_MS = 30_000
-#: From this version on a topic to delete may be told by its id, too.
-_DELETES_BY_STATE_FROM = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +73,8 @@ def _describe(client: Client, options: argparse.Namespace) -> int:
     configs = _configs(client, options.topics)
     for number, name in enumerate(options.topics):
         topic = topics[name]
-        ends = _offsets(client, topic, _LATEST)
-        starts = _offsets(client, topic, _EARLIEST)
+        ends = _offsets(client, topic, ListOffsetsRequest.LATEST_TIMESTAMP)
+        starts = _offsets(client, topic, ListOffsetsRequest.EARLIEST_TIMESTAMP)
         if number:
             print()
         print(f"topic {name}" + (f"  id {encode_uuid(topic.topic_id)}" if topic.topic_id != ZERO_UUID else ""))
@@ -133,12 +131,7 @@ def _offsets(client: Client, topic: Any, timestamp: int) -> dict[int, int]:
 
 
 def _create(client: Client, options: argparse.Namespace) -> int:
-    configs = []
-    for entry in options.config:
-        key, equals, value = entry.partition("=")
-        if not equals:
-            raise KafkaConfigurationError(f"--config takes KEY=VALUE, not {entry!r}")
-        configs.append(CreatableTopicConfig(name=key, value=value))
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in read_configs(options.config).items()]
     topic = CreatableTopic(
         name=options.topic,
         num_partitions=options.partitions,
@@ -158,7 +151,7 @@ def _create(client: Client, options: argparse.Namespace) -> int:
 
 def _delete(client: Client, options: argparse.Namespace) -> int:
     controller = client.controller()
-    if client.version_of(DeleteTopicsRequest, controller) >= _DELETES_BY_STATE_FROM:
+    if client.version_of(DeleteTopicsRequest, controller) >= first_version_with(DeleteTopicsRequest, "topics"):
         states = [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in options.topics]
         request = DeleteTopicsRequest(topics=states, timeout_ms=_TIMEOUT_MS)
     else:

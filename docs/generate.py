@@ -23,7 +23,7 @@ from headrace.network.protocol import errors as protocol_errors
 from headrace.network.protocol.errors import KafkaError
 from headrace.network.sockets.selector import SelectorCounters
 from headrace.producer.accumulator.batch_cy import ProducerBatch
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.config import ProducerConfig
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.plugins.reporters import prometheus_name
@@ -45,7 +45,7 @@ def configuration() -> str:
 from headrace.producer import KafkaProducer
 
 KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)
-KafkaProducer({{"bootstrap.servers": "localhost:9092", "linger.ms": "20"}}, acks=1)
+KafkaProducer({{"bootstrap.servers": "localhost:9092", "linger.ms": "20"}}, compression_type="zstd")
 KafkaProducer(config_file="producer.properties")
 ```
 
@@ -53,9 +53,10 @@ Every key has Kafka's name (`linger.ms`) and may as well be written with undersc
 Values may be typed (`20`, `True`, a list) or text (`"20"`, `"true"`, `"a:9092,b:9092"`). All that is wrong with a
 configuration is reported at once, as a `KafkaConfigurationError` that the constructor raises.
 
-`producer.config` is the configuration in force: `producer.config.linger_ms` and `producer.config["linger.ms"]` are a
-key's value, `producer.config.origins["linger.ms"]` says where it came from, and `producer.config.describe()` lists all
-of them, secrets masked.
+`producer.config` is the configuration in force, a read-only mapping: `producer.config.linger_ms` and
+`producer.config["linger.ms"]` are a key's value, `producer.config.get(name)` is None for a name that has none,
+`producer.config.origins["linger.ms"]` says where the value came from, and `producer.config.describe()` lists all of
+them, secrets masked. `KafkaProducer(**{{**producer.config, "linger_ms": 50}})` is a producer like it but for one key.
 
 ## Where values come from
 
@@ -68,18 +69,31 @@ The first of these that names a key decides:
 4. environment variables: `{prefix}` and the key in capitals, as in `{prefix}LINGER_MS=20`; an empty one counts as not
    set, and one that names no key is ignored, because it may belong to somebody else,
 5. the default.
+
+A file of Java properties, and the same in TOML:
+
+```properties
+# the brokers to start from
+bootstrap.servers=localhost:9092
+linger.ms=20
+```
+
+```toml
+bootstrap_servers = ["localhost:9092"]
+linger_ms = 20
+```
 """,
         "## Keys\n",
         _overview(table),
-        *(_section(entry) for entry in table.keys),
+        *(_section(entry) for entry in table.entries),
         "## Rules across keys\n",
         "".join(f"- {rule.doc}\n" for rule in table.rules),
         "## Keys that change nothing\n",
         "They are accepted with a warning, so that programs written for kafka-python run.\n",
         _reasons(table.without_effect),
         "## Keys that are left out\n",
-        "Other clients have them. Here they are an error, because a key that is accepted and does nothing misleads;\n"
-        "only `None` passes.\n",
+        "Other clients have them. Here they are an error, because a key that is accepted and does nothing misleads.\n"
+        "`None` passes, and so does kafka-python's default, for programs that start from a copy of its table.\n",
         _reasons(table.left_out),
     ]
     return "\n".join(parts)
@@ -88,7 +102,7 @@ The first of these that names a key decides:
 def _overview(table: type[Config]) -> str:
     rows = [
         f"| [`{entry.name}`](#{entry.name.replace('.', '')}) | {_cell(_default(entry))} | {entry.importance} |\n"
-        for entry in table.keys
+        for entry in table.entries
     ]
     return "| key | default | importance |\n|---|---|---|\n" + "".join(rows)
 
@@ -171,7 +185,7 @@ A *profile* is a set of defaults. `kafka`, which `headrace broker` runs with, ha
 
 def _broker_keys() -> str:
     rows = []
-    for entry in sorted(BrokerConfig.keys, key=lambda each: each.name):
+    for entry in sorted(BrokerConfig.entries, key=lambda each: each.name):
         in_tests = PROFILES[TEST].get(entry.name)
         rows.append(
             f"| `{entry.name}` | {_broker_default(entry)} | "
@@ -188,7 +202,7 @@ def _broker_default(entry: Key) -> str:
 
 def _topic_keys() -> str:
     rows = []
-    for entry in sorted(TopicConfig.keys, key=lambda each: each.name):
+    for entry in sorted(TopicConfig.entries, key=lambda each: each.name):
         if entry.attribute == "config_file":
             continue
         of_broker = ", ".join(f"`{dotted(name)}`" for name, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ()))
@@ -278,7 +292,7 @@ prometheus_text(producer)  # the body of an answer: Content-Type: text/plain; ve
 or, in a registry of `prometheus_client`, with everything else that the program measures:
 
 ```python
-KafkaProducer(..., metric_reporters="prometheus")  # pip install 'headrace[prometheus]'
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters="prometheus")  # pip install 'headrace[prometheus]'
 prometheus_client.start_http_server(9400)
 ```
 
@@ -289,7 +303,7 @@ producers of a process are told apart by their `client.id`: don't give both the 
 ## OpenTelemetry
 
 ```python
-KafkaProducer(..., metric_reporters="opentelemetry")  # pip install 'headrace[otel]'
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters="opentelemetry")  # pip install 'headrace[otel]'
 ```
 
 `OpenTelemetryReporter(meter_provider)` takes a meter provider other than the global one. Totals are observable
@@ -311,7 +325,7 @@ class Reporter(MetricsReporter):
             print(metric.metric_name, metric.value())
 
 
-KafkaProducer(..., metric_reporters=[Reporter()])
+KafkaProducer(bootstrap_servers="localhost:9092", metric_reporters=[Reporter()])
 ```
 
 `metric_change(metric)` and `metric_removal(metric)` are called, mostly on the sender thread, when the metrics of a

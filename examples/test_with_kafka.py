@@ -20,7 +20,7 @@ from headrace.broker import ApiKey, Fault
 from headrace.producer import KafkaProducer
 from headrace.producer.errors import DeliveryTimeoutError, NotEnoughReplicasError
 
-# The code under test
+# --- The code under test ---
 
 
 class Orders:
@@ -62,7 +62,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-# The tests
+# --- The tests ---
 
 
 @pytest.fixture

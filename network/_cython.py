@@ -36,7 +36,7 @@ def _decorator(*_arguments: object, **_options: object) -> Callable[[_T], _T]:
     return _unchanged
 
 
-cclass = cfunc = inline = final = no_gc = _unchanged
+cclass = ccall = cfunc = inline = final = no_gc = _unchanged
 exceptval = freelist = _decorator
 
 

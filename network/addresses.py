@@ -13,6 +13,10 @@ _ADDRESS = re.compile(
 )
 
 
+#: The port that librdkafka, kafka-python and aiokafka take where a bootstrap address has none (Java refuses it).
+DEFAULT_PORT = 9092
+
+
 class Address(NamedTuple):
     """Where something listens: a name or IP address, not yet resolved, and a port of 1 to 65535."""
 
@@ -34,7 +38,7 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
         raise ValueError(_what_is_wrong(text))
     scheme = match["scheme"]
     if scheme is not None and scheme.upper() != "PLAINTEXT":
-        raise ValueError(f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is understood")
+        raise ValueError(_what_is_wrong_with_scheme(text, scheme))
     port = default_port if match["port"] is None else int(match["port"])
     if port is None or not 1 <= port <= 65535:
         raise ValueError(f"{text!r} has the port {match['port']}; ports go from 1 to 65535")
@@ -44,7 +48,15 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
 def _what_is_wrong(text: str) -> str:
     if "@" in text:
         return f"'***@{text.rpartition('@')[2]}' has a user name or password in it; write host:port only"
-    authority = text.rpartition("://")[2]
+    separator = re.search(r"[\s;,]", text)
+    if separator is not None:
+        if separator[0] == ",":
+            return f"{text!r} has a comma in it; make each address an item of its own"
+        found = "whitespace" if separator[0].isspace() else "a semicolon"
+        return f"{text!r} has {found} in it; separate addresses with commas"
+    scheme, slashes, authority = text.rpartition("://")
+    if slashes and scheme.upper() != "PLAINTEXT":
+        return _what_is_wrong_with_scheme(text, scheme)
     if "/" in authority:
         return f"{text!r} has a path; write host:port only"
     if authority.startswith("["):
@@ -63,3 +75,7 @@ def _what_is_wrong(text: str) -> str:
     if not port.isascii() or not port.isdigit():
         return f"{text!r} has the port {port!r}, which is not a number"
     return f"{text!r} has characters that no host name has"
+
+
+def _what_is_wrong_with_scheme(text: str, scheme: str) -> str:
+    return f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is understood"

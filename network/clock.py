@@ -6,9 +6,21 @@ backoff and age. The wall clock (whole milliseconds since 1970) is for record ti
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from typing import Protocol
+from typing import Final, Protocol
+
+from .latch import Latch
+
+NEVER_MS: Final = math.inf
+"""A deadline, a due time or a delay that never comes."""
+
+LONG_AGO_MS: Final = -math.inf
+"""A time before every other: a monotonic clock may begin below 0."""
+
+MAX_WAIT_SECONDS: Final = threading.TIMEOUT_MAX
+"""The longest timeout that `threading` accepts, about 292 years."""
 
 
 class Clock(Protocol):
@@ -37,6 +49,10 @@ class Clock(Protocol):
         """
         ...
 
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        """Wait until the latch is set, or until it is `end_ms` on the monotonic clock. Returns whether it is set."""
+        ...
+
     def sleep(self, duration_ms: float) -> None:
         """Pass `duration_ms` milliseconds."""
         ...
@@ -55,20 +71,23 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading refuses waits of more than about 292 years and of less than nothing
-        if timeout_ms is None or timeout_ms > threading.TIMEOUT_MAX * 1000.0:
+        # threading accepts no longer waits, and no negative ones
+        if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
 
     def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
         return self.wait(condition, end_ms - self.now_ms())
 
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        return latch.wait((end_ms - self.now_ms()) / 1000.0)
+
     def sleep(self, duration_ms: float) -> None:
         time.sleep(duration_ms / 1000.0)
 
 
 class MockClock:
-    """A clock that moves only when told to: for stepping state machines in tests and for a broker's virtual time.
+    """A clock that moves only by `advance`: for stepping state machines in tests and for a broker's virtual time.
 
     A wait on it ends when someone notifies the condition, or when `advance` has moved past its end.
     """
@@ -78,6 +97,7 @@ class MockClock:
         self._now_ms = now_ms
         self._wall_ms = float(wall_ms)
         self._waiting: list[threading.Condition] = []
+        self._latches: list[Latch] = []
 
     def now_ms(self) -> float:
         return self._now_ms
@@ -94,9 +114,12 @@ class MockClock:
             self._now_ms += duration_ms
             self._wall_ms += duration_ms
             waiting = list(self._waiting)
+            latches = list(self._latches)
         for condition in waiting:
             with condition:
                 condition.notify_all()
+        for latch in latches:
+            latch.wake()
 
     def set_wall_ms(self, wall_ms: int) -> None:
         """Make the wall clock jump (backwards too); the monotonic clock stays."""
@@ -119,6 +142,23 @@ class MockClock:
         finally:
             with self._lock:
                 self._waiting.remove(condition)
+
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        with self._lock:
+            self._latches.append(latch)
+        try:
+            while True:
+                # the turn first: a step of the clock after the look at the time still wakes it
+                turn = latch.join()
+                try:
+                    if latch.is_set or self._now_ms >= end_ms:
+                        return latch.is_set
+                    turn.acquire()
+                finally:
+                    latch.leave(turn)
+        finally:
+            with self._lock:
+                self._latches.remove(latch)
 
     def sleep(self, duration_ms: float) -> None:
         self.advance(duration_ms)

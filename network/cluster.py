@@ -5,7 +5,6 @@ Everything here is immutable, so that a snapshot can be read by any thread witho
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,6 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from .addresses import Address
-from .protocol.errors import InvalidTopicError
 
 #: What the wire says for "no leader" and for "no leader epoch".
 NO_NODE_ID = -1
@@ -22,20 +20,6 @@ NO_LEADER_EPOCH = -1
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-
-
-_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-
-def validate_topic_name(topic: str) -> None:
-    """Raise InvalidTopicError for a name that no topic can have (Kafka's Topic.validate)."""
-    if not isinstance(topic, str):
-        raise InvalidTopicError(f"a topic name is text, not {type(topic).__name__}: {topic!r}")
-    if not _LEGAL_TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise InvalidTopicError(
-            f"{topic!r} is no legal topic name: use 1 to 249 letters (ASCII), digits, '.', '_' and '-', "
-            "and something other than '.' and '..'"
-        )
 
 
 class TopicPartition(NamedTuple):
@@ -101,14 +85,13 @@ def _frozen(mapping: Mapping[_K, _V] | None) -> MappingProxyType[_K, _V]:
 class Cluster:
     """An immutable snapshot of a cluster's metadata (Kafka's Cluster and MetadataSnapshot in one).
 
-    Invariants: a topic's partitions are sorted by number; every `PartitionInfo.leader` is one of `nodes`. The derived
-    views (per node, available partitions) are computed on first use; two threads may compute the same value twice,
-    which is harmless. The mappings given to the constructor belong to the snapshot from then on.
+    Invariants: a topic's partitions are sorted by number; every `PartitionInfo.leader` is one of `nodes`. The available
+    partitions of a topic are computed on first use; two threads may compute them twice, which is harmless. The mappings
+    given to the constructor belong to the snapshot from then on.
     """
 
     __slots__ = (
         "_available",
-        "_by_node",
         "_partitions",
         "_topic_ids",
         "_topic_names",
@@ -146,7 +129,6 @@ class Cluster:
         self._topic_ids = _frozen(topic_ids)
         self._topic_names: Mapping[uuid.UUID, str] | None = None
         self._available: dict[str, tuple[PartitionInfo, ...]] = {}
-        self._by_node: Mapping[int, tuple[PartitionInfo, ...]] | None = None
 
     @classmethod
     def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> Cluster:
@@ -201,27 +183,6 @@ class Cluster:
             return infos[number]
         # a broker may leave partitions out of its answer, so that position and number differ
         return next((info for info in infos if info.partition == number), None)
-
-    def leader_for(self, topic_partition: TopicPartition) -> Node | None:
-        """The node that leads the partition, None when it's unknown or there is none."""
-        info = self.partition(topic_partition)
-        return None if info is None else info.leader
-
-    def leader_epoch_for(self, topic_partition: TopicPartition) -> int:
-        """The leader's epoch, -1 when it's unknown."""
-        info = self.partition(topic_partition)
-        return NO_LEADER_EPOCH if info is None else info.leader_epoch
-
-    def partitions_for_node(self, node_id: int) -> tuple[PartitionInfo, ...]:
-        """The partitions which that node leads."""
-        if self._by_node is None:
-            by_node: dict[int, list[PartitionInfo]] = {}
-            for infos in self._partitions.values():
-                for info in infos:
-                    if info.leader is not None:
-                        by_node.setdefault(info.leader.id, []).append(info)
-            self._by_node = {leader_id: tuple(infos) for leader_id, infos in by_node.items()}
-        return self._by_node.get(node_id, ())
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The topic's id, None when the topic is unknown or its broker is too old to have ids (KIP-516)."""

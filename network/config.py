@@ -28,6 +28,8 @@ INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 MASK = "******"
 DEFAULT = "default"
+_KEYWORD = "keyword"
+_MAPPING = "dict"
 
 Importance = Literal["high", "medium", "low"]
 C = TypeVar("C", bound="Config")
@@ -41,6 +43,10 @@ class Item(NamedTuple):
     name: str
     value: Any
     origin: str
+
+    def __str__(self) -> str:
+        """The name as messages write it, with the source unless the caller's own code is the source."""
+        return str(self.name) if self.origin in (_KEYWORD, _MAPPING) else f"{self.name} ({self.origin})"
 
 
 @dataclass(eq=False, kw_only=True)
@@ -174,7 +180,7 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-# ---- values ---------------------------------------------------------------------------------------------------------
+# --- Values ---
 
 
 def parse_bool(value: Any) -> bool:
@@ -234,7 +240,7 @@ _PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-# ---- rules across keys ----------------------------------------------------------------------------------------------
+# --- Rules across keys ---
 
 
 class Draft:
@@ -274,23 +280,27 @@ class Rule(NamedTuple):
         return " ".join((self.apply.__doc__ or "").split())
 
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+# --- The table ---
 
 
-class Config:
+class Config(Mapping[str, Any]):
     """Base of the tables. An instance is frozen, may be used on any thread, compares by value and pickles (values
     permitting: a lambda among them does so with cloudpickle only); `origins` says where each value came from.
+
+    An instance is also a read-only mapping. Iteration gives the attribute names, so that ``**config`` passes keywords;
+    lookups accept any spelling.
 
     Sources, the strongest first: keywords, the mapping, the file that `config.file` names, environment variables,
     defaults. None of them may name a key twice or name one that doesn't exist; only environment variables may, as
     others' variables can begin with the same prefix.
     """
 
-    keys: ClassVar[tuple[Key, ...]] = ()
+    entries: ClassVar[tuple[Key, ...]] = ()
     rules: ClassVar[tuple[Rule, ...]] = ()
     left_out: ClassVar[Mapping[str, str]] = {}
     without_effect: ClassVar[Mapping[str, str]] = {}
     fixed: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    carried_along: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
     env_prefix: ClassVar[str] = ""
     listed_in: ClassVar[str] = ""
     _names: ClassVar[Mapping[str, Key]] = {}
@@ -314,15 +324,18 @@ class Config:
         left_out: Mapping[str, str] | None = None,
         without_effect: Mapping[str, str] | None = None,
         fixed: Mapping[str, tuple[str, str]] | None = None,
+        carried_along: Mapping[str, Callable[[Any], bool]] | None = None,
     ) -> None:
         """Read the table. What a base declares is inherited.
 
         listed_in: where a user finds all keys; by default the class itself.
         left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
-        without_effect: names (or `prefix.*`) that are accepted with a warning although they change nothing, with the
+        without_effect: names (or `prefix.*`) that are accepted for compatibility although they change nothing, with the
         reason.
         fixed: names of keys that exist elsewhere and have one value here (as text), with the reason; any other value is
         refused.
+        carried_along: for names of `left_out` and `without_effect`, whether a value is another client's default. Such a
+        value asks for nothing, so it is neither refused nor warned of.
         Raises TypeError for a declaration that contradicts itself.
         """
         super().__init_subclass__()
@@ -337,7 +350,7 @@ class Config:
                 if names.setdefault(name, entry) is not entry:
                     raise TypeError(f"{cls.__name__} declares {name} twice")
         # the base's own key goes last, being the least interesting
-        cls.keys = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
+        cls.entries = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
         cls._names = names
         cls.rules = (*cls.rules, *rules)
         cls.env_prefix = env_prefix or cls.env_prefix
@@ -345,6 +358,7 @@ class Config:
         cls.left_out = {**cls.left_out, **(left_out or {})}
         cls.without_effect = {**cls.without_effect, **(without_effect or {})}
         cls.fixed = {**cls.fixed, **(fixed or {})}
+        cls.carried_along = {**cls.carried_along, **(carried_along or {})}
 
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__} is made by {type(self).__name__}.resolve(...)")
@@ -358,26 +372,31 @@ class Config:
         return cls.resolve_from(mapping, keywords, os.environ)
 
     @classmethod
-    def from_file(cls: type[C], path: str | os.PathLike[str], /, **keywords: Any) -> C:
-        """`resolve` with `path` as the configuration file."""
-        return cls.resolve(config_file=path, **keywords)
-
-    @classmethod
     def resolve_from(
         cls: type[C],
         mapping: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
         environ: Mapping[str, str],
-        defaults: Mapping[str, Any] | None = None,
-        defaults_origin: str = DEFAULT,
     ) -> C:
-        """`resolve` with the environment given too, and with `defaults` in the place of some of the table's."""
-        if mapping is not None and not isinstance(mapping, Mapping):
+        """`resolve` with the environment given too."""
+        return cls._resolve_over({}, DEFAULT, mapping, keywords, environ)
+
+    @classmethod
+    def _resolve_over(
+        cls: type[C],
+        defaults: Mapping[str, Any],
+        defaults_origin: str,
+        mapping: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> C:
+        """`resolve_from`, with `defaults` in the place of some of the table's."""
+        if mapping is not None and (not isinstance(mapping, Mapping) or isinstance(mapping, Config)):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(mapping).__name__}; give a dict of keys, or keyword arguments"
             )
-        from_keywords = [Item(name, value, "keyword") for name, value in keywords.items()]
-        from_mapping = [Item(name, value, "dict") for name, value in (mapping or {}).items()]
+        from_keywords = [Item(name, value, _KEYWORD) for name, value in keywords.items()]
+        from_mapping = [Item(name, value, _MAPPING) for name, value in (mapping or {}).items()]
         from_environ = list(cls._from_environ(environ))
         gathering = _Gathering(cls)
         gathering.add(from_keywords)
@@ -388,7 +407,7 @@ class Config:
         if path is not None:
             gathering.add([Item(*item) for item in read_config_file(path)], is_file=True)
         gathering.add(from_environ)
-        gathering.add([Item(name, value, defaults_origin) for name, value in (defaults or {}).items()])
+        gathering.add([Item(name, value, defaults_origin) for name, value in defaults.items()])
         return gathering.finish()
 
     @classmethod
@@ -426,20 +445,31 @@ class Config:
         return cls._names[found[0]].name if found else None
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a key by any of its names; KeyError for another name."""
-        return getattr(self, self._names[dotted(name)].attribute)
+        """The value of a key by any of its names. Raises KeyError, with the reason for a key that is not supported."""
+        key_name = dotted(name) if isinstance(name, str) else ""
+        entry = self._names.get(key_name)
+        if entry is None:
+            reason = self.why_without_effect(key_name) or self.why_left_out(key_name)
+            raise KeyError(f"{name} has no value: {reason}" if reason else name)
+        return getattr(self, entry.attribute)
+
+    def __iter__(self) -> Iterator[str]:
+        return (entry.attribute for entry in self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
 
     def describe(self) -> str:
         """Every key with its value and origin, a line each, secrets masked."""
         return "\n".join(
             f"{entry.name} = {entry.text(getattr(self, entry.attribute))}  ({self.origins[entry.name]})"
-            for entry in self.keys
+            for entry in self.entries
         )
 
     def __repr__(self) -> str:
         given = (
             f"{entry.attribute}={entry.text(getattr(self, entry.attribute))}"
-            for entry in self.keys
+            for entry in self.entries
             if self.origins[entry.name] != DEFAULT
         )
         return f"{type(self).__name__}({', '.join(given)})"
@@ -451,7 +481,7 @@ class Config:
         raise AttributeError(f"{type(self).__name__} is frozen: {name} can't be deleted")
 
     def _values(self) -> dict[str, Any]:
-        return {entry.attribute: getattr(self, entry.attribute) for entry in self.keys}
+        return {entry.attribute: getattr(self, entry.attribute) for entry in self.entries}
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -482,6 +512,8 @@ def _complete(entry: Key, attribute: str, hint: Any) -> None:
     name = dotted(attribute)
     if entry.name:
         return  # inherited: done by the base
+    if hasattr(Mapping, attribute):
+        raise TypeError(f"{attribute} is a method of a mapping, and can't be a key")
     entry.attribute, entry.name = attribute, name
     alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     entry.nullable = type(None) in alternatives
@@ -520,20 +552,20 @@ class _Gathering:
             if entry is None:
                 continue
             if is_file and entry.attribute == "config_file":
-                self.problems.append(f"{item.name} ({item.origin}): a configuration file can't name another one")
+                self.problems.append(f"{item}: a configuration file can't name another one")
                 continue
             earlier = seen.setdefault(entry.name, item)
             if earlier is not item:
                 where = (
                     f"as {earlier.name} and {item.name}" if earlier.name != item.name else f"first in {earlier.origin}"
                 )
-                self.problems.append(f"{entry.name} ({item.origin}) is given twice, {where}; keep one")
+                self.problems.append(f"{item._replace(name=entry.name)} is given twice, {where}; keep one")
             elif entry.attribute not in self.values and entry.attribute not in self.unsound:
                 self._take(entry, item)
 
     def _find(self, item: Item) -> Key | None:
         if not isinstance(item.name, str):
-            self.problems.append(f"the key {item.name!r} ({item.origin}) is not text")
+            self.problems.append(f"the key {item.name!r} is not text")
             return None
         name = dotted(item.name)
         entry = self.table._names.get(name)
@@ -542,27 +574,29 @@ class _Gathering:
         if name in self.table.fixed:
             self._check_fixed(item, *self.table.fixed[name])
             return None
+        # settings written for another client often carry its defaults along
+        is_default = self.table.carried_along.get(name)
+        asks_for_nothing = item.value is None or (is_default is not None and is_default(item.value))
         reason = self.table.why_without_effect(name)
         if reason is not None:
-            _log.warning("The configuration key %s (%s) has no effect: %s", item.name, item.origin, reason)
+            if not asks_for_nothing:
+                _log.warning("The configuration key %s has no effect: %s", item, reason)
             return None
         reason = self.table.why_left_out(name)
         if reason is not None:
-            # settings written for another client often carry its unused keys along as None
-            if item.value is not None:
-                self.problems.append(f"{item.name} ({item.origin}) is not supported: {reason}")
+            if not asks_for_nothing:
+                self.problems.append(f"{item} is not supported: {reason}")
             return None
         nearest = self.table.nearest(name)
         hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
-        self.problems.append(f"{item.name} ({item.origin}) is not a configuration key; {hint}")
+        self.problems.append(f"{item} is not a configuration key; {hint}")
         return None
 
     def _check_fixed(self, item: Item, only: str, reason: str) -> None:
         value = item.value
         if value is not None and str(value).strip().lower() != only.lower():
             self.problems.append(
-                f"{item.name} ({item.origin}): {_shown(value)} is not supported: {reason}; leave the key out, or give "
-                f"{only!r}"
+                f"{item}: {_shown(value)} is not supported: {reason}; leave the key out, or give {only!r}"
             )
 
     def _take(self, entry: Key, item: Item) -> None:
@@ -572,14 +606,14 @@ class _Gathering:
             self.unsound.add(entry.attribute)
             given = MASK if entry.secret else _shown(item.value)
             self.problems.append(
-                f"{item.name} ({item.origin}): {given} {error}; allowed is {entry.allowed_text}"
+                f"{item}: {given} {error}; allowed is {entry.allowed_text}"
                 + ("" if entry.secret else f" (default {entry.default_text or entry.text(entry.default)})")
             )
         else:
             self.origins[entry.name] = item.origin
 
     def finish(self) -> Any:
-        for entry in self.table.keys:
+        for entry in self.table.entries:
             if entry.attribute not in self.values:
                 self.values[entry.attribute] = entry.default
                 self.origins[entry.name] = DEFAULT
@@ -600,5 +634,6 @@ def _shown(value: Any) -> str:
     text = repr(value)
     if "@" in text:
         # user:password@host
-        text = f"{MASK}@{text.rpartition('@')[2]}"
+        shown = f"{MASK}@{(value if isinstance(value, str) else text).rpartition('@')[2]}"
+        text = repr(shown) if isinstance(value, str) else shown
     return text if len(text) <= 200 else f"{text[:197]}..."

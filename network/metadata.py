@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 import random
 import threading
 import uuid
@@ -23,7 +22,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
-from .clock import Clock
+from .clock import LONG_AGO_MS, Clock
 from .cluster import (
     NO_LEADER_EPOCH,
     Cluster,
@@ -33,8 +32,8 @@ from .cluster import (
     relocate_leader,
     relocate_leaders,
     same_or,
-    validate_topic_name,
 )
+from .latch import Latch
 from .protocol.errors import (
     BrokerResponseError,
     IllegalStateError,
@@ -53,13 +52,10 @@ from .protocol.messages.topics.metadata import (
     MetadataResponseTopic,
 )
 from .protocol.types import ZERO_UUID
+from .sections import here
+from .topic_names import validate_topic_name
 
 _log = logging.getLogger(__name__)
-
-#: The first version that can ask for topics without creating them (KIP-204, Kafka 0.11); earlier ones always may.
-FIRST_VERSION_WITHOUT_AUTO_CREATION = 4
-#: Leader epochs of older Metadata versions may go back when a controller changes (KAFKA-9212).
-_RELIABLE_EPOCHS_FROM_VERSION = 9
 
 
 #: Called with a new snapshot and the topics whose partitions are others now than at the call before: new ones and those
@@ -114,7 +110,8 @@ class Metadata:
         self._max_idle_ms = max_idle_ms
         self._allow_auto_topic_creation = allow_auto_topic_creation
 
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._change = Latch()  # set, and replaced by a new one, when something changed that is waited for
         self._cluster = Cluster.bootstrap(self._bootstrap_servers)
         self._version = 0
         self._request_version = 0
@@ -130,8 +127,8 @@ class Metadata:
 
         self._needs_full_update = True
         self._needs_partial_update = False
-        self._last_refresh_ms = -math.inf
-        self._last_success_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
+        self._last_success_ms = LONG_AGO_MS
         self._failed_attempts = 0
         self._equivalent_responses = 0
         self._attempts_backoff_ms = self._backoff.backoff_ms(0)
@@ -143,7 +140,7 @@ class Metadata:
         self._fatal_count = 0
         self._closed_by: KafkaError | None = None
 
-    # -- for everybody -------------------------------------------------------------------------------------------
+    # --- For everybody ---
 
     @property
     def cluster(self) -> Cluster:
@@ -188,12 +185,7 @@ class Metadata:
             return None
         return error_class(f"topic {topic!r}: {error_class()}")
 
-    def last_seen_leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """The highest leader epoch that was ever reported for the partition, -1 when none was."""
-        with self._changed:
-            return self._epochs.get(topic_partition.topic, {}).get(topic_partition.partition, NO_LEADER_EPOCH)
-
-    # -- for callers ---------------------------------------------------------------------------------------------
+    # --- For callers ---
 
     def add_topic(self, topic: str, now_ms: float) -> None:
         """Keep the metadata of this topic for `max_idle_ms` from now; a topic not kept yet is asked for at once.
@@ -206,7 +198,7 @@ class Metadata:
             self._topics[topic] = now_ms + self._max_idle_ms
             return
         validate_topic_name(topic)
-        with self._changed:
+        with here.section, self._lock:
             known = topic in self._topics
             expires_ms = now_ms + self._max_idle_ms
             self._topics[topic] = expires_ms
@@ -225,7 +217,7 @@ class Metadata:
         `reset_backoff` forgets that earlier answers brought nothing new: for a caller who wants something else than
         before, not for one that tries the same again.
         """
-        with self._changed:
+        with here.section, self._lock:
             self._needs_full_update = True
             if reset_backoff:
                 self._equivalent_responses = 0
@@ -234,7 +226,7 @@ class Metadata:
 
     def request_update_for_topic(self, topic: str) -> int:
         """Ask for an update that covers the topic: at once when it's new, else like `request_update`."""
-        with self._changed:
+        with here.section, self._lock:
             if topic in self._new_topics:
                 return self._request_update_for_new_topics()
             if topic in self._unsettled_topics:
@@ -243,7 +235,7 @@ class Metadata:
 
     def request_update_for_waiting(self, topics: Iterable[str]) -> None:
         """Ask for an update that covers these topics, none of which is to hurry: what is asked for already suffices."""
-        with self._changed:
+        with here.section, self._lock:
             if not all(topic in self._new_topics or topic in self._unsettled_topics for topic in topics):
                 self._needs_full_update = True
 
@@ -255,9 +247,14 @@ class Metadata:
         resolvable bootstrap server); ProducerClosedError or the cause given to `close`.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
-        with self._changed:
-            fatal_count = self._fatal_count
-            while self._version <= last_version:
+        fatal_count = self._fatal_count
+        # in a section, so that a send from a finalizer or signal handler meanwhile doesn't begin to wait, too
+        with here.section:
+            while True:
+                # before the look at what has changed: what changes after it sets this one
+                change = self._change
+                if self._version > last_version:
+                    return
                 if self._closed_by is not None:
                     raise copy.copy(self._closed_by) from self._closed_by
                 if self._fatal_error is not None and self._fatal_count > fatal_count:
@@ -266,14 +263,14 @@ class Metadata:
                     cause = self._last_error
                     why = self._progress if cause is None else f"{cause}"
                     raise KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}") from cause
-                self._clock.wait_until(self._changed, deadline_ms)
+                self._clock.await_latch(change, deadline_ms)
 
     def add_listener(self, listener: Listener) -> None:
         """Have `listener` called with each new snapshot, on the sender thread."""
-        with self._changed:
+        with here.section, self._lock:
             self._listeners.append(listener)
 
-    # -- for the sender thread -----------------------------------------------------------------------------------
+    # --- For the sender thread ---
 
     @property
     def update_requested(self) -> bool:
@@ -285,7 +282,7 @@ class Metadata:
 
         The backoff grows with failures, and with answers that bring nothing new (KIP-580).
         """
-        with self._changed:
+        with here.section, self._lock:
             expires_ms = self._last_success_ms + self._max_age_ms
             if now_ms >= expires_ms:
                 self._equivalent_responses = 0
@@ -297,7 +294,7 @@ class Metadata:
     def next_fetch(self, now_ms: float) -> MetadataFetch:
         """The request to send now: for the new topics, and those to be asked for again, when nothing else is due,
         else for all that are kept."""
-        with self._changed:
+        with here.section, self._lock:
             is_partial = not self._needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
             # dict and set may grow in add_topic's fast path, but only under their present keys
             names = sorted(self._new_topics | self._unsettled_topics if is_partial else self._topics)
@@ -319,7 +316,7 @@ class Metadata:
 
         Without `fetch` the answer counts as one to a full request made just now. Raises IllegalStateError after close.
         """
-        with self._changed:
+        with here.section, self._lock:
             if self._closed_by is not None:
                 raise IllegalStateError("metadata arrived after its owner was closed")
             request_version = self._request_version if fetch is None else fetch.request_version
@@ -340,14 +337,14 @@ class Metadata:
             self._new_topics.difference_update(answered)
             # topics that were added since the request was made don't wait for a backoff
             are_new = request_version < self._request_version and bool(self._new_topics)
-            self._last_refresh_ms = -math.inf if are_new else now_ms
+            self._last_refresh_ms = LONG_AGO_MS if are_new else now_ms
             self._needs_partial_update = are_new or bool(self._unsettled_topics)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
             )
             self._version += 1
             listeners, changed = self._listeners_and_changes(before, touched)
-            self._changed.notify_all()
+            self._wake()
         if cluster.cluster_id != before.cluster_id:
             _log.info("Cluster ID: %s", cluster.cluster_id)
         _log.debug("Updated metadata to version %d: %s", self._version, cluster)
@@ -362,7 +359,7 @@ class Metadata:
         Ignored: incomplete answers, epochs that aren't newer, leaders whose node is unknown, unknown partitions.
         Returns the partitions whose leader is another now.
         """
-        with self._changed:
+        with here.section, self._lock:
             cluster = self._cluster
             by_id = {**cluster.nodes, **{node.id: node for node in nodes}}
             updated: dict[TopicPartition, PartitionInfo] = {}
@@ -388,7 +385,7 @@ class Metadata:
 
     def failed_update(self, now_ms: float, error: KafkaError | None = None) -> None:
         """An attempt to get metadata failed: wait longer before the next one."""
-        with self._changed:
+        with here.section, self._lock:
             self._last_refresh_ms = now_ms
             self._attempts_backoff_ms = self._backoff.backoff_ms(self._failed_attempts)
             self._failed_attempts += 1
@@ -409,11 +406,11 @@ class Metadata:
     def fatal_error(self, error: KafkaError) -> None:
         """Report an error to everybody who waits now, because waiting longer won't help. The next attempt may succeed:
         those who come later wait again."""
-        with self._changed:
+        with here.section, self._lock:
             self._last_error = error
             self._fatal_error = error
             self._fatal_count += 1
-            self._changed.notify_all()
+            self._wake()
 
     def rebootstrap(self) -> None:
         """Go back to the configured addresses, because no known broker answers (KIP-899) or one told us so (KIP-1102).
@@ -421,7 +418,7 @@ class Metadata:
         Topics stay, without leaders, so that records can still be given a partition and be buffered. Leader epochs are
         forgotten: the brokers behind those addresses may be another cluster now.
         """
-        with self._changed:
+        with here.section, self._lock:
             self._needs_full_update = True
             if self._cluster.is_bootstrap:
                 return
@@ -432,7 +429,7 @@ class Metadata:
 
     def use_bootstrap_servers(self, servers: Sequence[tuple[str, int]]) -> None:
         """Bootstrap from these addresses, now and later, in place of those given to the constructor."""
-        with self._changed:
+        with here.section, self._lock:
             self._bootstrap_servers = tuple(servers)
             if self._cluster.is_bootstrap:
                 nodes = Cluster.bootstrap(self._bootstrap_servers).nodes
@@ -440,16 +437,20 @@ class Metadata:
 
     def close(self, error: KafkaError | None = None) -> None:
         """No more updates will come: those who wait, now or later, get `error` (None: ProducerClosedError)."""
-        with self._changed:
+        with here.section, self._lock:
             if self._closed_by is None:
                 self._closed_by = error or ProducerClosedError("metadata was awaited after the producer was closed")
-            self._changed.notify_all()
+            self._wake()
 
-    # -- under the lock ------------------------------------------------------------------------------------------
+    def _wake(self) -> None:
+        change, self._change = self._change, Latch()
+        change.set()
+
+    # --- Under the lock ---
 
     def _request_update_for_new_topics(self) -> int:
         # the backoff is for retries, a new topic doesn't wait
-        self._last_refresh_ms = -math.inf
+        self._last_refresh_ms = LONG_AGO_MS
         self._needs_partial_update = True
         self._equivalent_responses = 0
         self._equivalent_backoff_ms = 0.0
@@ -562,7 +563,8 @@ class Metadata:
         infos: list[PartitionInfo] = []
         for partition in topic.partitions:
             number = partition.partition_index
-            epoch = partition.leader_epoch if version >= _RELIABLE_EPOCHS_FROM_VERSION else NO_LEADER_EPOCH
+            has_reliable_epochs = version >= MetadataResponse.FIRST_VERSION_WITH_RELIABLE_EPOCHS
+            epoch = partition.leader_epoch if has_reliable_epochs else NO_LEADER_EPOCH
             seen = epochs.get(number)
             known = old.partition(TopicPartition(name, number))
             if epoch < 0:

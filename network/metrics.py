@@ -17,6 +17,7 @@ from functools import partial
 from typing import NamedTuple
 
 from .clock import Clock
+from .sections import here
 
 _log = logging.getLogger(__name__)
 
@@ -82,11 +83,11 @@ class Sensor:
         # of the samples that are kept no more
         self._earlier_count = 0
         self._earlier_total = 0.0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def record(self, value: float, now_ms: float) -> None:
         """Remember one observation."""
-        with self._lock:
+        with here.section, self._lock:
             sample = self._current
             if now_ms - sample.start_ms >= self._window_ms:
                 sample = self._begin_sample(now_ms)
@@ -98,7 +99,7 @@ class Sensor:
 
     def record_all(self, count: int, total: float, greatest: float, now_ms: float) -> None:
         """Remember `count` observations at once, which sum up to `total`."""
-        with self._lock:
+        with here.section, self._lock:
             sample = self._current
             if now_ms - sample.start_ms >= self._window_ms:
                 sample = self._begin_sample(now_ms)
@@ -122,26 +123,26 @@ class Sensor:
 
     def average(self) -> float:
         """Of the observations in the window; not a number where there are none."""
-        with self._lock:
+        with here.section, self._lock:
             live = self._live(self._clock.now_ms())
             count = sum(sample.count for sample in live)
             return sum(sample.total for sample in live) / count if count else NAN
 
     def maximum(self) -> float:
         """The greatest in the window; not a number where there are none."""
-        with self._lock:
+        with here.section, self._lock:
             return float(max((sample.greatest for sample in self._live(self._clock.now_ms())), default=NAN))
 
     def rate(self) -> float:
         """The sum of the observations per second."""
-        with self._lock:
+        with here.section, self._lock:
             now_ms = self._clock.now_ms()
             live = self._live(now_ms)
             return sum(sample.total for sample in live) / self._elapsed_seconds(live, now_ms)
 
     def occurrence_rate(self) -> float:
         """The number of observations per second."""
-        with self._lock:
+        with here.section, self._lock:
             now_ms = self._clock.now_ms()
             live = self._live(now_ms)
             return sum(sample.count for sample in live) / self._elapsed_seconds(live, now_ms)
@@ -156,12 +157,12 @@ class Sensor:
 
     def total(self) -> float:
         """The sum of all observations since the start."""
-        with self._lock:
+        with here.section, self._lock:
             return self._earlier_total + sum(sample.total for sample in self._kept)
 
     def count(self) -> float:
         """The number of all observations since the start."""
-        with self._lock:
+        with here.section, self._lock:
             return float(self._earlier_count + sum(sample.count for sample in self._kept))
 
 
@@ -209,7 +210,7 @@ class Metrics:
         self.clock = clock
         self._window_ms = window_ms
         self._samples = samples
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         # by tags first, because a topic or a node comes and goes with all of its metrics; then by group and name
         self._tagged: dict[Tags, dict[tuple[str, str], Metric]] = {}
         self._reporters: list[MetricsReporter] = []
@@ -240,7 +241,7 @@ class Metrics:
         self._add(name.tags, [Metric(name, measure)])
 
     def _add(self, tags: Tags, metrics: list[Metric]) -> None:
-        with self._lock:
+        with here.section, self._lock:
             present = self._tagged.setdefault(tags, {})
             present.update(((metric.metric_name.group, metric.metric_name.name), metric) for metric in metrics)
             reporters = tuple(self._reporters)
@@ -251,7 +252,7 @@ class Metrics:
     def remove(self, tags: Iterable[Tags]) -> None:
         """Forget every metric with just one of these tags: topics or nodes that are no more."""
         gone: list[Metric] = []
-        with self._lock:
+        with here.section, self._lock:
             for each in tags:
                 gone.extend(self._tagged.pop(each, {}).values())
             reporters = tuple(self._reporters)
@@ -262,13 +263,13 @@ class Metrics:
     def add_reporter(self, reporter: MetricsReporter) -> None:
         """Have `reporter` told of the metrics there are, and of changes. What its `init` raises comes out of here."""
         reporter.init(self)
-        with self._lock:
+        with here.section, self._lock:
             self._reporters.append(reporter)
 
     def close(self) -> None:
         """Tell the reporters that no more will happen here."""
         self.is_closed = True
-        with self._lock:
+        with here.section, self._lock:
             reporters, self._reporters = self._reporters, []
         for reporter in reporters:
             self._tell(reporter, "close")
@@ -297,21 +298,21 @@ class Metrics:
         """Group and name of every metric: once, whatever tags there are."""
         if self._process_id != os.getpid():
             return []
-        with self._lock:
+        with here.section, self._lock:
             return list(dict.fromkeys(key for metrics in self._tagged.values() for key in metrics))
 
     def family(self, key: tuple[str, str]) -> list[Metric]:
         """The metrics of that group and name, which differ in their tags."""
         if self._process_id != os.getpid():
             return []
-        with self._lock:
+        with here.section, self._lock:
             return [metrics[key] for metrics in self._tagged.values() if key in metrics]
 
     def _snapshot(self) -> list[list[Metric]]:
         """What there is now; those with the same tags together."""
         if self._process_id != os.getpid():
             return []
-        with self._lock:
+        with here.section, self._lock:
             return [list(metrics.values()) for metrics in self._tagged.values()]
 
     def values(self) -> dict[MetricName, float | str]:

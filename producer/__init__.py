@@ -8,7 +8,7 @@ with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
 """
 
 from ..network.cluster import TopicPartition
-from ..network.protocol import errors
+from . import errors
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.record_metadata_cy import RecordMetadata
 from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata

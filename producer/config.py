@@ -6,17 +6,20 @@ of other clients that are refused are in LEFT_OUT with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import selectors
+import socket
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
 from ..network.config import INT32_MAX, Config, key
+from ..network.protocol.errors import KafkaConfigurationError
+from ..network.records.compression import Compression
+from ..network.records.compression_config import configured_level, level_key, level_key_names
 from .config_rules import (
-    GZIP_DEFAULT_LEVEL,
     RULES,
     check_client_id,
-    check_gzip_level,
     parse_acks,
     parse_bootstrap_servers,
     parse_pluggable,
@@ -26,7 +29,7 @@ from .config_rules import (
     show_addresses,
 )
 
-# ---- keys of others -------------------------------------------------------------------------------------------------
+# --- Keys of others ---
 
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "TLS and SASL are not there yet; only security.protocol=PLAINTEXT is"
@@ -54,6 +57,9 @@ LEFT_OUT = {
     "kafka.client": _INTERNAL,
     "net": _INTERNAL,
     "selector": _INTERNAL,
+    "bootstrap.topics.filter": _INTERNAL,
+    "sock.chunk.bytes": _INTERNAL,
+    "sock.chunk.buffer.count": _INTERNAL,
     "proxy.url": _PROXY,
     "socks5.proxy": _PROXY,
     "metadata.broker.list": "that is librdkafka's name; Kafka's is bootstrap.servers",
@@ -65,8 +71,7 @@ LEFT_OUT = {
     "queue.buffering.max.messages": "buffer.memory bounds the bytes that wait; their number has no bound of its own",
     "request.required.acks": "that is librdkafka's name; Kafka's is acks",
     "compression.codec": "that is librdkafka's name; Kafka's is compression.type",
-    "compression.level": "that is librdkafka's name; Kafka's are compression.gzip.level, compression.lz4.level and "
-    "compression.zstd.level",
+    "compression.level": f"that is librdkafka's name; Kafka's are {level_key_names()}",
     "max.in.flight": "that is librdkafka's name; Kafka's is max.in.flight.requests.per.connection",
     "socket.timeout.ms": "that is librdkafka's name; Kafka's is request.timeout.ms",
 }
@@ -79,8 +84,29 @@ WITHOUT_EFFECT = {
     "metrics.enabled": _METRICS,
 }
 
+#: The defaults of kafka-python (2 and 3) for keys of LEFT_OUT and WITHOUT_EFFECT. Programs that start from a copy of
+#: its `DEFAULT_CONFIG` pass them all, and ask for nothing by that.
+KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
+    "transaction.timeout.ms": lambda given: given == 60_000,
+    "ssl.check.hostname": lambda given: given is True,
+    "sasl.kerberos.service.name": lambda given: given == "kafka",
+    "socket.options": lambda given: given == [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    "selector": lambda given: given is selectors.DefaultSelector,
+    "kafka.client": lambda given: isinstance(given, type) and given.__module__.partition(".")[0] == "kafka",
+    "bootstrap.topics.filter": lambda given: given == set(),
+    "sock.chunk.bytes": lambda given: given == 4096,
+    "sock.chunk.buffer.count": lambda given: given == 1000,
+    "api.version.auto.timeout.ms": lambda given: given == 2000,
+    "bootstrap.timeout.ms": lambda given: given == 30_000,
+    "metrics.enabled": lambda given: given is True,
+}
 
-# ---- the table ------------------------------------------------------------------------------------------------------
+
+# --- The table ---
+
+
+def _level(codec: Compression) -> Any:
+    return level_key(codec, doc=f"The level for `compression.type={codec.label}`.")
 
 
 class ProducerConfig(
@@ -90,10 +116,11 @@ class ProducerConfig(
     rules=RULES,
     left_out=LEFT_OUT,
     without_effect=WITHOUT_EFFECT,
+    carried_along=KAFKA_PYTHON_DEFAULTS,
 ):
     """The producer's configuration in force. Frozen; `origins` says where each value came from."""
 
-    # Where the cluster is, and who we are
+    # --- Where the cluster is, and who we are ---
 
     bootstrap_servers: tuple[Address, ...] = key(
         default=(),
@@ -137,7 +164,7 @@ class ProducerConfig(
         doc="How to talk to the brokers: so far unencrypted and unauthenticated only.",
     )
 
-    # What is promised for a record
+    # --- What is promised for a record ---
 
     acks: int = key(
         default=-1,
@@ -161,8 +188,10 @@ class ProducerConfig(
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The time within which a record is reported as written or failed, counted from `send`: it covers the wait "
-        "in the buffer, every attempt and every backoff. A record fails earlier when retrying is hopeless.",
+        doc="The time within which a record is reported as written or failed. It covers the wait in the buffer, every "
+        "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. "
+        "A record that joined its batch later therefore has less time from its own `send` on. A record fails earlier "
+        "when retrying is hopeless.",
     )
     retries: int = key(
         default=INT32_MAX,
@@ -206,7 +235,7 @@ class ProducerConfig(
         doc="Where the doubling of `retry.backoff.ms` ends.",
     )
 
-    # Batches and memory
+    # --- Batches and memory ---
 
     batch_size: int = key(
         default=16_384,
@@ -248,35 +277,15 @@ class ProducerConfig(
     compression_type: str = key(
         default="none",
         importance="high",
-        choices=("none", "gzip", "snappy", "lz4", "zstd"),
+        choices=tuple(codec.label for codec in Compression),
         none_means="none",
         doc="How batches are compressed. Whole batches are, so larger batches compress better.",
     )
-    compression_gzip_level: int = key(
-        default=GZIP_DEFAULT_LEVEL,
-        at_least=-1,
-        at_most=9,
-        importance="medium",
-        allowed="1 to 9, or -1 for gzip's own default",
-        check=check_gzip_level,
-        doc="The level for `compression.type=gzip`.",
-    )
-    compression_lz4_level: int = key(
-        default=9,
-        at_least=1,
-        at_most=17,
-        importance="medium",
-        doc="The level for `compression.type=lz4`.",
-    )
-    compression_zstd_level: int = key(
-        default=3,
-        at_least=-131_072,
-        at_most=22,
-        importance="medium",
-        doc="The level for `compression.type=zstd`.",
-    )
+    compression_gzip_level: int = _level(Compression.GZIP)
+    compression_lz4_level: int = _level(Compression.LZ4)
+    compression_zstd_level: int = _level(Compression.ZSTD)
 
-    # From objects to partitions
+    # --- From objects to partitions ---
 
     key_serializer: Any = key(
         default=None,
@@ -345,7 +354,7 @@ class ProducerConfig(
         doc="Interceptors, called in this order. See `headrace.producer.interceptors`.",
     )
 
-    # Topics and brokers
+    # --- Topics and brokers ---
 
     allow_auto_create_topics: bool = key(
         default=True,
@@ -381,7 +390,7 @@ class ProducerConfig(
         "starts again from `bootstrap.servers` (KIP-1102).",
     )
 
-    # Connections
+    # --- Connections ---
 
     socket_connection_setup_timeout_ms: int = key(
         default=10_000,
@@ -443,7 +452,7 @@ class ProducerConfig(
         "no such key; the name is that of librdkafka and kafka-python.",
     )
 
-    # What is measured
+    # --- What is measured ---
 
     metrics_sample_window_ms: int = key(
         default=30_000,
@@ -469,28 +478,45 @@ class ProducerConfig(
         doc="Where metrics are shown besides `producer.metrics()`: [Metrics](metrics.md) says how.",
     )
 
+    @classmethod
+    def resolve_from(
+        cls, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+    ) -> ProducerConfig:
+        """`Config.resolve_from`. Two ways of other clients to pass the configuration get an error of their own."""
+        if isinstance(mapping, (str, list, tuple)):
+            example = repr("localhost:9092") if "@" in repr(mapping) else repr(mapping)
+            raise KafkaConfigurationError(
+                f"the configuration is a {type(mapping).__name__}, not a dict of keys; addresses of brokers go into "
+                f"bootstrap_servers: KafkaProducer(bootstrap_servers={example})"
+            )
+        if isinstance(keywords.get("config"), Mapping):
+            raise KafkaConfigurationError(
+                "config is not a configuration key; pass the dict of keys as the first argument, KafkaProducer({...}), "
+                "or as keywords, KafkaProducer(**{...})"
+            )
+        return super().resolve_from(mapping, keywords, environ)
+
     def __getitem__(self, name: str) -> Any:
         """The value of a key by any of its names, in a form that other clients take: addresses as `host:port` texts.
 
-        Raises KeyError for another name.
+        Raises KeyError for another name, with the reason for a key that is not supported.
         """
         value = super().__getitem__(name)
         return [str(address) for address in value] if value is self.bootstrap_servers else value
 
     @property
+    def compression(self) -> Compression:
+        """The codec that `compression_type` names."""
+        return Compression.labelled(self.compression_type)
+
+    @property
     def compression_level(self) -> int | None:
-        """The level for `compression_type`; None where the codec has none or decides itself."""
-        if self.compression_type == "gzip":
-            return None if self.compression_gzip_level == GZIP_DEFAULT_LEVEL else self.compression_gzip_level
-        if self.compression_type == "lz4":
-            return self.compression_lz4_level
-        if self.compression_type == "zstd":
-            return self.compression_zstd_level
-        return None
+        """The level for `compression`; None where the codec has none."""
+        return configured_level(self, self.compression)
 
 
-#: each key by kafka-python's spelling with its default: programs pick what to pass on from kafka-python's table of this
-#: name
+#: Each key with its default, under the name that kafka-python has for it: programs start from a copy of kafka-python's
+#: table of this name, or pick what to pass on from it.
 DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {name.replace(".", "_"): entry.default for entry in ProducerConfig.keys for name in (entry.name, *entry.aliases)}
+    {(*entry.aliases, entry.name)[0].replace(".", "_"): entry.default for entry in ProducerConfig.entries}
 )

@@ -6,23 +6,22 @@ import itertools
 import logging
 from typing import Any
 
-from ..network.addresses import Address, parse_address
+from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.config import INT32_MAX, Draft, Rule, parse_int
+from ..network.records.compression_config import COMPRESSION_RULE
 
 _log = logging.getLogger(__name__)
 
-GZIP_DEFAULT_LEVEL = -1
 INT16_MAX = 2**15 - 1
 _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
-#: what a bootstrap address without a port means to librdkafka, kafka-python and aiokafka (Java refuses it)
-_DEFAULT_PORT = 9092
 _client_numbers = itertools.count(1)
 
 
-# ---- values of special form -----------------------------------------------------------------------------------------
+# --- Values of special form ---
 
 
 def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
+    given = value
     if isinstance(value, str):
         # a password may have commas: it is refused as a whole
         value = [value] if "@" in value else value.split(",")
@@ -37,9 +36,13 @@ def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
             raise ValueError(f"has {item!r} in it, which is not text")
         if item.strip():
             try:
-                addresses[parse_address(item, _DEFAULT_PORT)] = None
+                addresses[parse_address(item, DEFAULT_PORT)] = None
             except ValueError as error:
-                raise ValueError(f"can't be used: {error}") from None
+                repeated = f"{item!r} " if given == item else ""
+                problem = str(error)
+                if repeated and problem.startswith(repeated):
+                    raise ValueError(problem.removeprefix(repeated)) from None
+                raise ValueError(f"can't be used: {problem}") from None
     return tuple(addresses)
 
 
@@ -72,10 +75,6 @@ def check_client_id(client_id: str) -> str | None:
         return "has characters that UTF-8 can't encode"
 
 
-def check_gzip_level(level: int) -> str | None:
-    return "is no level of gzip" if level == 0 else None
-
-
 def parse_pluggable(value: Any) -> Any:
     # What a name stands for, and whether an object fits, is decided where it is used: by the compile_ functions of
     # serializers.py and partitioners.py. Here only what can't be meant at all is refused.
@@ -95,7 +94,7 @@ def parse_plugins(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-# ---- rules across keys ----------------------------------------------------------------------------------------------
+# --- Rules across keys ---
 
 
 def _need_bootstrap_servers(draft: Draft) -> None:
@@ -201,6 +200,7 @@ RULES = (
     Rule(("enable_idempotence", "acks", "retries", "max_in_flight_requests_per_connection"), _decide_idempotence),
     Rule(("delivery_timeout_ms", "linger_ms", "request_timeout_ms"), _fit_delivery_timeout),
     Rule(("batch_size", "buffer_memory"), _fit_batch_size),
+    COMPRESSION_RULE,
     Rule(("reconnect_backoff_ms", "reconnect_backoff_max_ms"), _fit_reconnect_backoff),
     Rule(
         (

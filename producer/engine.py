@@ -21,12 +21,12 @@ from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
-from ..network.protocol.errors import IllegalStateError, KafkaConfigurationError, KafkaTimeoutError
-from ..network.records.compression import LEVELS, Compression, has_lz4_levels
+from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
+from ..network.sections import section_thread
 from ..network.sockets.resolver import canonical_host_names
 from ..network.sockets.selector import Selector
 from .accumulator.accumulator_cy import RecordAccumulator
-from .accumulator.buffer_pool import BufferPool
+from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
@@ -57,7 +57,6 @@ class Engine:
     there. `close` may be called from any thread."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[MetricsReporter] = ()) -> None:
-        compression = _usable_compression(config)
         self.config = config
         self.clock = clock
         self.client_id = config.client_id
@@ -110,7 +109,7 @@ class Engine:
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             batch_size=min(batch_bytes, config.buffer_memory),
-            compression=compression,
+            compression=config.compression,
             linger_ms=config.linger_ms,
             retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,
@@ -119,6 +118,7 @@ class Engine:
             adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
             availability_timeout_ms=config.partitioner_availability_timeout_ms,
             rack=config.client_rack if config.partitioner_rack_aware else None,
+            keys_choose=not config.partitioner_ignore_keys,
         )
         self._callbacks = CallbackThread(f"headrace-callbacks-{self.client_id}")
         self.sender = Sender(
@@ -128,7 +128,7 @@ class Engine:
             transactions=self.transactions,
             clock=clock,
             acks=config.acks,
-            compression=compression,
+            compression=config.compression,
             compression_level=config.compression_level,
             max_request_bytes=config.max_request_size,
             request_timeout_ms=config.request_timeout_ms,
@@ -157,7 +157,8 @@ class Engine:
             raise
         self.process_id = os.getpid()
         _call_at_the_end_of_a_worker()
-        self._thread = threading.Thread(target=self._run, name=f"headrace-sender-{self.client_id}", daemon=True)
+        # what a finalizer calls on the sender thread must not wait for it
+        self._thread = section_thread(self._run, f"headrace-sender-{self.client_id}")
         _running.add(self)
         self._thread.start()
 
@@ -180,7 +181,7 @@ class Engine:
 
         Another producer's callback may wait for this producer.
         """
-        return threading.current_thread() is self._thread or self._callbacks.is_current
+        return self._thread.ident == threading.get_ident() or self._callbacks.is_current
 
     @property
     def is_alive(self) -> bool:
@@ -228,17 +229,6 @@ class Engine:
                 f"the producer is closed and every record has its answer, but a callback or an interceptor of yours "
                 f"has not returned within {patience:g} s; those behind it are called when it does"
             )
-
-
-def _usable_compression(config: ProducerConfig) -> Compression:
-    """The configured codec, known to work here at the configured level. Raises KafkaConfigurationError."""
-    compression = Compression[config.compression_type.upper()]
-    is_default = config.compression_lz4_level == LEVELS[Compression.LZ4].default
-    if compression is Compression.LZ4 and not is_default and not has_lz4_levels():
-        raise KafkaConfigurationError(
-            "compression.lz4.level needs cramjam 2.14 or newer, and that needs Python 3.11: leave the level out"
-        )
-    return compression
 
 
 def _close_at_exit() -> None:

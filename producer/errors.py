@@ -1,3 +1,73 @@
-"""Every error of this library, under the name a program imports it by: ``from headrace.producer.errors import ...``."""
+"""Every error of this library, under the name a program imports it by: ``from headrace.producer.errors import ...``.
+
+The rest of kafka-python's names follow, so that imports and ``except`` clauses of programs written for it work: aliases
+of errors with another name here, and errors that this client never raises.
+"""
 
 from ..network.protocol.errors import *  # noqa: F403
+from ..network.protocol.errors import (
+    BrokerResponseError,
+    CorruptRecordError,
+    InvalidMetadataError,
+    KafkaError,
+    NoBrokersAvailableError,
+    ProtocolError,
+    RetriableError,
+    UnsupportedVersionError,
+    error_classes,
+    error_for,
+)
+
+CorruptRecordException = CorruptRecordError
+IncompatibleBrokerVersion = UnsupportedVersionError
+KafkaProtocolError = ProtocolError
+NoBrokersAvailable = NoBrokersAvailableError
+
+
+class NoError(BrokerResponseError):
+    """No error: code 0 of kafka-python's `for_code`. Never raised."""
+
+    code = errno = 0
+    message = "NO_ERROR"
+    description = "It worked."
+
+
+class Cancelled(RetriableError):
+    """kafka-python cancelled a request. Never raised here: the request is sent again, or its records fail."""
+
+
+class MetadataEmptyBrokerList(RetriableError):
+    """A broker named no brokers to kafka-python. Never raised here: another broker is asked."""
+
+
+class NodeNotReadyError(RetriableError):
+    """kafka-python has no connection to a broker. Never raised here: records wait for the connection."""
+
+
+class QuotaViolationError(KafkaError):
+    """A sensor of kafka-python measured more than its quota. Never raised here: metrics have no quotas."""
+
+
+class StaleMetadata(InvalidMetadataError):
+    """kafka-python holds no usable metadata. Never raised here: records wait for fresh metadata."""
+
+
+class TooManyInFlightRequests(RetriableError):
+    """kafka-python has too many requests in flight. Never raised here: records wait for responses."""
+
+
+class UnknownBrokerIdError(KafkaError):
+    """kafka-python was asked for a broker that it does not know. Never raised here."""
+
+
+class UnrecognizedBrokerVersion(KafkaError):
+    """kafka-python found no broker version. Never raised here: each connection negotiates its own versions."""
+
+
+#: Every class by its wire error code (kafka-python's table of this name).
+kafka_errors: dict[int, type[BrokerResponseError]] = {0: NoError, **error_classes()}
+
+
+def for_code(error_code: int) -> type[BrokerResponseError]:
+    """`error_for` under kafka-python's name, and `NoError` for 0. Any thread."""
+    return error_for(error_code) or NoError

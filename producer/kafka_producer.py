@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import warnings
 import weakref
@@ -16,20 +15,20 @@ from operator import index
 from types import TracebackType
 from typing import Any
 
-from ..network.clock import SYSTEM_CLOCK, Clock
+from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
     EncodeError,
     IllegalArgumentError,
     IllegalStateError,
-    InvalidTopicError,
     KafkaTimeoutError,
-    MessageSizeTooLargeError,
     ProducerClosedError,
     RetriableError,
     SerializationError,
     UnknownTopicOrPartitionError,
 )
 from ..network.records.builder_cy import encode_headers, encoded_size
+from ..network.sections import here, interrupted
+from ..network.topic_names import validate_topic_name
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.murmur2_cy import partition_for_key
@@ -46,14 +45,10 @@ from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
+from .record_errors import no_such_partition, record_too_large
+from .threads import check_may_wait
 
 _log = logging.getLogger(__name__)
-
-#: What Kafka accepts as a topic's name (Kafka's Topic.validate).
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
-
-#: Waits that have no bound of the user's are bounded by what the longest delivery may take, and this much more.
-_UNBOUNDED_SECONDS = 10**8
 
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
@@ -90,6 +85,7 @@ class KafkaProducer(SendPath):
         else:
             # a ProducerConfig beside keywords is refused there
             self.config = ProducerConfig.resolve(config, **keywords)  # pyright: ignore[reportArgumentType]
+        super().__init__(clock, keys_choose=not self.config.partitioner_ignore_keys)
         self._clock = clock
         plugins = (
             resolve_serializer(self.config.key_serializer, "key.serializer"),
@@ -118,11 +114,10 @@ class KafkaProducer(SendPath):
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
         plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
-        super().__init__(
-            topics=self._accumulator.topics,
-            clock=self._clock,
+        self._use(
+            self._accumulator.topics,
+            self._accumulator.stash.waiting,
             direct=not plugged,
-            keys_choose=not self.config.partitioner_ignore_keys,
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
         )
 
@@ -155,7 +150,7 @@ class KafkaProducer(SendPath):
         """
         return send_arrow(self, topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp))
 
-    # For columns of records: `column_send.ColumnProducer`.
+    # --- For columns of records: `column_send.ColumnProducer` ---
 
     def _why_row_by_row(self) -> str | None:
         """What of the configuration needs a Python object for each record; None where nothing does."""
@@ -191,8 +186,7 @@ class KafkaProducer(SendPath):
         `send` raises for the topic, but not for the partition.
         """
         engine = self._usable_engine()
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         queues = engine.accumulator.topics.get(topic)
         if queues is None or queues.partition_count <= max(partition, 0):
             try:
@@ -205,7 +199,7 @@ class KafkaProducer(SendPath):
             engine.metadata.add_topic(topic, self._clock.now_ms())
         return engine.accumulator, queues, queues.partition_count or len(queues.queues)
 
-    # Sending, step by step: what SendPath.send does not do itself.
+    # --- Sending, step by step: what SendPath.send does not do itself ---
 
     def _send_checked(
         self,
@@ -257,15 +251,17 @@ class KafkaProducer(SendPath):
     def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
         """From a record to its place in a batch: metadata, serializers, partitioner, checks, accumulator."""
         topic = record.topic
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         _check_callback(callback)
         # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
-        if queues is None or not max(partition, 0) < count:
+        if interrupted():
+            # nothing is waited for, and no lock is taken: the sender thread asks for what isn't known
+            queues = engine.accumulator.topic(topic)
+        elif queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
             queues = self._await_partitions(engine, topic, partition, budget_ms)
             budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
@@ -285,17 +281,19 @@ class KafkaProducer(SendPath):
         size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:
+                if count == 0:
+                    raise KafkaTimeoutError(
+                        f"the metadata of topic {topic!r} isn't known yet, and the partitioner can't wait for it in a "
+                        f"finalizer or signal handler that interrupted a send: send to the topic once before"
+                    )
                 cluster = engine.metadata.cluster
                 partition = self._partition(topic, record.key, key, record.value, value, cluster, queues, size)
-            elif key is not None and not self.config.partitioner_ignore_keys:
+            elif key is not None and not self.config.partitioner_ignore_keys and count > 0:
                 # as it was above: by now the topic may have vanished from the metadata
                 partition = partition_for_key(key, count)
         if size > self.config.max_request_size:
-            raise MessageSizeTooLargeError(
-                f"a record of about {size} bytes for topic {topic!r} is larger than max.request.size "
-                f"({self.config.max_request_size} bytes): raise max.request.size (and the broker's message.max.bytes), "
-                f"or send less in one record"
-            )
+            config = self.config
+            raise record_too_large(size, config.max_request_size, config.buffer_memory, f" for topic {topic!r}")
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else _checked_timestamp(record.timestamp_ms)
         return engine.accumulator.append(queues, partition, timestamp, key, value, headers, callback, budget_ms)
 
@@ -314,6 +312,7 @@ class KafkaProducer(SendPath):
 
     def _await_partitions(self, engine: Engine, topic: str, partition: int, budget_ms: float) -> TopicQueues:
         """Wait until the topic's partitions are known, and the asked one is among them, at most `budget_ms`."""
+        check_may_wait("a call that needs a topic's metadata")
         clock, metadata = self._clock, engine.metadata
         deadline_ms = clock.now_ms() + budget_ms
         seen_fresh = False
@@ -324,9 +323,7 @@ class KafkaProducer(SendPath):
             if count > 0 and partition < count:
                 return queues
             if count > 0 and seen_fresh:
-                raise UnknownTopicOrPartitionError(
-                    f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
-                )
+                raise no_such_partition(topic, partition, count)
             version = metadata.request_update_for_topic(topic)
             engine.sender.wakeup()
             started_ms = clock.now_ms()
@@ -361,21 +358,25 @@ class KafkaProducer(SendPath):
             f"no metadata of topic {topic!r} within max.block.ms ({budget_ms:.0f} ms) from {servers}: {timeout}"
         )
 
-    # The rest of the interface.
+    # --- The rest of the interface ---
 
     def flush(self, timeout: float | None = None) -> None:
         """Send everything that was taken so far without lingering, and wait until each record's fate is known.
 
         `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. A record
-        that fails does not make the flush fail: its future tells. Raises KafkaTimeoutError, with the number of records
-        left, where the time passed; IllegalStateError within a callback of this producer. Any other thread.
+        that fails does not make the flush fail: its future tells. After `close` it returns at once, as nothing is left.
+        Raises KafkaTimeoutError, with the number of records left, where the time passed; IllegalStateError within a
+        callback of this producer. Any other thread.
         """
-        engine = self._usable_engine()
-        if engine.is_own_thread:
+        timeout_ms = _seconds(timeout) * 1000.0
+        engine = self._engine if self._closed else self._usable_engine()
+        if self._closed and (engine.process_id != os.getpid() or not engine.accumulator.has_unanswered):
+            return
+        if not interrupted() and engine.is_own_thread:
             raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
         started_ms = self._clock.now_ms()
         try:
-            engine.accumulator.flush(_seconds(timeout) * 1000.0)
+            engine.accumulator.flush(timeout_ms)
         finally:
             engine.metrics.flushed(self._clock.now_ms() - started_ms)
 
@@ -387,20 +388,24 @@ class KafkaProducer(SendPath):
         """
         engine = self._usable_engine()
         done = engine.sender.request_abort()
-        if engine.is_own_thread:
+        if interrupted() or engine.is_own_thread:
             return
         while not done.wait(0.1) and engine.is_alive:
             pass
 
-    def close(self, timeout: float | None = None) -> None:
+    def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
         """Deliver what was sent, and end the sender thread. Closing again does nothing.
 
         `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. With 0
         everything that waits fails at once with ProducerClosedError. Raises KafkaTimeoutError, with the number of
         records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
+        `null_logger` is kafka-python's, and changes nothing: a close logs nothing but plugins that fail.
         """
         timeout = None if timeout is None else _seconds(timeout)
-        with self._life:
+        if self._closed:
+            return
+        check_may_wait("close")
+        with here.section, self._life:
             if self._closed:
                 return
             self._closed = True
@@ -432,8 +437,7 @@ class KafkaProducer(SendPath):
         Raises what `send` raises for the topic. Any thread.
         """
         engine = self._usable_engine()
-        if type(topic) is not str or _TOPIC_NAME.match(topic) is None or topic in (".", ".."):
-            raise _illegal_topic(topic)
+        validate_topic_name(topic)
         queues = self._await_partitions(
             engine, topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )
@@ -495,7 +499,8 @@ class KafkaProducer(SendPath):
             raise ProducerClosedError("this producer is closed: create a new one to send on")
         engine = self._engine
         if engine.process_id != os.getpid():
-            with self._life:
+            check_may_wait("the first send after a fork")
+            with here.section, self._life:
                 if self._engine.process_id != os.getpid():
                     _log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
                     self._start()
@@ -509,17 +514,10 @@ class KafkaProducer(SendPath):
 
 def _seconds(timeout: float | None) -> float:
     if timeout is None:
-        return _UNBOUNDED_SECONDS
+        return MAX_WAIT_SECONDS
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise IllegalArgumentError(f"a timeout is a number of seconds, 0 or more, or None; not {timeout!r}")
-    return min(float(timeout), _UNBOUNDED_SECONDS)
-
-
-def _illegal_topic(topic: object) -> InvalidTopicError:
-    return InvalidTopicError(
-        f"{topic!r} can't be the name of a topic: it is a string of 1 to 249 letters, digits, '.', '_' and '-', and "
-        f"not '.' or '..'"
-    )
+    return min(float(timeout), MAX_WAIT_SECONDS)
 
 
 def _check_callback(callback: object) -> None:

@@ -12,7 +12,7 @@ from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from ..network.records.batch import RECORD_BATCH_OVERHEAD
 from .accumulator.batch_cy import ProducerBatch
-from .accumulator.buffer_pool import BufferPool
+from .accumulator.buffer_pool_cy import BufferPool
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
@@ -158,7 +158,7 @@ class ProducerMetrics:
             del self._topics[topic]
         self.registry.remove(map(self._tags_of, gone))
 
-    # What happens to batches and requests.
+    # --- What happens to batches and requests ---
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """A produce request goes out."""
@@ -203,7 +203,7 @@ class ProducerMetrics:
         """A batch was split."""
         self._all["splits"].record(1, now_ms)
 
-    # Callers' threads.
+    # --- Callers' threads ---
 
     def flushed(self, duration_ms: float) -> None:
         """A thread was in `flush` for that long."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 
 from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
+from ...network.protocol.message import first_version_with
 from ...network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from ..requests.request import RequestContext
 from ..services.services import BrokerServices
 from . import registry
 from .registry import serves
 
+_FIRST_VERSION_WITH_SOFTWARE = first_version_with(ApiVersionsRequest, "client_software_name")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -31,7 +33,7 @@ def unsupported_version(broker: BrokerServices) -> ApiVersionsResponse:
 @serves(ApiVersionsRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """Error INVALID_REQUEST where the client's name or version isn't one (KIP-511)."""
-    if context.api_version >= 3 and not (
+    if context.api_version >= _FIRST_VERSION_WITH_SOFTWARE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequestError.code, api_keys=[])

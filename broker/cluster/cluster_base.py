@@ -51,7 +51,7 @@ class ClusterBase(ABC):
     def controller(self) -> Controller:
         """Raises IllegalStateError before `start` and after `close`."""
 
-    # Where it is
+    # --- Where it is ---
 
     def _is_temporary(self) -> bool:
         return not self._given_directories
@@ -88,7 +88,7 @@ class ClusterBase(ABC):
             addresses.append(told or (advertised_host(first.host), self._ports[node_id][first.name]))
         return ",".join(map(describe_address, addresses))
 
-    # What tests give
+    # --- What tests give ---
 
     def _check_injection(self, api_key: ApiKey | None, fault: Fault, times: int | None, node_id: int | None) -> None:
         """Raises IllegalArgumentError."""
@@ -100,7 +100,7 @@ class ClusterBase(ABC):
         if node_id not in self.node_ids:
             raise IllegalStateError(f"there is no broker {node_id!r}; the cluster has {sorted(self.node_ids)}")
 
-    # What the controller answers
+    # --- What the controller answers ---
 
     def create_topic(
         self,

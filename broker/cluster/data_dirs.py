@@ -62,8 +62,9 @@ def make_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
+        reason = "there is a file of that name" if isinstance(failed, FileExistsError) else failed.strerror
         raise KafkaStorageError(
-            f"can't make the data directory {directory}: {failed.strerror}; choose one that this user may write to"
+            f"can't make the data directory {directory}: {reason}; choose one that this user may write to"
         ) from failed
 
 

@@ -81,7 +81,7 @@ class EmbeddedCluster(ClusterBase):
         self._links = CutLinks()
         self._controller: Controller | None = None
 
-    # Life
+    # --- Life ---
 
     def __enter__(self) -> EmbeddedCluster:
         self.start()
@@ -144,7 +144,7 @@ class EmbeddedCluster(ClusterBase):
                     self._directories.remove()
                 self._directories = None
 
-    # Brokers
+    # --- Brokers ---
 
     @property
     def controller(self) -> Controller:
@@ -210,7 +210,7 @@ class EmbeddedCluster(ClusterBase):
         """End all connections of a broker, as a network that fails does; new ones are accepted."""
         self.broker(node_id).server.close_connections()
 
-    # Faults and introspection
+    # --- Faults and introspection ---
 
     def on_request(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.api import ApiKey
-from ...network.protocol.errors import IllegalStateError
+from ...network.protocol.errors import IllegalStateError, KafkaError
 from ..config.listeners import Listener
 from ..config.releases import highest_versions
 from ..replica.connection import CutLinks
@@ -91,26 +91,31 @@ class _Asked:
         return inspection.waiting(self._own())
 
 
-def serve(settings: dict[str, Any]) -> None:
-    """Be a broker until SIGTERM, or until the controller is gone."""
+def serve(settings: dict[str, Any]) -> int:
+    """Be a broker until SIGTERM, or until the controller is gone. Returns the process's exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(threadName)s %(name)s: %(message)s")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     controller = RemoteController(socket.socket(fileno=settings["descriptor"]))
     control, links = Control(), CutLinks()
     asked = _Asked(control, links, controller.claim_fault)
-    broker = asked.broker = Broker(
-        settings["node_id"],
-        tuple(map(Path, settings["directories"])),
-        config=from_text(settings["config"]),
-        clock=SYSTEM_CLOCK,
-        controller=controller,
-        control=control,
-        links=links,
-        listeners=tuple(Listener(*each) for each in settings["listeners"]),
-        advertised={name: (host, port) for name, (host, port) in settings["advertised"].items()},
-        rack=settings["rack"],
-    )
+    try:
+        broker = asked.broker = Broker(
+            settings["node_id"],
+            tuple(map(Path, settings["directories"])),
+            config=from_text(settings["config"]),
+            clock=SYSTEM_CLOCK,
+            controller=controller,
+            control=control,
+            links=links,
+            listeners=tuple(Listener(*each) for each in settings["listeners"]),
+            advertised={name: (host, port) for name, (host, port) in settings["advertised"].items()},
+            rack=settings["rack"],
+        )
+    except KafkaError as failed:
+        # a taken port, a directory in use: for whoever started the cluster, who has the link
+        controller.report_start_failure(failed)
+        return 1
     controller.register(broker.endpoint, broker.server.ports, broker.logs.last_producer_id, broker.apply_image, asked)
     broker.start()
     while not stop.wait(_WATCH_S):
@@ -118,6 +123,7 @@ def serve(settings: dict[str, Any]) -> None:
             break
     controller.close()
     broker.close()
+    return 0
 
 
 def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]]) -> NoReturn:
@@ -128,8 +134,7 @@ def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]])
         for other in all_settings:
             if other is not settings:
                 os.close(other["descriptor"])
-        serve(settings)
-        code = 0
+        code = serve(settings)
     except BaseException:
         traceback.print_exc()
     finally:

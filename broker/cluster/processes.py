@@ -120,7 +120,7 @@ class ProcessCluster(ClusterBase):
         self._cut: frozenset[frozenset[int]] = frozenset()
         self._release: str | None = None
 
-    # Life
+    # --- Life ---
 
     def __enter__(self) -> ProcessCluster:
         self.start()
@@ -145,7 +145,12 @@ class ProcessCluster(ClusterBase):
         controller = self.controller
         links = self._launch(node_ids, controller)
         for link in links:
+            # all of them before any is looked at: what a failure ends has to be known by its process id
             link.is_registered.wait(_START_TIMEOUT_S)
+        for link in links:
+            if link.start_failure is not None:
+                reason = link.start_failure
+                raise type(reason)(f"broker {link.node_id} didn't start: {reason}") from reason
             if link.endpoint is None:
                 raise KafkaConnectionError(f"broker {link.node_id} didn't start; what it wrote to stderr says why")
             self._ports[link.node_id] = link.ports
@@ -226,7 +231,7 @@ class ProcessCluster(ClusterBase):
             self._directories.remove()
         self._directories = None
 
-    # Brokers
+    # --- Brokers ---
 
     @property
     def pids(self) -> dict[int, int]:
@@ -302,7 +307,7 @@ class ProcessCluster(ClusterBase):
                     answers.append(link.ask(what, *arguments))
         return answers
 
-    # Faults and introspection
+    # --- Faults and introspection ---
 
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
@@ -364,7 +369,7 @@ class ProcessCluster(ClusterBase):
             "records", topic, partition
         )
 
-    # What a broker in another process can't have
+    # --- What a broker in another process can't have ---
 
     def on_request(self, *_: object, **__: object) -> NoReturn:
         """Raises IllegalStateError: the function would have to run in the brokers' processes."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import itertools
 import json
 import logging
@@ -24,6 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ...network.protocol import errors
 from ...network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
 from ..config.listeners import Listener
 from ..controller.controller import Controller
@@ -141,9 +143,25 @@ class _Call:
         self.done.set()
 
 
+class _Pickler(pickle.Pickler):
+    """Names the classes of errors by where they are. Their `__module__` is where programs import them, and would make
+    both ends load the producer."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and issubclass(obj, KafkaError) and vars(errors).get(obj.__name__) is obj:
+            return _error_class, (obj.__name__,)
+        return NotImplemented
+
+
+def _error_class(name: str) -> type[KafkaError]:
+    return getattr(errors, name)
+
+
 def to_text(value: object) -> str:
     """An object as text, for another process of this program."""
-    return base64.b64encode(pickle.dumps(value)).decode()
+    pickled = io.BytesIO()
+    _Pickler(pickled).dump(value)
+    return base64.b64encode(pickled.getvalue()).decode()
 
 
 def from_text(text: str) -> Any:
@@ -162,6 +180,8 @@ class BrokerLink:
         self.is_gone = threading.Event()
         self.endpoint: BrokerEndpoint | None = None
         self.ports: dict[str, int] = {}
+        #: Why the broker did not start, where it could say so.
+        self.start_failure: KafkaError | None = None
         self.last_producer_id = -1
         self.pid = -1
         self._ids = itertools.count()
@@ -193,6 +213,8 @@ class BrokerLink:
                     self.last_producer_id = message["last_producer_id"]
                     self.pid = message["pid"]
                     self.is_registered.set()
+                elif "start_failure" in message:
+                    self.start_failure = from_text(message["start_failure"])
                 elif "told" in message:
                     call = self._calls.pop(message["told"], None)
                     if call is not None:
@@ -334,6 +356,11 @@ class RemoteController(ControllerApi):
             }
         )
         self._thread.start()
+
+    def report_start_failure(self, error: KafkaError) -> None:
+        """Instead of `register`: this broker could not start, and its process ends."""
+        with contextlib.suppress(OSError):  # the controller is gone, too
+            self._lines.send({"start_failure": to_text(error)})
 
     def _read(self) -> None:
         try:

@@ -18,7 +18,7 @@ from .listeners import (
     show_listeners,
 )
 from .profiles import PROFILES, check_profile
-from .topic_config import CODECS, TopicConfig, check_cleanup_policy, level_key
+from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
@@ -115,7 +115,8 @@ class BrokerConfig(
 ):
     """One broker's settings. Those that a topic may override are the defaults of `TopicConfig`."""
 
-    # Where it is
+    # --- Where it is ---
+
     node_id: int | None = key(
         default=None,
         at_least=0,
@@ -183,7 +184,8 @@ class BrokerConfig(
         default_text="the first of `log.dirs`",
         doc="Where the controller keeps topics and the configurations that were changed.",
     )
-    # Sockets
+    # --- Sockets ---
+
     socket_request_max_bytes: int = key(
         default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Largest request; a longer frame closes its connection."
     )
@@ -241,7 +243,8 @@ class BrokerConfig(
         doc="Memory for requests of which not all has arrived, on all connections; beyond it the connection that holds "
         "most of it is closed. -1: no bound.",
     )
-    # Cluster
+    # --- Cluster ---
+
     broker_rack: str | None = key(
         default=None, doc="Where the broker stands; consumers may prefer replicas of their rack."
     )
@@ -255,7 +258,8 @@ class BrokerConfig(
         default=True, doc="Whether a topic is made when a client first asks for it.", importance="high"
     )
     delete_topic_enable: bool = key(default=True, doc="Whether topics may be deleted.")
-    # Replication
+    # --- Replication ---
+
     replica_lag_time_max_ms: int = key(
         default=30_000,
         at_least=1,
@@ -323,7 +327,8 @@ class BrokerConfig(
     min_insync_replicas: int = key(
         default=1, at_least=1, at_most=INT32_MAX, doc="In-sync replicas without which acks=all is refused."
     )
-    # Fetching
+    # --- Fetching ---
+
     fetch_max_bytes: int = key(
         default=55 * 2**20, at_least=1024, at_most=INT32_MAX, doc="Bytes of one fetch answer at most."
     )
@@ -345,7 +350,8 @@ class BrokerConfig(
         at_most=INT32_MAX,
         doc="Fetch requests that may be completed before they are removed from where they waited.",
     )
-    # Logs
+    # --- Logs ---
+
     message_max_bytes: int = key(
         default=2**20 + 12,
         at_least=0,
@@ -358,9 +364,9 @@ class BrokerConfig(
         choices=("producer", *CODECS),
         doc="The codec batches are kept in: the one their producer chose, or always the same.",
     )
-    compression_gzip_level: int = level_key(Compression.GZIP)
-    compression_lz4_level: int = level_key(Compression.LZ4)
-    compression_zstd_level: int = level_key(Compression.ZSTD)
+    compression_gzip_level: int = codec_level_key(Compression.GZIP)
+    compression_lz4_level: int = codec_level_key(Compression.LZ4)
+    compression_zstd_level: int = codec_level_key(Compression.ZSTD)
     log_segment_bytes: int = key(
         default=2**30,
         at_least=14,
@@ -505,7 +511,8 @@ class BrokerConfig(
     producer_id_expiration_check_interval_ms: int = key(
         default=600_000, at_least=1, at_most=INT64_MAX, doc="How often quiet producers are looked for."
     )
-    # Groups
+    # --- Groups ---
+
     group_initial_rebalance_delay_ms: int = key(
         default=3_000,
         at_least=0,
@@ -547,7 +554,7 @@ class BrokerConfig(
     @classmethod
     def of_profile(cls, profile: str, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> BrokerConfig:
         """The settings that are given, and a profile's defaults for the rest. Raises KafkaConfigurationError."""
-        return cls.resolve_from(mapping, keywords, {}, PROFILES[check_profile(profile)], f"profile {profile}")
+        return cls._resolve_over(PROFILES[check_profile(profile)], f"profile {profile}", mapping, keywords, {})
 
     @property
     def request_memory_per_thread(self) -> int:

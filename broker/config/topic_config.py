@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
-from ...network.records.compression import LEVELS, Compression
+from ...network.records.compression import Compression
+from ...network.records.compression_config import COMPRESSION_RULE, configured_level, level_key
 
 CLEANUP_POLICIES = ("delete", "compact")
 #: What `compression.type` may name beside `producer`.
 CODECS: dict[str, Compression] = {
-    "uncompressed" if codec is Compression.NONE else codec.name.lower(): codec for codec in Compression
+    "uncompressed" if codec is Compression.NONE else codec.label: codec for codec in Compression
 }
 
 
@@ -22,15 +23,9 @@ class SegmentLimits(NamedTuple):
     segment_jitter_ms: int = 0
 
 
-def level_key(codec: Compression) -> Any:
-    """The key of a codec's level."""
-    levels = LEVELS[codec]
-    return key(
-        default=levels.default,
-        at_least=min(levels.minimum, levels.default),
-        at_most=levels.maximum,
-        doc=f"The level where the broker compresses with {codec.name.lower()} (`compression.type`).",
-    )
+def codec_level_key(codec: Compression) -> Any:
+    """The key of a codec's level, for topics and for brokers."""
+    return level_key(codec, doc=f"The level where the broker compresses with {codec.label} (`compression.type`).")
 
 
 def parse_throttled_replicas(value: Any) -> tuple[str, ...]:
@@ -52,6 +47,7 @@ def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 class TopicConfig(
     Config,
     listed_in="docs/broker-configuration.md",
+    rules=(COMPRESSION_RULE,),
     without_effect={
         "preallocate": "files grow as they are written",
         "message.downconversion.enable": "there is one message format",
@@ -149,9 +145,9 @@ class TopicConfig(
         choices=("producer", *CODECS),
         doc="The codec batches are kept in: the one their producer chose, or always the same.",
     )
-    compression_gzip_level: int = level_key(Compression.GZIP)
-    compression_lz4_level: int = level_key(Compression.LZ4)
-    compression_zstd_level: int = level_key(Compression.ZSTD)
+    compression_gzip_level: int = codec_level_key(Compression.GZIP)
+    compression_lz4_level: int = codec_level_key(Compression.LZ4)
+    compression_zstd_level: int = codec_level_key(Compression.ZSTD)
     flush_messages: int = key(
         default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
     )
@@ -219,12 +215,7 @@ class TopicConfig(
     @property
     def codec_level(self) -> int | None:
         """The level for `codec`; None where it has none."""
-        levels = {
-            Compression.GZIP: self.compression_gzip_level,
-            Compression.LZ4: self.compression_lz4_level,
-            Compression.ZSTD: self.compression_zstd_level,
-        }
-        return None if self.codec is None else levels.get(self.codec)
+        return None if self.codec is None else configured_level(self, self.codec)
 
     @property
     def is_compacted(self) -> bool:
@@ -234,7 +225,7 @@ class TopicConfig(
         """Every topic-level key with its value as Kafka spells it."""
         return [
             (entry.name, config_text(getattr(self, entry.attribute)))
-            for entry in self.keys
+            for entry in self.entries
             if entry.name != "config.file"
         ]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,34 +34,19 @@ from ...network.protocol.errors import (
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
+from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
 
-TOPIC_NAME_BYTES = 249
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_REQUEST = 10_000
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _STATE_VERSION = 1
 
 
 #: Takes an image, and returns what is to be done once every broker has it.
 ImageListener = Callable[[ClusterImage], Callable[[], None]]
-
-
-def check_topic_name(name: str) -> None:
-    """Raise InvalidTopicError unless Kafka takes the name."""
-    if not name:
-        raise InvalidTopicError("a topic needs a name")
-    if name in (".", ".."):
-        raise InvalidTopicError(f"a topic can't be called {name!r}")
-    if len(name) > TOPIC_NAME_BYTES:
-        raise InvalidTopicError(f"a topic's name has at most {TOPIC_NAME_BYTES} characters, this one has {len(name)}")
-    if _TOPIC_NAME.fullmatch(name) is None:
-        raise InvalidTopicError(
-            f"the topic name {name!r} has characters other than ASCII letters, digits, '.', '_' and '-'"
-        )
 
 
 class _Kept(NamedTuple):
@@ -91,7 +75,7 @@ class Controller(ControllerApi):
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
         self.image = ClusterImage(cluster_id)
 
-    # State across restarts
+    # --- State across restarts ---
 
     def load(self, known_topics: Mapping[str, TopicState]) -> None:
         """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
@@ -151,7 +135,7 @@ class Controller(ControllerApi):
                 gone[before.topic_id] = frozenset(each for part in before.partitions for each in part.replicas)
         return gone
 
-    # Brokers
+    # --- Brokers ---
 
     def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, ImageListener]]) -> None:
         """Brokers are alive: they hear of every image from now on, and lead what only waits for them.
@@ -270,7 +254,7 @@ class Controller(ControllerApi):
     def _replace_topic(self, state: TopicState) -> None:
         self._publish(self.image.with_changes({state.name: state}))
 
-    # Topics
+    # --- Topics ---
 
     def _decide(
         self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False
@@ -298,7 +282,7 @@ class Controller(ControllerApi):
 
     def _create(self, topic: NewTopic, changes: _Changes) -> TopicState:
         name = topic.name
-        check_topic_name(name)
+        validate_topic_name(name)
         if changes.topic(name) is not None:
             raise TopicAlreadyExistsError(f"the topic {name!r} exists already")
         collision = changes.collision(name)

@@ -125,7 +125,7 @@ class GroupCoordinator:
         self._timer = timer
         self._purgatory = purgatory
 
-    # Join
+    # --- Join ---
 
     def join(self, params: JoinParams, respond: Callable[[JoinResult], None]) -> None:
         """Enter a group; `respond` is called once, when the generation begins or with an error."""
@@ -324,7 +324,7 @@ class GroupCoordinator:
                 member.answer_join(group.join_result(member))
             self._timer.add(DelayedSync(self, group, group.rebalance_timeout_ms))
 
-    # Sync
+    # --- Sync ---
 
     def sync(
         self,
@@ -407,7 +407,7 @@ class GroupCoordinator:
                 self._prepare_rebalance(group)
         self._after_change(group.group_id)
 
-    # Heartbeats
+    # --- Heartbeats ---
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
         """A member is alive. Raises UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError,
@@ -457,7 +457,7 @@ class GroupCoordinator:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group)
 
-    # Leaving
+    # --- Leaving ---
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerResponseError | None]:
         """Members (id, or "" and an instance id) leave; an error for each that can't. Raises those of
@@ -498,7 +498,7 @@ class GroupCoordinator:
         self._purgatory.check_and_complete(group_id)
         self.store.send_outbox()
 
-    # Look-ups
+    # --- Look-ups ---
 
     def _known_group(self, group_id: str) -> Group:
         if not group_id:

@@ -127,7 +127,7 @@ class Group:
         self.state = state
         self.state_since_ms = wall_ms
 
-    # Members
+    # --- Members ---
 
     def add(self, member: Member) -> None:
         self.members[member.member_id] = member
@@ -166,7 +166,7 @@ class Group:
         """Whether every member waits for the next generation, and nobody with a fresh id is still to come."""
         return not self.pending_members and all(member.join is not None for member in self.members.values())
 
-    # Protocols
+    # --- Protocols ---
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
         """Whether somebody with these protocols can be a member."""

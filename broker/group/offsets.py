@@ -105,7 +105,7 @@ class OffsetStore:
         self._outbox_lock = threading.RLock()
         self.on_adopted: Callable[[Group], None] = lambda group: None
 
-    # Which broker
+    # --- Which broker ---
 
     def topic(self, *, make: bool) -> TopicState:
         """The offsets topic, made where that is asked for. Raises CoordinatorNotAvailableError."""
@@ -156,7 +156,7 @@ class OffsetStore:
                 raise CoordinatorLoadInProgressError(f"the group {group_id!r} is being loaded; ask again")
         return partition
 
-    # Loading
+    # --- Loading ---
 
     def leadership_changed(self, partition: Partition) -> None:
         """A replica of the offsets topic has a new leader or epoch."""
@@ -206,7 +206,7 @@ class OffsetStore:
                     if member.session is not None:
                         member.session.cancel()
 
-    # Groups
+    # --- Groups ---
 
     def group(self, group_id: str, *, make: bool = False) -> Group | None:
         with self._lock:
@@ -255,7 +255,7 @@ class OffsetStore:
             self.config.offsets_commit_timeout_ms, -1, [(partition.key, memoryview(batch))], respond
         )
 
-    # Offsets
+    # --- Offsets ---
 
     def check_commit(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> Group:
         """The group, if this member may commit for it now. Raises the error that its client is told."""

@@ -31,8 +31,6 @@ SWAP_SUFFIX = ".swap"
 class CleanResult(NamedTuple):
     """What a pass did."""
 
-    segments_before: int
-    segments_after: int
     bytes_before: int
     bytes_after: int
     first_dirty_offset: int
@@ -69,14 +67,12 @@ def clean(
         return None
     before_replacing()
     last_offsets = _last_offsets(segments, first_dirty_offset)
-    after = 0
     bytes_after = 0
     for group in _groups(segments, log.config.segment_bytes):
         cleaned = _write_group(log, group, last_offsets, wall_ms)
-        after += 1
         bytes_after += cleaned.stat().st_size
         _swap(log, group, cleaned)
-    return CleanResult(len(segments), after, total_bytes, bytes_after, following)
+    return CleanResult(total_bytes, bytes_after, following)
 
 
 def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:

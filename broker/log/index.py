@@ -133,13 +133,6 @@ class _SparseIndex:
             os.truncate(self.path, entries * self.ENTRY_BYTES)
             self._written = entries
 
-    def reset(self) -> None:
-        """Forget everything, on disk as well: the start of a rebuild."""
-        self._first = array(self._first_type)
-        self._second = array("i")
-        self._written = 0
-        self.path.unlink(missing_ok=True)
-
     def delete(self) -> None:
         self.path.unlink(missing_ok=True)
 

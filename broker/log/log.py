@@ -39,7 +39,6 @@ class AppendInfo(NamedTuple):
     last_offset: int
     log_append_time: int
     log_start_offset: int
-    is_duplicate: bool = False
 
 
 class LogRead(NamedTuple):
@@ -111,10 +110,6 @@ class Log:
         return self.end.offset
 
     @property
-    def active_segment(self) -> LogSegment:
-        return self.segments[-1]
-
-    @property
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
@@ -124,7 +119,7 @@ class Log:
         unstable = self.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
 
-    # Appending
+    # --- Appending ---
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> AppendInfo:
         """Append one batch of a client that `validation.check_client_batch` let pass; offset and epoch are set in it.
@@ -142,9 +137,7 @@ class Log:
                 known = self.producers.find_duplicate(header)
                 if known is not None:
                     append_time = known.timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
-                    return AppendInfo(
-                        known.base_offset, known.last_offset, append_time, self.log_start_offset, is_duplicate=True
-                    )
+                    return AppendInfo(known.base_offset, known.last_offset, append_time, self.log_start_offset)
                 self.producers.check(header)
             first_offset = self.end.offset
             append_time = self.clock.wall_ms() if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
@@ -251,13 +244,7 @@ class Log:
             created_ms=self.clock.wall_ms() if created_ms is None else created_ms,
         )
 
-    # Reading
-
-    def segment_at(self, offset: int) -> LogSegment | None:
-        """The segment that holds `offset`, or would."""
-        segments = self.segments
-        slot = bisect_right(segments, offset, key=_base_offset) - 1
-        return segments[slot] if slot >= 0 else None
+    # --- Reading ---
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool) -> LogRead:
         """Find what stands from the batch with `offset` on, up to the offset `up_to` (high watermark or log end).
@@ -326,7 +313,7 @@ class Log:
         largest = max((segment.max_timestamp for segment in self.segments), key=lambda entry: entry.timestamp)
         return None if largest.timestamp == NO_TIMESTAMP else self.offset_for_timestamp(largest.timestamp)
 
-    # Moving the bounds
+    # --- Moving the bounds ---
 
     def advance_high_watermark(self, offset: int) -> bool:
         """Move the high watermark up to `offset` (never down, never past the end). True if it moved."""
@@ -410,7 +397,7 @@ class Log:
         replay_producers(self.segments, self.producers, end)
         recall_batches(self.segments, self.producers)
 
-    # Retention and flushing
+    # --- Retention and flushing ---
 
     def delete_old_segments(self) -> int:
         """Delete segments by age, size and log start (`retention.ms`, `retention.bytes`); returns how many.

@@ -130,7 +130,7 @@ class LogDirectory:
         """Raises OSError."""
         replace_file(self.path / CLEAN_SHUTDOWN_FILE, b'{"version":1}')
 
-    # Checkpoints
+    # --- Checkpoints ---
 
     def write_checkpoint(self, name: str, logs: Mapping[Partition, Log]) -> None:
         """Write one checkpoint file for the logs here. Raises OSError."""
@@ -160,7 +160,7 @@ class LogDirectory:
         """Raises OSError."""
         write_offsets(self.path / CLEANER_OFFSET_FILE, self.cleaner_offsets)
 
-    # Deleted logs
+    # --- Deleted logs ---
 
     def doom(self, directory: Path, partition: Partition) -> Path:
         """Rename a log's directory, so that nobody takes it for one; `remove_doomed` removes it. Raises OSError."""

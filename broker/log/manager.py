@@ -66,7 +66,7 @@ class LogManager:
         self._uncleanable: set[Partition] = set()
         self._repeats = Repeats()
 
-    # Start and stop
+    # --- Start and stop ---
 
     def load(self) -> None:
         """Load every partition directory. Raises InconsistentClusterIdError, KafkaConfigurationError,
@@ -165,7 +165,7 @@ class LogManager:
         ):
             scheduler.schedule(name, job, delay_ms=period_ms, period_ms=period_ms)
 
-    # Directories
+    # --- Directories ---
 
     def directory_of(self, path: Path) -> LogDirectory:
         """The directory that a log's directory lies in."""
@@ -237,7 +237,7 @@ class LogManager:
         if move is not None:
             move.abandon()
 
-    # Logs
+    # --- Logs ---
 
     @property
     def last_producer_id(self) -> int:
@@ -355,7 +355,7 @@ class LogManager:
     def _flush_for_cleaning(self, key: Partition, log: Log) -> None:
         """Have the recovery point on the disk past all that is compacted: above it a gap in a log means that something
         was lost. Raises OSError, KafkaStorageError."""
-        end = log.active_segment.base_offset
+        end = log.segments[-1].base_offset
         if log.recovery_point < end:
             log.flush()
         directory = self.directory_of(log.directory)

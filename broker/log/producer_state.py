@@ -200,7 +200,7 @@ class ProducerStateManager:
             default=None,
         )
 
-    # Snapshots
+    # --- Snapshots ---
 
     def snapshot_path(self, offset: int) -> Path:
         return self.directory / f"{offset:020d}.snapshot"

@@ -97,7 +97,7 @@ class LogSegment:
                 largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
         return largest
 
-    # Writing
+    # --- Writing ---
 
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, *, limits: SegmentLimits
@@ -170,7 +170,7 @@ class LogSegment:
         self.offset_index.write_out(sync=True)
         self.time_index.write_out(sync=True)
 
-    # Reading
+    # --- Reading ---
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[FoundBatch]:
         """The headers from `position` on, up to a partial one. Raises CorruptRecordError, KafkaStorageError."""
@@ -227,7 +227,7 @@ class LogSegment:
             next_offset = found.header.next_offset
         return next_offset
 
-    # Recovery
+    # --- Recovery ---
 
     def sanity_check(self) -> None:
         """Raise CorruptIndexError unless both index files are there and keep their rules."""
@@ -310,7 +310,7 @@ class LogSegment:
             stem.with_suffix(suffix).unlink(missing_ok=True)
         self._offset_index = self._time_index = None
 
-    # Files
+    # --- Files ---
 
     def load(self) -> None:
         """Open the file and read the indexes, for those who go on reading when others take their place. Raises

@@ -24,8 +24,14 @@ from .batch_header import HEADER_BYTES, BatchHeader, read_header
 _CODECS = frozenset(Compression)
 
 
-class RecordsOutOfTimeError(InvalidTimestampError):
-    """A batch was refused for the times of some of its records; `indexes` has their places in it (KIP-467)."""
+class RejectedRecords:
+    """Base of the errors of a batch that is rejected for some of its records: `indexes` has their places (KIP-467)."""
+
+    indexes: list[int]
+
+
+class RecordsOutOfTimeError(RejectedRecords, InvalidTimestampError):
+    """A batch was rejected for the times of some of its records."""
 
     def __init__(self, indexes: list[int], earliest_ms: int, latest_ms: int) -> None:
         super().__init__(
@@ -35,8 +41,8 @@ class RecordsOutOfTimeError(InvalidTimestampError):
         self.indexes = indexes
 
 
-class RecordsWithoutKeyError(InvalidRecordError):
-    """A batch was refused for some of its records; `indexes` has their places in it (KIP-467)."""
+class RecordsWithoutKeyError(RejectedRecords, InvalidRecordError):
+    """A batch was rejected for records without a key."""
 
     def __init__(self, indexes: list[int]) -> None:
         super().__init__("a compacted topic takes no record without a key")
@@ -103,7 +109,7 @@ def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) ->
     buffer = bytearray(HEADER_BYTES) + compress(codec, plain, config.codec_level)
     if len(buffer) > config.max_message_bytes:
         raise MessageSizeTooLargeError(
-            f"with {codec.name.lower()} the batch has {len(buffer)} bytes, the topic takes {config.max_message_bytes} "
+            f"with {codec.label} the batch has {len(buffer)} bytes, the topic takes {config.max_message_bytes} "
             "(max.message.bytes)"
         )
     write_header(

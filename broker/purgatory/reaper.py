@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
+from ...network.sections import section_thread
 from ..timer import Timer
 
 #: As long as a purge may be late; an expiration wakes the thread by itself.
@@ -26,7 +26,7 @@ class ExpiredOperationReaper:
         self._timer = timer
         self._purgatories: list[Purgeable] = []
         self._stopping = False
-        self._thread = threading.Thread(target=self._reap, name=name, daemon=True)
+        self._thread = section_thread(self._reap, name)
         self._thread.start()
 
     def look_after(self, purgatory: Purgeable) -> None:

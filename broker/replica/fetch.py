@@ -10,8 +10,6 @@ from ...network.protocol.errors import BrokerResponseError
 from ...network.sockets.transport import FileRegion
 from ..metadata import PartitionKey
 
-CONSUMER_REPLICA_ID = -1
-
 
 class FetchParams(NamedTuple):
     """The parts of a fetch that hold for all its partitions."""

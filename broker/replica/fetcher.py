@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
     KafkaConnectionError,
     MalformedMessageError,
+    NotKafkaError,
     OffsetOutOfRangeError,
     make_error,
 )
@@ -27,18 +27,16 @@ from ...network.protocol.messages.records.fetch import (
     ReplicaState,
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ...network.sections import section_thread
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
-from .connection import CLIENT_ID_PREFIX, InterBrokerConnection, Links
+from .connection import InterBrokerConnection, Links
 from .partition import Partition
 
 _log = logging.getLogger(__name__)
 
 _FETCH_VERSION = 17
 _LIST_OFFSETS_VERSION = 7
-_LATEST = -1
-_EARLIEST = -2
-_MAX_EPOCH = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +45,7 @@ class Followed:
 
     partition: Partition
     leader_epoch: int
-    not_before_ms: float = -math.inf
+    not_before_ms: float = LONG_AGO_MS
 
 
 class _Position(NamedTuple):
@@ -67,15 +65,16 @@ class _Session:
     request of a few bytes. Belongs to the fetcher's thread."""
 
     def __init__(self) -> None:
-        self.session_id = 0
-        self.epoch = 0
+        self.session_id = FetchRequest.NO_SESSION
+        self.epoch = FetchRequest.INITIAL_EPOCH
         self.told: dict[_FetchKey, _Position] = {}
 
     def take_up(self, session_id: int, told: dict[_FetchKey, _Position]) -> None:
         """The leader has answered, and knows these positions if it keeps a session."""
-        self.epoch = 0 if session_id == 0 else 1 if self.session_id == 0 or self.epoch == _MAX_EPOCH else self.epoch + 1
+        has_session = session_id != FetchRequest.NO_SESSION
+        self.epoch = FetchRequest.next_epoch(self.epoch) if has_session else FetchRequest.INITIAL_EPOCH
         self.session_id = session_id
-        self.told = told if session_id else {}
+        self.told = told if has_session else {}
 
 
 class FetcherThread:
@@ -105,11 +104,8 @@ class FetcherThread:
             timeout_ms=config.replica_socket_timeout_ms,
             receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
             links=links,
-            client_id=f"{CLIENT_ID_PREFIX}{broker_id}",
         )
-        self.thread = threading.Thread(
-            target=self._run, name=f"broker-{broker_id}-fetcher-{leader.node_id}", daemon=True
-        )
+        self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
 
     def follow(self, followed: Iterable[Followed]) -> None:
@@ -142,7 +138,7 @@ class FetcherThread:
             self._connection.interrupt()
         self.thread.join()
 
-    # The fetcher's thread
+    # --- The fetcher's thread ---
 
     def _run(self) -> None:
         while True:
@@ -151,7 +147,7 @@ class FetcherThread:
                 break
             try:
                 self._fetch(due)
-            except (KafkaConnectionError, MalformedMessageError) as failed:
+            except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
                 # Nobody knows whether the leader has taken the changes.
                 self._session = _Session()
                 with self._condition:
@@ -205,7 +201,7 @@ class FetcherThread:
         if response.error_code:
             _log.debug("broker %d begins to fetch anew: %s", self._broker_id, make_error(response.error_code))
             self._session = _Session()
-            if session.session_id == 0:
+            if session.session_id == FetchRequest.NO_SESSION:
                 self._back_off(due)
             return
         session.take_up(response.session_id, positions)
@@ -260,8 +256,8 @@ class FetcherThread:
         try:
             if data.error_code == OffsetOutOfRangeError.code:
                 start, end = (
-                    self._list_offset(partition, epoch, _EARLIEST),
-                    self._list_offset(partition, epoch, _LATEST),
+                    self._list_offset(partition, epoch, ListOffsetsRequest.EARLIEST_TIMESTAMP),
+                    self._list_offset(partition, epoch, ListOffsetsRequest.LATEST_TIMESTAMP),
                 )
                 _log.warning("%r: the leader has %d to %d", partition, start, end)
                 partition.start_anew(epoch, start, end)

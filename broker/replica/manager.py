@@ -109,7 +109,7 @@ class ReplicaManager:
         """See `Replicas.partition`."""
         return self.replicas.partition(key)
 
-    # Images
+    # --- Images ---
 
     def apply_image(self, image: ClusterImage) -> Callable[[], None]:
         """Take a new image: make, lead and delete what it says. Called by the controller, in order.
@@ -260,7 +260,7 @@ class ReplicaManager:
         self.produce_purgatory.check_and_complete(key)
         self.fetch_purgatory.check_and_complete(key)
 
-    # Produce
+    # --- Produce ---
 
     def append_records(
         self,
@@ -306,7 +306,7 @@ class ReplicaManager:
             return
         respond(results)
 
-    # Fetch
+    # --- Fetch ---
 
     def fetch_records(
         self, params: FetchParams, entries: list[FetchEntry], respond: Callable[[list[FetchResult]], None]
@@ -352,7 +352,7 @@ class ReplicaManager:
         for key in moved:
             self._wake(key)
 
-    # In-sync replicas: the two jobs that Kafka schedules, and the expansion a fetch asks for
+    # --- In-sync replicas: the two jobs that Kafka schedules, and the expansion a fetch asks for ---
 
     def schedule(self) -> None:
         """Start the job that drops followers that lag (every half of `replica.lag.time.max.ms`)."""
@@ -391,7 +391,7 @@ class ReplicaManager:
             for at, (partition, proposal) in enumerate(proposals):
                 partition.end_proposal(proposal, is_refused=at in refused)
 
-    # Stop
+    # --- Stop ---
 
     def close(self) -> None:
         """Close the logs, with the marker of a clean stop. Raises KafkaStorageError."""

@@ -6,7 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     FencedLeaderEpochError,
     NotEnoughReplicasAfterAppendError,
@@ -28,8 +28,8 @@ class FollowerState:
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
-    last_caught_up_ms: float = float("-inf")
-    last_fetch_ms: float = float("-inf")
+    last_caught_up_ms: float = LONG_AGO_MS
+    last_fetch_ms: float = LONG_AGO_MS
     leader_end_at_last_fetch: int = UNKNOWN_OFFSET
 
 
@@ -85,7 +85,7 @@ class Partition:
         """`min.insync.replicas`, but never more than there are replicas."""
         return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
 
-    # Roles
+    # --- Roles ---
 
     def apply(self, state: PartitionState) -> bool:
         """Take the controller's decision. True if the leader or its epoch is a new one."""
@@ -124,7 +124,7 @@ class Partition:
         known = self.followers
         self.followers = {
             # A follower that was in sync gets the whole lag time to show up with the new leader.
-            node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else float("-inf"))
+            node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else LONG_AGO_MS)
             for node in self.replicas
             if node != self.broker_id
         }
@@ -154,7 +154,7 @@ class Partition:
                 f"knows, not in {current_leader_epoch}"
             )
 
-    # Records
+    # --- Records ---
 
     def append(self, records: memoryview, *, required_acks: int) -> tuple[AppendInfo, bool]:
         """Append a client's batch; also whether the high watermark moved. Raises what `check_client_batch` and
@@ -203,7 +203,7 @@ class Partition:
                 f"the leader of {self.topic}-{self.index} doesn't know its high watermark yet"
             )
 
-    # Followers
+    # --- Followers ---
 
     def note_fetch(self, node: int, offset: int, log_start_offset: int) -> bool:
         """A follower asked for `offset`, so it has everything before. True if the high watermark moved."""
@@ -297,7 +297,7 @@ class Partition:
                 if is_refused:
                     self._proposed_isr = ()
 
-    # Following
+    # --- Following ---
 
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, high_watermark: int, log_start_offset: int
@@ -350,7 +350,7 @@ class Partition:
                 log.truncate_fully_and_start_at(leader_start)
             return True
 
-    # Waiting for replicas
+    # --- Waiting for replicas ---
 
     def is_replicated(self, required_offset: int) -> bool:
         """Whether every in-sync replica has all before `required_offset`. Raises NotLeaderForPartitionError,

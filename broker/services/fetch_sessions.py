@@ -10,13 +10,10 @@ from typing import NamedTuple
 
 from ...network.clock import Clock
 from ...network.protocol.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
+from ...network.protocol.messages.records.fetch import FetchRequest
 from ..replica.fetch import FetchEntry, FetchResult
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
 _EVICTION_MS = 120_000.0
-_MAX_EPOCH = 2**31 - 1
 #: Partitions that all sessions together remember; a client without a session names its partitions each time.
 MAX_SESSION_PARTITIONS = 200_000
 
@@ -98,10 +95,11 @@ class FetchSessions:
                 if oldest is None or now_ms - oldest.last_used_ms < _EVICTION_MS:
                     return None
                 self._end(oldest.session_id)
-            session_id = NO_SESSION
-            while session_id == NO_SESSION or session_id in self._sessions:
-                session_id = int.from_bytes(os.urandom(4), "big") & _MAX_EPOCH
-            session = self._sessions[session_id] = FetchSession(session_id, 1, now_ms)
+            session_id = FetchRequest.NO_SESSION
+            while session_id == FetchRequest.NO_SESSION or session_id in self._sessions:
+                session_id = int.from_bytes(os.urandom(4), "big") & 0x7FFFFFFF
+            first_epoch = FetchRequest.next_epoch(FetchRequest.INITIAL_EPOCH)
+            session = self._sessions[session_id] = FetchSession(session_id, first_epoch, now_ms)
             self._update(session, entries, ())
         return session
 
@@ -128,7 +126,7 @@ class FetchSessions:
                 raise InvalidFetchSessionEpochError(
                     f"the fetch session {session_id} is at epoch {session.epoch}, not {epoch}; begin another"
                 )
-            session.epoch = 1 if epoch == _MAX_EPOCH else epoch + 1
+            session.epoch = FetchRequest.next_epoch(epoch)
             session.last_used_ms = self._clock.now_ms()
             self._sessions.move_to_end(session_id)
             self._update(session, entries, forgotten)

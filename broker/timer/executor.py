@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from ...network.sections import section_thread
+
 
 class TaskExecutor(Protocol):
     """Runs what it is given, at once or later. `submit` may be called from any thread."""
@@ -29,7 +31,7 @@ class SerialExecutor:
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run_tasks, name=name, daemon=True)
+        self._thread = section_thread(self._run_tasks, name)
         self._thread.start()
 
     def submit(self, run: Callable[[], object]) -> None:

@@ -10,40 +10,10 @@ from typing import Any
 
 from ..protocol.api_keys import ApiKey
 from ..protocol.errors import UnsupportedVersionError
+from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 #: What brokers log and count about this client (KIP-511).
 CLIENT_SOFTWARE_NAME = "headrace"
-
-#: From which version on a broker that throttles answers at once and leaves it to the client to wait (KIP-219). In
-#: earlier versions it holds the answer back instead. APIs that are not listed were born after KIP-219.
-_CLIENT_THROTTLES_FROM: dict[int, int] = {
-    ApiKey.PRODUCE: 6,
-    ApiKey.FETCH: 8,
-    ApiKey.LIST_OFFSETS: 3,
-    ApiKey.METADATA: 6,
-    ApiKey.OFFSET_COMMIT: 4,
-    ApiKey.OFFSET_FETCH: 4,
-    ApiKey.FIND_COORDINATOR: 2,
-    ApiKey.JOIN_GROUP: 3,
-    ApiKey.HEARTBEAT: 2,
-    ApiKey.LEAVE_GROUP: 2,
-    ApiKey.SYNC_GROUP: 2,
-    ApiKey.DESCRIBE_GROUPS: 2,
-    ApiKey.LIST_GROUPS: 2,
-    ApiKey.API_VERSIONS: 2,
-    ApiKey.CREATE_TOPICS: 3,
-    ApiKey.DELETE_TOPICS: 2,
-    ApiKey.DELETE_RECORDS: 1,
-    ApiKey.INIT_PRODUCER_ID: 1,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 1,
-    ApiKey.ADD_OFFSETS_TO_TXN: 1,
-    ApiKey.END_TXN: 1,
-    ApiKey.TXN_OFFSET_COMMIT: 1,
-    ApiKey.DESCRIBE_CONFIGS: 2,
-    ApiKey.ALTER_CONFIGS: 1,
-    ApiKey.CREATE_PARTITIONS: 1,
-    ApiKey.DELETE_GROUPS: 1,
-}
 
 
 @functools.cache
@@ -56,9 +26,22 @@ def client_software_version() -> str:
     return re.sub(r"[^A-Za-z0-9.-]+", "-", version).strip(".-")
 
 
-def client_throttles(api_key: int, version: int) -> bool:
-    """Whether a `throttle_time_ms` in this version's response asks the client to stay silent that long (KIP-219)."""
-    return version >= _CLIENT_THROTTLES_FROM.get(api_key, 0)
+def handshake_request() -> ApiVersionsRequest:
+    """The first request of a connection."""
+    return ApiVersionsRequest(
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
+    )
+
+
+def handshake_fallback(response: ApiVersionsResponse, version: int) -> int | None:
+    """The version in which to ask again after an answer with an error to ApiVersions of `version`; None: not at all.
+
+    A broker that does not know the version names those that it does know (KIP-511); before Kafka 2.4 it named none.
+    """
+    if response.error_code != UnsupportedVersionError.code or version <= 0:
+        return None
+    theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
+    return min(next(theirs, 0), version - 1)
 
 
 class NodeApiVersions:
@@ -85,7 +68,7 @@ class NodeApiVersions:
         self.finalized_features_epoch = finalized_features_epoch
 
     @classmethod
-    def from_response(cls, response: Any, *, name: str) -> NodeApiVersions:
+    def from_response(cls, response: ApiVersionsResponse, *, name: str) -> NodeApiVersions:
         """What an ApiVersionsResponse says."""
         return cls(
             {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Callable, Collection, Sequence
 
 from ..addresses import Address
 from ..backoff import ExponentialBackoff
-from ..protocol.errors import IllegalStateError, KafkaError
+from ..clock import LONG_AGO_MS, NEVER_MS
+from ..protocol.errors import IllegalStateError
 from ..sockets.resolver import ResolvedAddress, Resolver
 
 
@@ -40,7 +40,6 @@ class _NodeConnection:
         "_address_index",
         "_addresses",
         "_last_address",
-        "authentication_error",
         "failed_attempts",
         "failed_connect_attempts",
         "host",
@@ -56,13 +55,12 @@ class _NodeConnection:
         self.host = host
         self.port = port
         self.state = ConnectionState.CONNECTING
-        self.authentication_error: KafkaError | None = None
         self.last_attempt_ms = now_ms
         self.failed_attempts = 0
         self.failed_connect_attempts = 0
         self.reconnect_backoff_ms = backoff_ms
         self.setup_timeout_ms = setup_timeout_ms
-        self.throttled_until_ms = -math.inf
+        self.throttled_until_ms = LONG_AGO_MS
         self._addresses: Sequence[ResolvedAddress] = ()
         self._address_index = 0
         self._last_address: ResolvedAddress | None = None
@@ -115,7 +113,7 @@ class ClusterConnectionStates:
         self._nodes: dict[int, _NodeConnection] = {}
         self._connecting: set[int] = set()
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # --- Questions ---
 
     def state(self, node_id: int) -> ConnectionState:
         """The node's state; DISCONNECTED for a node that was never tried."""
@@ -139,7 +137,7 @@ class ClusterConnectionStates:
             return max(node.last_attempt_ms + node.setup_timeout_ms - now_ms, 0.0)
         if node.state.is_disconnected:
             return max(node.last_attempt_ms + node.reconnect_backoff_ms - now_ms, 0.0)
-        return math.inf
+        return NEVER_MS
 
     def throttle_delay_ms(self, node_id: int, now_ms: float) -> float:
         """How much longer the node asked to be left alone (KIP-219)."""
@@ -158,9 +156,6 @@ class ClusterConnectionStates:
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.READY and node.throttled_until_ms <= now_ms
 
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        return any(self.is_ready(node_id, now_ms) for node_id in self._nodes)
-
     def is_preparing(self, node_id: int) -> bool:
         """Whether the connection is being made: the socket isn't connected or the API versions aren't known yet."""
         return self.state(node_id) in (ConnectionState.CONNECTING, ConnectionState.CHECKING_API_VERSIONS)
@@ -173,12 +168,7 @@ class ClusterConnectionStates:
     def last_attempt_ms(self, node_id: int) -> float:
         """When a connection was last tried or lost; minus infinity when never."""
         node = self._nodes.get(node_id)
-        return -math.inf if node is None else node.last_attempt_ms
-
-    def authentication_error(self, node_id: int) -> KafkaError | None:
-        """Why the node refused this client's identity, when its state is AUTHENTICATION_FAILED."""
-        node = self._nodes.get(node_id)
-        return None if node is None else node.authentication_error
+        return LONG_AGO_MS if node is None else node.last_attempt_ms
 
     def setup_timeout_ms(self, node_id: int) -> float:
         """How long the connection that is being made may take (KIP-601)."""
@@ -190,9 +180,9 @@ class ClusterConnectionStates:
 
     def next_setup_timeout_ms(self, now_ms: float) -> float:
         """How long until the first of `nodes_with_setup_timeout`, infinity when nothing is connecting."""
-        return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=math.inf)
+        return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=NEVER_MS)
 
-    # -- transitions ---------------------------------------------------------------------------------------------
+    # --- Transitions ---
 
     def connecting(self, node_id: int, now_ms: float, host: str, port: int) -> None:
         """Start a connection attempt: on to the host's next address, or resolve anew when all were tried."""
@@ -231,7 +221,6 @@ class ClusterConnectionStates:
         """The node speaks Kafka with us: only now do earlier failures count no longer."""
         node = self._node(node_id)
         node.state = ConnectionState.READY
-        node.authentication_error = None
         node.failed_attempts = 0
         node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
         self._reset_setup_timeout(node)
@@ -252,11 +241,10 @@ class ClusterConnectionStates:
                 node.forget_addresses()
         node.state = ConnectionState.DISCONNECTED
 
-    def authentication_failed(self, node_id: int, now_ms: float, error: KafkaError) -> None:
+    def authentication_failed(self, node_id: int, now_ms: float) -> None:
         """The node refused this client's identity."""
         node = self._node(node_id)
         self._back_off(node, now_ms)
-        node.authentication_error = error
         node.state = ConnectionState.AUTHENTICATION_FAILED
         self._connecting.discard(node_id)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..clock import NEVER_MS
 from ..protocol.errors import IllegalStateError
 from .request import ClientRequest
 
@@ -108,6 +108,6 @@ class InFlightRequests:
     def next_timeout_ms(self, now_ms: float) -> float:
         """How long until the first answer is overdue, infinity when nothing is in flight."""
         deadline_ms = min(
-            (request.deadline_ms() for queue in self._nodes.values() for request in queue), default=math.inf
+            (request.deadline_ms() for queue in self._nodes.values() for request in queue), default=NEVER_MS
         )
         return max(deadline_ms - now_ms, 0.0)

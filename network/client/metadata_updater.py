@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 import logging
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from ..clock import LONG_AGO_MS, NEVER_MS
 from ..cluster import Node
 from ..metadata import Metadata, MetadataFetch
 from ..protocol.errors import (
@@ -111,7 +111,7 @@ class MetadataUpdater:
             # all that were ready in this turn, not only the first of them
             self._others_are_next = self._others_were_sent = False
         if self._in_progress is not None:
-            return math.inf
+            return NEVER_MS
         time_to_next_ms = self._metadata.time_to_next_update(now_ms)
         if time_to_next_ms > 0:
             return time_to_next_ms
@@ -140,17 +140,17 @@ class MetadataUpdater:
                 error = self._connections.send_metadata_request(node.id, fetch.message, now_ms)
                 if error is None:
                     self._in_progress = fetch
-                    return math.inf
+                    return NEVER_MS
                 # the node doesn't know any version of this that we do: those who wait should learn it now
                 self._metadata.fatal_error(error)
                 self._metadata.failed_update(now_ms)
                 return self._metadata.time_to_next_update(now_ms)
             # it is being connected (and one connection at a time is enough for this), or has no room for a request
             if not self._connections.can_connect(node.id, now_ms):
-                return math.inf
+                return NEVER_MS
             failed = self._connections.connect(node, now_ms)
             if failed is None:
-                return math.inf
+                return NEVER_MS
             # it failed without any waiting (its name can't be resolved): try the next node
             tried.add(node.id)
             self._tell_unresolvable(failed)
@@ -168,7 +168,7 @@ class MetadataUpdater:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
             if isinstance(error, RebootstrapRequiredError):
-                self._attempts_since_ms = -math.inf  # more than any trigger (KIP-1102)
+                self._attempts_since_ms = LONG_AGO_MS  # more than any trigger (KIP-1102)
             self._metadata.failed_update(now_ms, error)
         elif not response.brokers:
             # a broker that is still starting may know nobody yet

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..clock import Clock
+from ..clock import NEVER_MS, Clock
 from ..cluster import Node
-from ..metadata import FIRST_VERSION_WITHOUT_AUTO_CREATION, Metadata
+from ..metadata import Metadata
 from ..protocol.errors import (
     AuthenticationError,
     CorrelationIdError,
@@ -26,11 +25,12 @@ from ..protocol.errors import (
     make_error,
 )
 from ..protocol.frames import decode_response, encode_request
+from ..protocol.message import first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
 from ..sockets.resolver import Resolver, resolve_host
-from .api_versions import CLIENT_SOFTWARE_NAME, NodeApiVersions, client_software_version, client_throttles
+from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
 from .connection_states import ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
@@ -110,12 +110,9 @@ class NetworkClient:
         self._aborted: list[ClientResponse] = []
         self._next_correlation_id = 0
         self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
-        self._handshake_message = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
-        )
         self._closed = False
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def ready(self, node: Node, now_ms: float) -> bool:
         """Whether a request can be sent to the node now. If there is no connection, one is started, as soon as the
@@ -145,14 +142,6 @@ class NetworkClient:
         """How much longer the node asked not to be sent anything (KIP-219)."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
-    def connection_error(self, node: Node) -> KafkaError | None:
-        """Why the node could not be connected or was lost; None once it is ready, or when it was never tried."""
-        return self._connection_errors.get(node.id)
-
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        """Whether any node is connected and not throttled."""
-        return self._states.has_ready_nodes(now_ms)
-
     def least_loaded_node(self, now_ms: float) -> Node | None:
         """The node with the fewest requests in flight among those that can be sent to; else one that is being
         connected; else the one that was tried longest ago of those that may be connected to; else None."""
@@ -169,7 +158,7 @@ class NetworkClient:
         """What the node supports; None while it isn't ready."""
         return self._api_versions.get(node_id)
 
-    # -- requests ------------------------------------------------------------------------------------------------
+    # --- Requests ---
 
     def new_request(
         self,
@@ -256,7 +245,7 @@ class NetworkClient:
             self._selector.close()
             self._metadata.close()
 
-    # -- for the metadata updater --------------------------------------------------------------------------------
+    # --- For the metadata updater ---
 
     @property
     def connection_errors(self) -> Mapping[int, KafkaError]:
@@ -304,7 +293,7 @@ class NetworkClient:
         """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
         can tell."""
         delays = (self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
-        return min(delays, default=math.inf)
+        return min(delays, default=NEVER_MS)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
         """Start a connection; the error when that fails at once. Blocks in name resolution."""
@@ -335,7 +324,7 @@ class NetworkClient:
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         if message.allow_auto_topic_creation:
             return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
-        oldest = FIRST_VERSION_WITHOUT_AUTO_CREATION
+        oldest = first_version_with(MetadataRequest, "allow_auto_topic_creation")
         error = self._send(
             self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, is_internal=True
         )
@@ -345,7 +334,7 @@ class NetworkClient:
             )
         return error
 
-    # -- inside of a poll ----------------------------------------------------------------------------------------
+    # --- Inside of a poll ---
 
     def _send(
         self, request: ClientRequest, now_ms: float, *, is_internal: bool = False, version: int | None = None
@@ -400,7 +389,7 @@ class NetworkClient:
         if self._metrics is not None:
             self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
-        if throttle_ms > 0 and client_throttles(request.message.api_key, in_flight.version):
+        if throttle_ms > 0 and in_flight.version in message.client_throttles:
             _log.debug("%s throttles this client for %d ms", self._states.address(node_id), throttle_ms)
             self._in_flight.add_throttle_time(node_id, throttle_ms)
             self._states.throttle(node_id, now_ms + throttle_ms)
@@ -444,12 +433,11 @@ class NetworkClient:
             if self._repeats.over((node_id, logging.WARNING)):
                 _log.info("Node %d (%s) answers again", node_id, address)
             return
-        error = make_error(response.error_code)
-        if isinstance(error, UnsupportedVersionError) and version > 0:
-            # KIP-511: the broker names the versions of ApiVersions that it knows; before Kafka 2.4 it didn't
-            theirs = (entry.max_version for entry in response.api_keys if entry.api_key == ApiVersionsRequest.api_key)
-            self._handshakes[node_id] = min(next(theirs, 0), version - 1)
+        fallback = handshake_fallback(response, version)
+        if fallback is not None:
+            self._handshakes[node_id] = fallback
             return
+        error = make_error(response.error_code)
         failure = type(error)(f"{self._states.address(node_id)} answered ApiVersions with: {error}")
         self._fail_connection(node_id, failure, now_ms, responses)
 
@@ -468,7 +456,7 @@ class NetworkClient:
         for node_id, version in handshakes.items():
             if self._selector.is_channel_ready(str(node_id)):
                 self._states.checking_api_versions(node_id)
-                request = self.new_request(node_id, self._handshake_message, now_ms=now_ms)
+                request = self.new_request(node_id, handshake_request(), now_ms=now_ms)
                 error = self._send(request, now_ms, is_internal=True, version=version)
                 self._metadata.record_progress(
                     f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
@@ -536,7 +524,7 @@ class NetworkClient:
             level = self._repeats.level((node_id, level), level, now_ms)
         _log.log(level, "Disconnected from node %d while %s: %s", node_id, state.value, error)
         if isinstance(error, AuthenticationError):
-            self._states.authentication_failed(node_id, now_ms, error)
+            self._states.authentication_failed(node_id, now_ms)
         else:
             self._states.disconnected(node_id, now_ms)
         self._api_versions.pop(node_id, None)

@@ -291,7 +291,7 @@ def _array_reader(where: str, element: Codec, fixed: str | None, flexible: bool,
     return read
 
 
-# ------------------------------------------------------------------------------------------- messages as a whole
+# --- Messages as a whole ---
 
 
 def check_version(cls: type[Message], version: int) -> None:

@@ -12,21 +12,36 @@ Three kinds:
 Whether trying again may help is in the base class, as in the Java client: `RetriableError`, and `InvalidMetadataError`
 for those that want fresh metadata first. All of them pickle (Spark sends them between processes), and say something
 useful even without a message: then the first line of the class's doc is the text.
+
+Programs import them from `headrace.producer.errors`, so that is the module that tracebacks show and pickles name.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+_PUBLIC_MODULE = "headrace.producer.errors"
+
 
 class KafkaError(Exception):
     """Something between this client and Kafka went wrong."""
 
+    __module__ = _PUBLIC_MODULE
+
     retriable: ClassVar[bool] = False
+    invalid_metadata: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__ == __name__:
+            cls.__module__ = _PUBLIC_MODULE
 
     def __str__(self) -> str:
-        text = super().__str__()
-        return text or (type(self).__doc__ or type(self).__name__).strip().partition("\n")[0]
+        return super().__str__() or _first_line(type(self))
+
+
+def _first_line(error_class: type[KafkaError]) -> str:
+    return (error_class.__doc__ or error_class.__name__).strip().partition("\n")[0]
 
 
 class RetriableError(KafkaError):
@@ -38,8 +53,10 @@ class RetriableError(KafkaError):
 class InvalidMetadataError(RetriableError):
     """What this client believes about the cluster is out of date; it may succeed after a metadata refresh."""
 
+    invalid_metadata = True
 
-# ---------------------------------------------------------------------------------------------- a client by itself
+
+# --- A client by itself ---
 
 
 class KafkaTimeoutError(RetriableError):
@@ -147,7 +164,7 @@ class EncodeError(ProtocolError):
     """A message holds a value that cannot be written in the version asked for."""
 
 
-# ------------------------------------------------------------------------------------------------ a broker's answer
+# --- A broker's answer ---
 
 _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 
@@ -155,19 +172,28 @@ _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 class BrokerResponseError(KafkaError):
     """A broker answered with an error.
 
-    A subclass that states a `code` is the one class of that wire code; one without is a family of such classes.
+    A subclass that states a `code` is the one class of that wire code; one without is a family of such classes. Under
+    kafka-python's names `errno` is the code, `message` Kafka's name of the error, as in ``UNKNOWN_TOPIC_OR_PARTITION``,
+    and `description` what it means; None in a family.
     """
 
     code: int = -1
+    errno: int | None = None
+    message: ClassVar[str | None] = None
+    description: ClassVar[str | None] = None
 
-    def __init_subclass__(cls, code: int | None = None) -> None:
+    def __init_subclass__(cls, code: int | None = None, message: str | None = None) -> None:
+        """`message`: Kafka's name of the error, where it is not the name of the class."""
         super().__init_subclass__()
         if code is None:
             return
         other = _CLASS_OF_CODE.setdefault(code, cls)
         if other is not cls:
             raise TypeError(f"error code {code} of {cls.__name__} already belongs to {other.__name__}")
-        cls.code = code
+        cls.code = cls.errno = code
+        words = "".join(f"_{each}" if each.isupper() else each for each in cls.__name__.removesuffix("Error"))
+        cls.message = message or words.removeprefix("_").upper()
+        cls.description = _first_line(cls)
 
 
 class AuthenticationError(BrokerResponseError):
@@ -187,7 +213,7 @@ class UnrecognizedBrokerError(UnknownError):
 
     def __init__(self, message: str = "", code: int = -1) -> None:
         super().__init__(message) if message else super().__init__()
-        self.code = code
+        self.code = self.errno = code
 
     def __str__(self) -> str:
         return f"{super().__str__()} (error code {self.code})"
@@ -197,7 +223,7 @@ class OffsetOutOfRangeError(BrokerResponseError, code=1):
     """The offset asked for is not in the partition's log: it is older than the oldest kept or beyond the end."""
 
 
-class CorruptRecordError(RetriableError, BrokerResponseError, code=2):
+class CorruptRecordError(RetriableError, BrokerResponseError, code=2, message="CORRUPT_MESSAGE"):
     """A record batch is damaged: its checksum, its size or its layout is wrong, or a compacted topic got a null key."""
 
 
@@ -205,7 +231,7 @@ class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError, co
     """This broker knows no such topic or partition; it may not exist, or not be known here yet."""
 
 
-class InvalidFetchRequestError(BrokerResponseError, code=4):
+class InvalidFetchRequestError(BrokerResponseError, code=4, message="INVALID_FETCH_SIZE"):
     """The size asked for in a fetch is not valid."""
 
 
@@ -349,7 +375,7 @@ class InvalidReplicationAssignmentError(BrokerResponseError, code=39):
     """The assignment of replicas to brokers is not valid."""
 
 
-class InvalidConfigurationError(BrokerResponseError, code=40):
+class InvalidConfigurationError(BrokerResponseError, code=40, message="INVALID_CONFIG"):
     """A configuration entry of a topic or a broker is not valid."""
 
 
@@ -413,7 +439,7 @@ class OperationNotAttemptedError(BrokerResponseError, code=55):
     """The broker did not try this one, because another one in the same request failed."""
 
 
-class KafkaStorageError(InvalidMetadataError, BrokerResponseError, code=56):
+class KafkaStorageError(InvalidMetadataError, BrokerResponseError, code=56, message="KAFKA_STORAGE_ERROR"):
     """The broker could not read or write its disk."""
 
 
@@ -613,7 +639,7 @@ class TransactionalIdNotFoundError(BrokerResponseError, code=105):
     """There is no such transactional id."""
 
 
-class FetchSessionTopicIdError(RetriableError, BrokerResponseError, code=106):
+class FetchSessionTopicIdError(RetriableError, BrokerResponseError, code=106, message="FETCH_SESSION_TOPIC_ID_ERROR"):
     """The fetch session mixes topic names and topic ids; start a new one."""
 
 

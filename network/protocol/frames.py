@@ -20,12 +20,10 @@ from .types import MAX_STRING_BYTES, Cursor, read_uvarint, size_of
 __all__ = [
     "MAX_REQUEST_ELEMENTS",
     "RequestHeader",
-    "decode_request",
     "decode_request_header",
     "decode_response",
     "encode_request",
     "encode_response",
-    "frame_size",
 ]
 
 MAX_REQUEST_ELEMENTS: Final = 30_000
@@ -51,11 +49,6 @@ class RequestHeader(NamedTuple):
     api_version: int
     correlation_id: int
     client_id: str | None
-
-
-def frame_size(buffers: list[Any]) -> int:
-    """Bytes in a gather list."""
-    return size_of(buffers)
 
 
 def encode_request(message: Request, *, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
@@ -136,17 +129,6 @@ def decode_request_header(buffer: Any) -> tuple[RequestHeader, int]:
     if version >= request_class.flexible.min:
         position = _skip_tags(view, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
-
-
-def decode_request(buffer: Any) -> tuple[RequestHeader, Request]:
-    """A request from its frame. Any thread.
-
-    Raises `MalformedMessageError`, and `UnsupportedVersionError` for an API or a version that is not supported.
-    """
-    header, position = decode_request_header(buffer)
-    body = memoryview(buffer)[position:]
-    request_class = requests[header.api_key]
-    return header, decode(request_class, header.api_version, body, max_elements=MAX_REQUEST_ELEMENTS)
 
 
 def decode_response(request_class: type[Request], version: int, buffer: Any) -> tuple[int, Response]:

@@ -76,6 +76,9 @@ class Response(Message):
     """What a broker answers."""
 
     __slots__ = ()
+    #: The versions in which a broker that throttles answers at once and leaves the waiting to the client (KIP-219). In
+    #: earlier ones it delays the response instead.
+    client_throttles: ClassVar[Versions]
 
 
 requests: dict[ApiKey, type[Request]] = {}
@@ -157,12 +160,17 @@ def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> C
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-def response(*, of: type[Request]) -> Callable[[_ResponseT], _ResponseT]:
-    """Declare the answer to a request; it has the same versions."""
+def response(*, of: type[Request], client_throttles: str = "0+") -> Callable[[_ResponseT], _ResponseT]:
+    """Declare the answer to a request; it has the same versions.
+
+    `client_throttles`: those in which the client waits for `throttle_time_ms` itself; by default all, as in every API
+    that is newer than KIP-219.
+    """
 
     def declare(cls: _ResponseT) -> _ResponseT:
         cls = _dataclass(cls)
         cls.api_key, cls.versions, cls.flexible = of.api_key, of.versions, of.flexible
+        cls.client_throttles = Versions.parse(client_throttles)
         of.response_class = cls
         return cls
 
@@ -197,6 +205,14 @@ def fields_of(cls: type) -> list[FieldSpec]:
             raise TypeError(f"{where}: a field that is not always there needs a default")
         specs.append(spec)
     return specs
+
+
+def first_version_with(cls: type, field_name: str) -> int:
+    """The first version of a message in which it, or a struct of it, has the field. TypeError where none has."""
+    for each in dataclasses.fields(cls):
+        if each.name == field_name:
+            return each.metadata.get("versions", _ALL).min
+    raise TypeError(f"{cls.__name__} has no field {field_name}")
 
 
 def _constant(value: Any) -> Callable[[], Any]:

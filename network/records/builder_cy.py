@@ -36,9 +36,6 @@ elif not TYPE_CHECKING:
     )
     from cython.cimports.libc.string import memcpy
 
-#: The encoded header list of a record without headers: a count of zero.
-NO_HEADERS = b"\x00"
-
 
 @cython.cfunc
 @cython.inline

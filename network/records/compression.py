@@ -1,9 +1,10 @@
-"""The compression codecs of record batches. The only module that imports cramjam.
+"""The compression codecs of record batches: `CODECS` is the table of all that differs between them.
 
-Whatever is decompressed here was written by somebody else, so the size of the result is bounded twice: by what the
-caller allows, and, where the format tells, by what the compressed bytes can possibly hold. No more memory than that
-is taken before the bytes have proved to be what they say. All functions run on any thread; the codecs let go of the
-GIL while they work.
+This is the only module that imports cramjam.
+
+What is decompressed here comes from others, so the size of the result is bounded twice: by what the caller allows and,
+where the format declares sizes, by what the compressed bytes can hold. No more memory than that is allocated before the
+bytes prove to be what they claim. All functions run on any thread; the codecs release the GIL.
 
 Formats, as the Java client writes them (``org.apache.kafka.common.compress``):
 
@@ -32,9 +33,12 @@ from ..protocol.errors import (
     UnsupportedCompressionTypeError,
 )
 
+#: The bits of a batch's attributes that hold the codec.
+COMPRESSION_MASK = 0x07
+
 
 class Compression(IntEnum):
-    """A codec by its number in the attributes of a batch. Source: Kafka's ``CompressionType``."""
+    """A codec: its number in the attributes of a batch. `CODECS` has the rest. Source: Kafka's ``CompressionType``."""
 
     NONE = 0
     GZIP = 1
@@ -49,13 +53,24 @@ class Compression(IntEnum):
             return cls(attributes & COMPRESSION_MASK)
         except ValueError:
             raise UnsupportedCompressionTypeError(
-                f"the batch is compressed with codec {attributes & COMPRESSION_MASK}, which Headrace doesn't know "
-                f"(it knows {', '.join(f'{codec.value} {codec.name.lower()}' for codec in cls)})"
+                f"the batch is compressed with codec {attributes & COMPRESSION_MASK}, which Headrace does not support "
+                f"(it supports {', '.join(f'{codec.value} {codec.label}' for codec in cls)})"
             ) from None
 
+    @classmethod
+    def labelled(cls, label: str) -> Compression:
+        """The codec that `compression.type` calls `label`. Raises KeyError for another name."""
+        return _BY_LABEL[label]
 
-#: The bits of a batch's attributes that hold the codec.
-COMPRESSION_MASK = 0x07
+    @property
+    def label(self) -> str:
+        """Its name in configurations and messages, such as ``gzip``."""
+        return CODECS[self].label
+
+    @property
+    def levels(self) -> LevelRange | None:
+        """Its levels; None where it has none."""
+        return CODECS[self].levels
 
 
 class LevelRange(NamedTuple):
@@ -68,62 +83,59 @@ class LevelRange(NamedTuple):
     def __contains__(self, level: object) -> bool:
         return level == self.default or (isinstance(level, int) and self.minimum <= level <= self.maximum)
 
-
-#: The levels each codec takes, those of Kafka's ``CompressionType`` (KIP-390). NONE and SNAPPY have no levels.
-LEVELS: dict[Compression, LevelRange] = {
-    Compression.GZIP: LevelRange(minimum=1, maximum=9, default=-1),
-    Compression.LZ4: LevelRange(minimum=1, maximum=17, default=9),
-    Compression.ZSTD: LevelRange(minimum=-131072, maximum=22, default=3),
-}
+    def __str__(self) -> str:
+        bounds = f"{self.minimum} to {self.maximum}"
+        is_inside = self.minimum <= self.default <= self.maximum
+        return bounds if is_inside else f"{bounds}, or {self.default} for the default"
 
 
-def compress(
-    codec: Compression, data: bytes | bytearray | memoryview, level: int | None = None, *, magic: int = 2
-) -> bytes:
+_Buffer = bytes | bytearray | memoryview
+
+
+class Codec(NamedTuple):
+    """One codec: a row of `CODECS`."""
+
+    #: Its name in configurations.
+    label: str
+    #: The levels of Kafka's ``CompressionType`` (KIP-390); None where it has none.
+    levels: LevelRange | None
+    #: (data, level, magic of the batch) -> the compressed block. The level is one of `levels`, or 0 without levels.
+    compress: Callable[[_Buffer, int, int], bytes]
+    #: (block, most bytes allowed, magic of the batch) -> the data, or CorruptRecordError.
+    decompress: Callable[[memoryview, int, int], bytes | bytearray]
+    #: The oldest message format that may carry it.
+    first_magic: int = 0
+    #: The first version of Produce that may carry it.
+    first_produce_version: int = 0
+    #: The release of Apache Kafka that brought it; empty where every supported broker has it.
+    first_release: str = ""
+
+
+def compress(codec: Compression, data: _Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """Compress `data` as one block of a batch of format `magic`; `level` None means the codec's default.
 
     KafkaConfigurationError if the codec doesn't take the level.
     """
-    levels = LEVELS.get(codec)
+    row = CODECS[codec]
+    levels = row.levels
     if levels is None:
         if level is not None:
-            raise KafkaConfigurationError(f"{codec.name.lower()} has no compression levels; leave the level out")
-        return _compress_snappy(data) if codec == Compression.SNAPPY else bytes(data)
+            raise KafkaConfigurationError(f"{row.label} has no compression levels; leave the level out")
+        return row.compress(data, 0, magic)
     if level is None:
         level = levels.default
     elif level not in levels:
-        raise KafkaConfigurationError(
-            f"{codec.name.lower()} doesn't take compression level {level!r}; give one of "
-            f"{levels.minimum} to {levels.maximum}, or {levels.default} for the default"
-        )
-    if codec == Compression.GZIP:
-        gzip = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
-        return gzip.compress(data) + gzip.flush()
-    if codec == Compression.LZ4:
-        return _compress_lz4(data, level, magic)
-    return bytes(cramjam.zstd.compress(data, level=level))
+        raise KafkaConfigurationError(f"{row.label} doesn't take compression level {level!r}; give one of {levels}")
+    return row.compress(data, level, magic)
 
 
-def decompress(
-    codec: Compression, data: bytes | bytearray | memoryview, max_bytes: int, *, magic: int = 2
-) -> bytes | bytearray:
+def decompress(codec: Compression, data: _Buffer, max_bytes: int, *, magic: int = 2) -> bytes | bytearray:
     """Decompress the block of a batch of format `magic` into at most `max_bytes` bytes.
 
     CorruptRecordError if the bytes are no such block or hold more than `max_bytes`. Memory in use stays below
-    `max_bytes` plus the codec's own window, and below what so many compressed bytes can hold.
+    `max_bytes` plus the codec's own window, and below what that many compressed bytes can hold.
     """
-    view = memoryview(data)
-    if codec == Compression.GZIP:
-        return _decompress_gzip(view, max_bytes)
-    if codec == Compression.SNAPPY:
-        return _decompress_snappy(view, max_bytes)
-    if codec == Compression.LZ4:
-        return _decompress_lz4(view, max_bytes, magic)
-    if codec == Compression.ZSTD:
-        return _decompress_into(cramjam.zstd.decompress_into, "zstd", view, _zstd_bound(view, max_bytes), max_bytes)
-    if len(view) > max_bytes:
-        raise _too_large("uncompressed", max_bytes)
-    return bytes(view)
+    return CODECS[codec].decompress(memoryview(data), max_bytes, magic)
 
 
 def _too_large(codec: str, max_bytes: int) -> CorruptRecordError:
@@ -154,17 +166,33 @@ def _decompress_into(
     return out
 
 
-# -------------------------------------------------------------------------------------------------------------- gzip
+# --- none ---
+
+
+def _copy(data: _Buffer, level: int, magic: int) -> bytes:
+    return bytes(data)
+
+
+def _copy_within(view: memoryview, max_bytes: int, magic: int) -> bytes:
+    if len(view) > max_bytes:
+        raise _too_large("uncompressed", max_bytes)
+    return bytes(view)
+
+
+# --- gzip ---
 
 #: zlib's way to ask for the gzip container around a window of 32 KiB.
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
-
-
 #: The bytes that a member is fed first, and then twice as many each time: zlib copies what it was given beyond its end.
 _GZIP_FIRST_BYTES = 4096
 
 
-def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
+def _compress_gzip(data: _Buffer, level: int, magic: int) -> bytes:
+    gzip = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+    return gzip.compress(data) + gzip.flush()
+
+
+def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
     # zlib and not cramjam: it stops at the allowed size by itself, where cramjam wants the size beforehand
     parts: list[bytes] = []
     room = max_bytes
@@ -190,7 +218,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-# ------------------------------------------------------------------------------------------------------------ snappy
+# --- snappy ---
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 #: The magic, the version of the format, and the oldest version that can read it.
@@ -199,7 +227,7 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
 
 
-def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
+def _compress_snappy(data: _Buffer, level: int, magic: int) -> bytes:
     view = memoryview(data)
     parts: list[bytes | cramjam.Buffer] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
@@ -208,7 +236,7 @@ def _compress_snappy(data: bytes | bytearray | memoryview) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_snappy(view: memoryview, max_bytes: int) -> bytearray:
+def _decompress_snappy(view: memoryview, max_bytes: int, magic: int) -> bytearray:
     blocks = _xerial_blocks(view) if bytes(view[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC else [view]
     sizes = [_snappy_size(block) for block in blocks]
     total = sum(sizes)
@@ -256,8 +284,9 @@ def _snappy_size(block: memoryview) -> int:
     return size
 
 
-# --------------------------------------------------------------------------------------------------------------- lz4
+# --- lz4 ---
 
+_LZ4_LEVELS = LevelRange(minimum=1, maximum=17, default=9)
 _LZ4_MAGIC = 0x184D2204
 _LZ4_VERSION = 1
 #: FLG bits: block checksums, content size, content checksum; and those that must be zero (reserved, dictionary).
@@ -276,10 +305,10 @@ _UINT32_LE = struct.Struct("<I")
 _UINT64_LE = struct.Struct("<Q")
 
 
-def _compress_lz4(data: bytes | bytearray | memoryview, level: int, magic: int) -> bytes:
+def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
     # Block by block: cramjam's streaming compressor, which makes whole frames of independent blocks, keeps the GIL.
     view = memoryview(data)
-    block = _lz4_fast_block if level == LEVELS[Compression.LZ4].default else _lz4_high_block
+    block = _lz4_fast_block if level == _LZ4_LEVELS.default else _lz4_high_block
     parts: list[bytes | memoryview | cramjam.Buffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         parts += block(view[start : start + _LZ4_BLOCK_BYTES], level)
@@ -306,7 +335,7 @@ def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
 def has_lz4_levels() -> bool:
     """Whether cramjam as it is here can compress lz4 at other levels than the default: 2.14 can, on Python 3.11."""
     try:
-        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES)), LEVELS[Compression.LZ4].maximum)
+        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES)), _LZ4_LEVELS.maximum)
     except UnsupportedCodecError:
         return False
     return True
@@ -407,11 +436,19 @@ def _lz4_header_checksum(data: bytes | bytearray) -> int:
     return ((value ^ value >> 16) >> 8) & 0xFF
 
 
-# -------------------------------------------------------------------------------------------------------------- zstd
+# --- zstd ---
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
 _ZSTD_STORED, _ZSTD_RUN, _ZSTD_PACKED = 0, 1, 2
+
+
+def _compress_zstd(data: _Buffer, level: int, magic: int) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=level))
+
+
+def _decompress_zstd(view: memoryview, max_bytes: int, magic: int) -> bytearray:
+    return _decompress_into(cramjam.zstd.decompress_into, "zstd", view, _zstd_bound(view, max_bytes), max_bytes)
 
 
 def _zstd_bound(view: memoryview, max_bytes: int) -> int:
@@ -466,3 +503,24 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
     if position > len(view):
         raise _corrupt("zstd", "the frame is cut off")
     return position, *_agreed("zstd", least, most, declared)
+
+
+# --- The table ---
+
+#: By number: a key of this table is a `Compression`.
+CODECS: dict[int, Codec] = {
+    Compression.NONE: Codec("none", None, _copy, _copy_within),
+    Compression.GZIP: Codec("gzip", LevelRange(minimum=1, maximum=9, default=-1), _compress_gzip, _decompress_gzip),
+    Compression.SNAPPY: Codec("snappy", None, _compress_snappy, _decompress_snappy),
+    Compression.LZ4: Codec("lz4", _LZ4_LEVELS, _compress_lz4, _decompress_lz4),
+    Compression.ZSTD: Codec(
+        "zstd",
+        LevelRange(minimum=-131072, maximum=22, default=3),
+        _compress_zstd,
+        _decompress_zstd,
+        first_magic=2,
+        first_produce_version=7,
+        first_release="2.1",
+    ),
+}
+_BY_LABEL = {codec.label: codec for codec in Compression}

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 from ..protocol.errors import CorruptRecordError, EncodeError, UnsupportedCompressionTypeError
-from .compression import COMPRESSION_MASK, Compression, compress, decompress
+from .compression import CODECS, COMPRESSION_MASK, Compression, compress, decompress
 from .crc import crc32
 from .record import (
     LENGTH_OFFSET,
@@ -122,8 +122,11 @@ class LegacyBatch:
     def compression(self) -> Compression:
         """UnsupportedCompressionTypeError if there is no such codec, or these formats can't have it."""
         codec = Compression.of_attributes(self.attributes)
-        if codec == Compression.ZSTD:
-            raise UnsupportedCompressionTypeError(f"message format v{self.magic} doesn't know zstd; v2 does")
+        first_magic = CODECS[codec].first_magic
+        if self.magic < first_magic:
+            raise UnsupportedCompressionTypeError(
+                f"message format v{self.magic} does not support {codec.label}; v{first_magic} does"
+            )
         return codec
 
     @property
@@ -250,14 +253,15 @@ def build_message_set(
     """The message set of ``(timestamp, key, value)`` records, in format v0 (which drops the timestamps) or v1.
 
     With a codec it is one wrapper message, otherwise a message a record; nothing if there are no records.
-    EncodeError for what can't be written, UnsupportedCompressionTypeError for zstd, KafkaConfigurationError for a level
-    the codec doesn't take. Runs on any thread. Source: ``MemoryRecordsBuilder``.
+    EncodeError for what can't be written, UnsupportedCompressionTypeError for a codec that the format doesn't support,
+    KafkaConfigurationError for a level the codec doesn't take. Runs on any thread. Source: ``MemoryRecordsBuilder``.
     """
     if magic not in (0, 1):
         raise EncodeError(f"a message set has format v0 or v1, not v{magic}")
-    if compression == Compression.ZSTD:
+    first_magic = CODECS[compression].first_magic
+    if magic < first_magic:
         raise UnsupportedCompressionTypeError(
-            f"message format v{magic} doesn't know zstd; use another codec, or format v2"
+            f"message format v{magic} does not support {compression.label}; use another codec, or format v{first_magic}"
         )
     first = 0 if magic == 1 and compression != Compression.NONE else base_offset
     messages: list[bytes] = []

@@ -382,13 +382,17 @@ class KafkaChannel:
         if isinstance(error, KafkaError):
             return error
         if isinstance(error, InvalidLength):
-            return self._invalid_receive(error)
-        reason = error.strerror or str(error)
+            return invalid_frame_error(
+                self.peer,
+                error,
+                is_first=not self._assembler.frames_begun,
+                initiated=self.initiated,
+                max_receive_bytes=self._max_receive_bytes,
+            )
         if self.state is ChannelState.CONNECTING:
-            hint = _CONNECT_HINTS.get(error.errno or 0, "check the address and the network between")
-            result = KafkaConnectionError(f"cannot connect to {self.peer}: {reason}; {hint}")
+            result = connect_error(self.peer, error)
         else:
-            result = self._broken(f"the connection to {self.peer} broke: {reason}")
+            result = self._broken(f"the connection to {self.peer} broke: {error.strerror or error}")
         result.__cause__ = error
         return result
 
@@ -402,24 +406,38 @@ class KafkaChannel:
             unsent_bytes = sum(send.remaining_bytes for send in self.sends)
             text.append(f"{unsent_bytes} of {sum(send.size_bytes for send in self.sends)} bytes were not sent")
         if self.initiated and not unfinished and not self._assembler.frames_begun:
-            text.append(
-                "it had not answered anything: check that a Kafka broker listens there, and that the listener is a "
-                "PLAINTEXT one (one that expects TLS or SASL ends connections like this)"
-            )
+            text.append(NEVER_ANSWERED)
         return DisconnectedError("; ".join(text))
 
-    def _invalid_receive(self, error: InvalidLength) -> KafkaError:
-        if not self._assembler.frames_begun:
-            guess = _foreign_protocol(error.first_bytes, self.initiated)
-            if guess:
-                begin = error.first_bytes[:40]
-                return NotKafkaError(f"{self.peer} does not speak Kafka's protocol, {guess} (it sent {begin!r})")
-        problem = "negative" if error.length < 0 else f"above the limit of {self._max_receive_bytes}"
-        return InvalidReceiveError(
-            f"{self.peer} sent a frame whose length, {error.length}, is {problem}: what arrives there is not Kafka's "
-            f"protocol or the stream is damaged (the bytes are {error.first_bytes[:16].hex(' ')}); check the host and "
-            f"the port, and that both ends have the same security.protocol"
-        )
+
+NEVER_ANSWERED = (
+    "it had not answered anything: check that a Kafka broker listens there, and that the listener is a PLAINTEXT one "
+    "(one that expects TLS or SASL ends connections like this)"
+)
+"""What to check where a peer ended the connection before its first frame."""
+
+
+def connect_error(peer: str, error: OSError) -> KafkaConnectionError:
+    """Why a connection could not be made, and what to check."""
+    hint = _CONNECT_HINTS.get(error.errno or 0, "check the address and the network between")
+    return KafkaConnectionError(f"cannot connect to {peer}: {error.strerror or error}; {hint}")
+
+
+def invalid_frame_error(
+    peer: str, error: InvalidLength, *, is_first: bool, initiated: bool, max_receive_bytes: int
+) -> KafkaError:
+    """What a frame with an impossible length says about the peer. `is_first`: nothing had arrived before."""
+    if is_first:
+        guess = _foreign_protocol(error.first_bytes, initiated)
+        if guess:
+            begin = error.first_bytes[:40]
+            return NotKafkaError(f"{peer} does not speak Kafka's protocol, {guess} (it sent {begin!r})")
+    problem = "negative" if error.length < 0 else f"above the limit of {max_receive_bytes}"
+    return InvalidReceiveError(
+        f"{peer} sent a frame whose length, {error.length}, is {problem}: what arrives there is not Kafka's "
+        f"protocol or the stream is damaged (the bytes are {error.first_bytes[:16].hex(' ')}); check the host and "
+        f"the port, and that both ends have the same security.protocol"
+    )
 
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)

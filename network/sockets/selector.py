@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import selectors
 import socket
@@ -23,9 +22,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..clock import Clock
+from ..clock import NEVER_MS, Clock
 from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
 from ..repeats import Repeats
+from ..sections import here
 from .channel import SCRATCH_BYTES, ChannelState, InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
 from .transport import PlaintextTransport, Transport
 
@@ -36,6 +36,7 @@ _MAX_TIMEOUT_MS = 3_600_000.0
 _MAX_ACCEPTS_PER_POLL = 64
 _ACCEPT_BACKOFF_MS = 100.0
 _MAX_LAST_READS = 64
+_MAX_WAKEUP_BYTES = 4096
 # What accept(2) reports on behalf of the connection it would have returned: the listener itself is well.
 _LOST_BEFORE_ACCEPT = frozenset(
     getattr(errno, name)
@@ -151,7 +152,7 @@ class Selector:
         self._wakeup_writer.setblocking(False)
         self._selector.register(self._wakeup_reader, selectors.EVENT_READ, None)
 
-    # -- connections ---------------------------------------------------------------------------------------------
+    # --- Connections ---
 
     def connect(
         self,
@@ -220,16 +221,6 @@ class Selector:
         self._listeners[sock] = _Listener(sock, on_accept)
         self._selector.register(sock, selectors.EVENT_READ, self._listeners[sock])
 
-    def stop_listening(self, sock: socket.socket) -> None:
-        """Accept no more and close the listening socket. Any number of times."""
-        listener = self._listeners.pop(sock, None)
-        if listener is not None:
-            if listener in self._paused_listeners:
-                self._paused_listeners.remove(listener)
-            else:
-                self._selector.unregister(sock)
-            sock.close()
-
     def channel(self, channel_id: str) -> KafkaChannel | None:
         """The open channel of that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
@@ -262,7 +253,7 @@ class Selector:
             channel.muted = False
             self._update_watch(channel)
 
-    # -- sending -------------------------------------------------------------------------------------------------
+    # --- Sending ---
 
     def send(self, channel_id: str, buffers: Iterable[Any]) -> NetworkSend:
         """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those that wait already.
@@ -293,23 +284,26 @@ class Selector:
                 self._update_watch(channel)
         return send
 
-    # -- polling -------------------------------------------------------------------------------------------------
+    # --- Polling ---
 
     def wakeup(self) -> None:
         """Make the poll that is under way, or else the next one, return without waiting. From any thread, and cheap:
         a system call is made only when the polling thread really waits and nobody has woken it yet."""
         if self._wakeup_requested:
             return  # the poll that will see the request has not returned, so its caller will look at the state again
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._wakeup_requested or self._closed:
                 return
-            self._wakeup_requested = True
-            if self._selecting:
+            if self._selecting and not self._wakeup_written:
+                # The byte before the marks: an exception of a signal handler in between costs a byte too many, and not
+                # the wakeup. The buffer is never full, because bytes are read with each poll that finds the mark.
+                with contextlib.suppress(BlockingIOError):
+                    self._wakeup_writer.send(b"\0")
                 self._wakeup_written = True
-                self._wakeup_writer.send(b"\0")
+            self._wakeup_requested = True
 
     def poll(self, timeout_ms: float) -> None:
-        """Wait for at most `timeout_ms` (0 or less: not at all; math.inf: for ever) until something can be done, do it
+        """Wait for at most `timeout_ms` (0 or less: not at all; NEVER_MS: for ever) until something can be done, do it
         on all connections and refill the lists. May return early with nothing to report."""
         self.connected = []
         self.completed_receives = []
@@ -343,7 +337,7 @@ class Selector:
 
     def close(self) -> None:
         """Close every connection and every listening socket, without reports. Any number of times."""
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._closed:
                 return
             self._closed = True
@@ -360,14 +354,14 @@ class Selector:
         self._listeners.clear()
         self._selector.close()
 
-    # -- inside of a poll ----------------------------------------------------------------------------------------
+    # --- Inside of a poll ---
 
     def _select(self, timeout_ms: float) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout_ms > 0.0:
             timeout_ms = min(timeout_ms, self._next_deadline_in_ms())
         # First say that this thread selects, then look for requests: a wakeup in between writes its byte, at worst for
         # nothing. The other way round it would be lost.
-        with self._wakeup_lock:
+        with here.section, self._wakeup_lock:
             if self._closed:
                 raise IllegalStateError("the selector is closed")
             self._selecting = timeout_ms > 0.0
@@ -380,23 +374,22 @@ class Selector:
         finally:
             if timeout_ms > 0.0:
                 self.counters.waited_ms += self._clock.now_ms() - started_ms
-            with self._wakeup_lock:
+            with here.section, self._wakeup_lock:
                 self._selecting = False
                 self._wakeup_requested = False
                 if self._wakeup_written:
                     self._wakeup_written = False
-                    # nothing is there if an exception in a signal handler came between the mark and the byte
                     with contextlib.suppress(BlockingIOError):
-                        self._wakeup_reader.recv(1)
+                        self._wakeup_reader.recv(_MAX_WAKEUP_BYTES)
 
     def _next_deadline_in_ms(self) -> float:
         """How long a poll may wait before this selector itself has something to do."""
-        end_ms = math.inf
+        end_ms = NEVER_MS
         if self._last_active_ms and self._max_idle_ms is not None:
             end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
         if self._paused_listeners:
             end_ms = min(end_ms, *(listener.resume_ms for listener in self._paused_listeners))
-        if end_ms == math.inf:
+        if end_ms == NEVER_MS:
             return _MAX_TIMEOUT_MS
         return min(max(end_ms - self._clock.now_ms(), 0.0), _MAX_TIMEOUT_MS)
 
@@ -461,7 +454,7 @@ class Selector:
     def _accept(self, listener: _Listener) -> None:
         for _ in range(_MAX_ACCEPTS_PER_POLL):
             if listener.socket not in self._listeners:
-                return  # on_accept has stopped it
+                return  # on_accept has closed the selector
             try:
                 sock, address = listener.socket.accept()
             except BlockingIOError:
@@ -508,7 +501,7 @@ class Selector:
                 ),
             )
 
-    # -- bookkeeping ---------------------------------------------------------------------------------------------
+    # --- Bookkeeping ---
 
     def _ensure_unused(self, channel_id: str) -> None:
         if self._closed:

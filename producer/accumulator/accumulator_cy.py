@@ -14,40 +14,36 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
-from ...network.clock import Clock
+from ...network.clock import NEVER_MS, Clock
 from ...network.cluster import Cluster, Node
 from ...network.protocol.errors import KafkaTimeoutError, ProducerClosedError
-from ...network.records.batch import RECORD_BATCH_OVERHEAD
 from ...network.records.builder_cy import encoded_size
-from ...network.records.compression import Compression, compress
-from .buffer_pool import BufferPool
+from ...network.records.compression import Compression
+from ...network.sections import here, interrupted
+from ..threads import check_may_wait
+from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
+    from .buffer_pool_cy import BufferPool, Lease
+    from .compression_estimate_cy import CompressionEstimate
+    from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
+    from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-# A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
-MAX_CAPACITY_FACTOR = 8
+    from .buffer_pool_cy import BufferPool
 
 # What the bound of a record's size has in it for the batch and for fields at their largest; the rest is about what a
 # record takes, so that a partition's share is counted in bytes of records.
 SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
-
-# How a topic's estimate of its compression ratio moves, after the first batch, which is believed. Up at once and a step
-# beyond, because a batch that turns out too large has to be split; down by a share of the way, so that it settles
-# within some ten batches (Kafka's CompressionRatioEstimator takes a fixed step of 0.005, and hundreds of batches).
-RATIO_IMPROVING_SHARE = 0.1
-RATIO_DETERIORATE_STEP = 0.05
-
-# So many bytes of a topic's first full batch are compressed beforehand, by the thread that filled it: one that sends
-# faster than the sender thread compresses would fill all memory with batches that turn out short on the wire.
-SAMPLE_BYTES = 16_384
 
 
 class ReadyCheck(NamedTuple):
@@ -67,26 +63,6 @@ class RecordAccumulator:
     calls. Memory is bounded by the `BufferPool` that is passed in.
     """
 
-    topics = cython.declare(dict, visibility="readonly")
-    pool = cython.declare(object, visibility="readonly")
-    batch_size = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    compression: Compression
-    linger_ms: cython.double
-    retry_backoff: Callable
-    delivery_timeout_ms: cython.double
-    adaptive: cython.bint
-    availability_timeout_ms: cython.double
-    rack: str | None
-    clock: Clock
-    wakeup = cython.declare(object, visibility="public")
-    active: dict
-    incomplete: dict
-    updating: Any
-    node_latency: dict
-    flushing: Any
-    closed: cython.bint
-    transactions: Any
-
     def __init__(
         self,
         *,
@@ -101,12 +77,14 @@ class RecordAccumulator:
         adaptive_partitioning: bool = True,
         availability_timeout_ms: float = 0,
         rack: str | None = None,
+        keys_choose: bool = True,
     ) -> None:
-        """`rack`: prefer partitions that are led there for records that may go to any (KIP-1123)."""
+        """`keys_choose`: a key decides on the partition of a record that names none. `rack`: prefer partitions that
+        are led there for records that may go to any (KIP-1123)."""
         self.topics = {}
         self.pool = pool
         self.batch_size = batch_size
-        self.compression = compression
+        self.estimate = CompressionEstimate(compression, batch_size, pool.total_bytes)
         self.linger_ms = linger_ms
         self.retry_backoff = retry_backoff
         self.delivery_timeout_ms = delivery_timeout_ms
@@ -119,28 +97,34 @@ class RecordAccumulator:
         self.active = {}
         self.incomplete = {}
         self.node_latency = {}
-        self.flushing = _Counter()
+        #: A token for each thread that flushes.
+        self.flushes = {}
+        self.stash = Stash()
+        self.keys_choose = keys_choose
         #: Two threads that grew the same topic's queues at once would make two queues for one partition.
         self.updating = threading.Lock()
         self.closed = False
 
-    # Callers' threads.
+    # --- Callers' threads ---
 
     def topic_queues(self, topic: str, newest: Callable[[], Cluster], partition: int = 0) -> TopicQueues:
         """The queues of a topic, made when it is first sent to; from what `newest` gives if they lack `partition`.
 
         Any thread. `newest` gives the snapshot that `update_metadata` will be called with, or was last.
         """
-        known = self.topics.get(topic)
-        if known is None:
-            known = self.topics.setdefault(topic, TopicQueues(topic, self.rack))
+        known = self.topic(topic)
         if known.partition_count <= partition:
             # the sender thread, which updates it too, tells waiting threads of new metadata before it gets to this
-            with self.updating:
+            with here.section, self.updating:
                 if known.partition_count <= partition:
                     # asked for under the lock: were it an older one, the sender might have passed by this topic already
                     known.update(newest())
         return known
+
+    def topic(self, topic: str) -> TopicQueues:
+        """The queues of a topic, perhaps without partitions yet. Takes no lock. Any thread."""
+        known = self.topics.get(topic)
+        return self.topics.setdefault(topic, TopicQueues(topic, self.rack)) if known is None else known
 
     def append(
         self,
@@ -155,76 +139,190 @@ class RecordAccumulator:
     ) -> RecordFuture:
         """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
 
-        Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError. Any thread but the sender's.
+        A send from inside a section is put aside for the sender thread, and never waits; in it `topic_queues` may have
+        no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError. Any thread.
         """
+        future: RecordFuture
+        if interrupted():
+            return self._put_aside(topic_queues, partition, timestamp, key, value, headers, callback)
+        with here.section:
+            if self.stash.waiting and self.stash.holds(topic_queues.topic):
+                # what this thread has sent before, from a finalizer or handler, comes before this record
+                started_ms: cython.double = self.clock.now_ms()
+                self.wakeup()
+                self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
+                max_block_ms = max(max_block_ms - (self.clock.now_ms() - started_ms), 0.0)
+            try:
+                future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
+            except BaseException:
+                # what an exception of a signal handler dropped on its way out
+                self.pool.reclaim()
+                raise
+        return future
+
+    @cython.cfunc
+    def _append(
+        self,
+        topic_queues: TopicQueues,
+        partition: cython.Py_ssize_t,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+        max_block_ms: cython.double,
+    ) -> RecordFuture:
+        """`append` in a section. A lease that is dropped by an exception goes back to the pool by itself."""
         future: RecordFuture | None
         batch: ProducerBatch
         queue: PartitionQueue
+        lease: Lease
+        closed: cython.bint = False
+        adopted: cython.bint = False
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         with queue.lock:
             future = queue.try_append(timestamp, key, value, headers, callback)
-        if future is not None:
-            if partition < 0:
-                topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
-            return future
-        if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
-            # it is the open batch that turned out to be full: the next one may be opened elsewhere
-            queue = self._sticky_queue(topic_queues, size)
-        if len(queue.batches) > 0:
-            self.wakeup()
-            self._sample(topic_queues, queue)
-        capacity = self._capacity(topic_queues)
-        buffer = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
-        batch = ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
-        try:
+        if future is None:
+            if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
+                # it is the open batch that turned out to be full: the next one may be opened elsewhere
+                queue = self._sticky_queue(topic_queues, size)
+            if len(queue.batches) > 0:
+                self.wakeup()
+                self.estimate.sample(topic_queues, queue)
+            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
+            lease = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
+            batch = ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
             with queue.lock:
-                if self.closed:
-                    raise ProducerClosedError("the producer is closed: create a new one to send on")
-                future = queue.try_append(timestamp, key, value, headers, callback)
-                if future is None:
-                    future = batch.try_append(timestamp, key, value, headers, callback)
-                    self.incomplete[batch] = True
-                    queue.open_batch(batch, self.active)
-                    buffer = None
-                    if size > capacity:
+                closed = self.closed
+                if not closed:
+                    future = queue.try_append(timestamp, key, value, headers, callback)
+                    if future is None:
+                        future = batch.try_append(timestamp, key, value, headers, callback)
                         # a batch made for one large record has no room for another: it need not linger
-                        batch.closed = True
-                        queue.open = None
-        finally:
-            if buffer is not None:
+                        batch.closed = size > capacity
+                        # into the queue first: what is incomplete and in no queue would never be completed
+                        queue.add(batch, self.active)
+                        self.incomplete[batch] = True
+                        adopted = True
+            if adopted:
+                self.wakeup()
+            else:
                 # another thread opened a batch meanwhile, or the producer closed
-                self.pool.deallocate(buffer, len(buffer))
+                batch.take_lease()
+                self.pool.deallocate(lease)
+            if closed:
+                raise ProducerClosedError("the producer is closed: create a new one to send on")
         if partition < 0:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
-        self.wakeup()
         return cython.cast(RecordFuture, future)
+
+    @cython.cfunc
+    def _put_aside(
+        self,
+        topic_queues: TopicQueues,
+        partition: cython.Py_ssize_t,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+    ) -> RecordFuture:
+        """A record that was sent from inside a section: into the stash, in a batch of its own. Takes no lock."""
+        size: cython.Py_ssize_t = encoded_size(key, value, headers)
+        self.stash.check_room(size)
+        batch: ProducerBatch = ProducerBatch(topic_queues.topic, partition, bytearray(size), self.clock.now_ms())
+        future: RecordFuture = cython.cast(RecordFuture, batch.try_append(timestamp, key, value, headers, callback))
+        batch.closed = True
+        self.incomplete[batch] = True
+        self.stash.put(StashedRecord(batch, future, partition, timestamp, key, value, headers))
+        # looked at last: a sender thread that ends after this look fails everything that is incomplete
+        if self.closed and self.stash.take_back(batch):
+            self.incomplete.pop(batch, None)
+            raise ProducerClosedError("the producer is closed: create a new one to send on")
+        self.wakeup()
+        return future
+
+    def unstash(self) -> list[tuple[ProducerBatch, int]]:
+        """Take up stashed records, in their order; returns the batches of those that can't be yet, each with the
+        number of partitions of its topic (0: not known yet). Sender thread."""
+        topic_queues: TopicQueues
+        count: cython.Py_ssize_t
+        left: list = []
+        for record in list(self.stash.waiting):
+            topic_queues = self.topics[record.batch.topic]
+            count = topic_queues.partition_count
+            if count == 0 or record.partition >= count:
+                left.append((record.batch, count))
+            else:
+                self._take_up(record, topic_queues, count)
+                self.stash.waiting.remove(record)
+        self.stash.note_taken_up()
+        return left
+
+    @cython.cfunc
+    def _take_up(self, record: StashedRecord, topic_queues: TopicQueues, count: cython.Py_ssize_t) -> object:
+        """Append a stashed record to its queue's open batch, to a new one, or else enqueue its own."""
+        own: ProducerBatch = record.batch
+        queue: PartitionQueue
+        batch: ProducerBatch
+        lease: Lease | None
+        future: RecordFuture | None
+        partition: cython.Py_ssize_t = record.partition
+        size: cython.Py_ssize_t = own.capacity_bytes
+        if partition >= 0:
+            queue = topic_queues.queues[partition]
+        elif record.key is not None and self.keys_choose:
+            queue = topic_queues.queues[(murmur2_of(record.key) & 0x7FFFFFFF) % count]
+        else:
+            queue = self._sticky_queue(topic_queues, size)
+            topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
+        with queue.lock:
+            future = queue.try_append(record.timestamp, record.key, record.value, record.headers, None)
+        if future is None:
+            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
+            lease = self.pool.try_allocate(capacity) if capacity >= size else None
+            if lease is None:
+                own.partition = queue.partition
+                with queue.lock:
+                    queue.add(own, self.active)
+                return None
+            batch = ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
+            with queue.lock:
+                future = batch.try_append(record.timestamp, record.key, record.value, record.headers, None)
+                queue.add(batch, self.active)
+                self.incomplete[batch] = True
+        own.move_to(record.future, cython.cast(RecordFuture, future))
+        self.incomplete.pop(own, None)
+        self.stash.release(own)
+        return None
 
     def reserve(
         self, topic_queues: TopicQueues, partition: int, size: int, max_block_ms: float
     ) -> tuple[PartitionQueue, ProducerBatch]:
         """Memory for a new batch that takes at least `size` bytes, and the queue it is for; -1 is the sticky one.
 
-        For a caller that fills batches by itself (`rows_cy`): under the queue's lock it fills what is open, or else
-        this batch after `adopt`; a batch that isn't adopted goes to `release`. Raises as `append` does.
+        For a caller that fills batches by itself (`rows_cy`), in a section: under the queue's lock it fills what is
+        open, or else this batch after `adopt`; a batch that isn't adopted goes to `release`. Raises as `append` does.
         """
         queue: PartitionQueue
+        lease: Lease
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
         if len(queue.batches) > 0:
             self.wakeup()
-            self._sample(topic_queues, queue)
-        buffer = self.pool.allocate(max(self._capacity(topic_queues), size), max_block_ms)
-        return queue, ProducerBatch(queue.topic, queue.partition, buffer, self.clock.now_ms())
+            self.estimate.sample(topic_queues, queue)
+        lease = self.pool.allocate(max(self.estimate.capacity(topic_queues), size), max_block_ms)
+        return queue, ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
 
-    def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Make a reserved batch the queue's open one. The caller holds the queue's lock until there is a record in it.
-
-        Raises ProducerClosedError.
-        """
+    @cython.ccall
+    def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> cython.bint:
+        """Make a reserved batch the queue's open one; False if the producer is closed. The caller holds the queue's
+        lock until there is a record in it."""
         if self.closed:
-            raise ProducerClosedError("the producer is closed: create a new one to send on")
+            return False
+        queue.add(batch, self.active)
         self.incomplete[batch] = True
-        queue.open_batch(batch, self.active)
+        return True
 
     @cython.cfunc
     def _sticky_queue(self, topic_queues: TopicQueues, size: cython.Py_ssize_t) -> PartitionQueue:
@@ -233,7 +331,7 @@ class RecordAccumulator:
             queue.open is None and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING)
         ):
             # not among partitions that the sender thread is just about to find gone
-            with self.updating:
+            with here.section, self.updating:
                 # as in Java, brokers that take nothing are passed over by adaptive partitioning only
                 usable = self._usable if self.adaptive and self.availability_timeout_ms > 0 else None
                 topic_queues.switch(usable, self.adaptive)
@@ -245,45 +343,14 @@ class RecordAccumulator:
         latency = self.node_latency.get(node.id)
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
 
-    @cython.cfunc
-    def _sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
-        """Find out what the topic's records shrink to, where no batch of them was compressed yet."""
-        batch: ProducerBatch
-        size: cython.Py_ssize_t
-        records: bytes = b""
-        if self.compression == Compression.NONE or topic_queues.compression_ratio != 0.0:
-            return None
-        with queue.lock:
-            if queue.open is None and queue.batches:
-                batch = queue.batches[0]
-                size = min(batch.builder.position - RECORD_BATCH_OVERHEAD, SAMPLE_BYTES)
-                if batch.compression is None and size >= min(self.batch_size, SAMPLE_BYTES) // 2:
-                    records = bytes(batch.builder.buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
-        if records:
-            packed: cython.double = len(compress(self.compression, records))
-            topic_queues.compression_ratio = min(packed / len(records), 1.0)
-        return None
-
-    @cython.cfunc
-    def _capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
-        """Bytes for a new batch, so that it fills `batch_size` once it is compressed."""
-        if self.compression == Compression.NONE or topic_queues.compression_ratio == 0.0:
-            return self.batch_size
-        ratio: cython.double = topic_queues.compression_ratio
-        factor: cython.double = MAX_CAPACITY_FACTOR if ratio * MAX_CAPACITY_FACTOR < 1.0 else 1.0 / ratio
-        capacity: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, int(self.batch_size * max(factor, 1.0)))
-        # an eighth of all memory at most, so that an estimate never starves the other partitions
-        limit: cython.Py_ssize_t = self.pool.total_bytes // 8
-        return max(min(capacity, limit), self.batch_size)
-
-    # The sender thread.
+    # --- The sender thread ---
 
     def update_metadata(self, cluster: Cluster, changed: Collection[str]) -> None:
         """Take over the new partitions and leaders of the topics that have `changed`. Called after each update."""
         for topic in changed:
             topic_queues = self.topics.get(topic)
             if topic_queues is not None:
-                with self.updating:
+                with here.section, self.updating:
                     topic_queues.update(cluster)
 
     def ready(self, now_ms: float) -> ReadyCheck:
@@ -297,8 +364,8 @@ class RecordAccumulator:
         batch: ProducerBatch | None
         nodes: dict = {}
         leaderless: set = set()
-        next_check_ms: cython.double = 1e9
-        hurry: cython.bint = self.closed or self.flushing.value > 0 or self.pool.waiting > 0
+        next_check_ms: cython.double = NEVER_MS
+        hurry: cython.bint = self.closed or len(self.flushes) > 0 or self.pool.waiting > 0
         now: cython.double = now_ms
         wait_ms: cython.double
         for queue in list(self.active):
@@ -367,20 +434,8 @@ class RecordAccumulator:
         return drained
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
-        """Move the topic's estimate of how well its records compress. Batches that were not filled say little of it:
-        short ones compress worse."""
-        if raw_bytes < self.batch_size // 2:
-            return
-        topic_queues: TopicQueues = self.topics[batch.topic]
-        observed: cython.double = packed_bytes / raw_bytes
-        known: cython.double = topic_queues.compression_ratio
-        if known == 0.0:
-            known = observed
-        elif observed > known:
-            known = max(min(known + RATIO_DETERIORATE_STEP, 1.0), observed)
-        else:
-            known += (observed - known) * RATIO_IMPROVING_SHARE
-        topic_queues.compression_ratio = known
+        """A batch was compressed: move its topic's estimate."""
+        self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
         """The broker found a batch too large: believe this ratio from now on."""
@@ -398,16 +453,21 @@ class RecordAccumulator:
                 if batch is None or now_ms - batch.created_ms < self.delivery_timeout_ms:
                     break
                 gone.append(queue.take_first(self.active))
+        for batch in [record.batch for record in list(self.stash.waiting)]:
+            if now_ms - batch.created_ms >= self.delivery_timeout_ms and self.stash.take_back(batch):
+                gone.append(batch)
         return gone
 
     def next_expiry_ms(self, now_ms: float) -> float:
         """Milliseconds until the oldest waiting batch expires."""
         queue: PartitionQueue
-        soonest: cython.double = 1e9
+        soonest: cython.double = NEVER_MS
         for queue in list(self.active):
             batch = queue.first()
             if batch is not None:
                 soonest = min(soonest, batch.created_ms + self.delivery_timeout_ms - now_ms)
+        for batch in [record.batch for record in list(self.stash.waiting)]:
+            soonest = min(soonest, batch.created_ms + self.delivery_timeout_ms - now_ms)
         return soonest
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
@@ -438,15 +498,20 @@ class RecordAccumulator:
 
     def forget(self, batch: ProducerBatch) -> None:
         """A batch that was split no longer counts as incomplete; its parts have its memory."""
+        lease: Lease | None = batch.take_lease()
         self.incomplete.pop(batch, None)
-        batch.take_buffer()
+        self.stash.release(batch)
+        if lease is not None:
+            # the parts have buffers of their own
+            lease.buffer = None
 
     def release(self, batch: ProducerBatch) -> None:
         """A batch is complete and nothing reads its buffer any more: give the memory back."""
         self.incomplete.pop(batch, None)
-        buffer = batch.take_buffer()
-        if buffer is not None:
-            self.pool.deallocate(buffer, batch.allocated_bytes)
+        self.stash.release(batch)
+        lease = batch.take_lease()
+        if lease is not None:
+            self.pool.deallocate(lease)
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
         """With one request in flight and no idempotence: hold a partition back while a batch of it is on the way."""
@@ -466,9 +531,12 @@ class RecordAccumulator:
                 queues.extend(topic_queues.queues)
         for queue in queues:
             taken.extend(queue.take_all(self.active))
+        for batch in [record.batch for record in list(self.stash.waiting)]:
+            if self.stash.take_back(batch):
+                taken.append(batch)
         return taken
 
-    # Any thread.
+    # --- Any thread ---
 
     @property
     def has_undrained(self) -> bool:
@@ -497,8 +565,11 @@ class RecordAccumulator:
         deadline_ms = self.clock.now_ms() + timeout_ms
         # first: what others send while it flushes it doesn't wait for
         pending = self.incomplete_batches()
-        self.flushing.add(1)
+        if pending:
+            check_may_wait("flush")
+        token = object()
         try:
+            self.flushes[token] = True
             self.wakeup()
             while pending:
                 batch = pending.pop()
@@ -521,24 +592,12 @@ class RecordAccumulator:
                     f"every record has its answer, but callbacks did not return within {timeout_ms / 1000:g} s"
                 )
         finally:
-            self.flushing.add(-1)
+            self.flushes.pop(token, None)
 
     def close(self) -> None:
         """Take no more records, not even those that wait for memory. What is here is sent without lingering."""
         self.closed = True
         self.pool.close()
-
-
-class _Counter:
-    """A number that several threads count up and down."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.value = 0
-
-    def add(self, amount: int) -> None:
-        with self._lock:
-            self.value += amount
 
 
 def _nobody() -> None:

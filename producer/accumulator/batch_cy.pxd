@@ -1,20 +1,17 @@
 # What batch_cy.py looks like to the send path.
 
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
+from headrace.producer.accumulator.buffer_pool_cy cimport Lease
+from headrace.producer.accumulator.listeners_cy cimport Run
 from headrace.producer.accumulator.record_metadata_cy cimport RecordMetadata
-
-cdef class Run:
-    cdef object target
-    cdef Py_ssize_t start
-    cdef Py_ssize_t count
-    cdef Py_ssize_t place
-    cdef Run next
 
 cdef class ProducerBatch:
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly RecordBatchBuilder builder
-    cdef readonly Py_ssize_t allocated_bytes
+    cdef readonly Py_ssize_t capacity_bytes
+    cdef Lease lease
+    cdef Py_ssize_t first_index
     cdef list callbacks
     cdef list wakers
     cdef readonly double created_ms
@@ -39,8 +36,8 @@ cdef class ProducerBatch:
     cdef readonly long long base_offset
     cdef readonly long long log_append_time
     cdef readonly object children
-    cdef object event
-    cdef object settled_event
+    cdef object latch
+    cdef object settled_latch
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 

@@ -20,24 +20,32 @@ from typing import TYPE_CHECKING, Any
 from ...network import _cython as cython
 from ...network.clock import SYSTEM_CLOCK
 from ...network.cluster import TopicPartition
-from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RetriableError
-from ..threads import on_any_producers_thread, on_sender_thread
+from ...network.latch import Latch
+from ...network.protocol.errors import KafkaTimeoutError, RetriableError
+from ...network.sections import here, interrupted
+from ..threads import check_may_wait, on_callback_thread
+from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
     from ...network.records.builder_cy import RecordBatchBuilder
+    from .buffer_pool_cy import Lease
+    from .listeners_cy import Listener, Run, new_listener
     from .record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.listeners_cy import Listener, Run, new_listener
     from cython.cimports.headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 
 _log = logging.getLogger(__name__)
 
-# Guards what happens at most once a batch or once a waiting thread: completion against late callbacks and waiters.
-# One lock for all batches, because it is held for a few instructions and never while user code runs.
-_completion = threading.Lock()
+# Guards what happens at most once per batch or per waiting thread: completion against late callbacks and waiters.
+# One lock for all batches, because it is held for a few instructions and never while user code runs. It is a leaf, and
+# reentrant: a finalizer or signal handler that interrupted the region may look at a future or add a callback.
+_completion = threading.RLock()
 
 # `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them
 # no longer than this many seconds, because one that blocks must not hold up others.
@@ -60,32 +68,10 @@ _progress = _CallbackProgress()
 def _begin_anew_in_child() -> None:
     """After a fork: another thread of the parent may hold the lock, and will never release it here."""
     global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
-    _completion = threading.Lock()
+    _completion = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)
-
-
-@cython.final
-@cython.no_gc
-@cython.cclass
-class Run:
-    """Rows of a columnar send that stand one after another in a batch: what is told of their fate is told once.
-
-    ``target.settle(batch, start, count, place)`` is called on the sender thread: `count` records of the batch from its
-    record `start` on have the batch's fate; `place` is the target's own. Not tracked by the garbage collector, as it is
-    put into a batch under a queue's lock; a batch has a chain of them.
-    """
-
-    if not cython.compiled:
-        next: Run | None
-
-    def __init__(self, target: Any) -> None:
-        self.target = target
-        self.start = 0
-        self.count = 0
-        self.place = 0
-        self.next = None
 
 
 @cython.final
@@ -110,14 +96,20 @@ class ProducerBatch:
         exception: BaseException | None
         record_errors: dict[int, BaseException] | None
         children: list[tuple[int, ProducerBatch]] | None
-        event: threading.Event | None
+        latch: Latch | None
+        settled_latch: Latch | None
         runs: Run | None
 
-    def __init__(self, topic: str, partition: int, buffer: bytearray, now_ms: float) -> None:
+    def __init__(
+        self, topic: str, partition: int, buffer: bytearray, now_ms: float, lease: Lease | None = None
+    ) -> None:
+        """`lease`: the memory of the pool that `buffer` is, None for a buffer that isn't the pool's."""
         self.topic = topic
         self.partition = partition
         self.builder = RecordBatchBuilder(buffer)
-        self.allocated_bytes = len(buffer)
+        self.capacity_bytes = len(buffer)
+        self.lease = lease
+        self.first_index = 0
         self.callbacks = []
         self.wakers = []
         self.created_ms = now_ms
@@ -142,8 +134,8 @@ class ProducerBatch:
         self.base_offset = -1
         self.log_append_time = -1
         self.children = None
-        self.event = None
-        self.settled_event = None
+        self.latch = None
+        self.settled_latch = None
         self.raw_bytes = 0
         self.runs = None
 
@@ -168,9 +160,8 @@ class ProducerBatch:
         future.value_size = -1 if value is None else len(value)
         future.headers_size = -1 if headers is None else len(headers)
         if callback is not None:
-            # Flat, not a tuple a record: tuples would keep the garbage collector walking. In one step, because `listen`
-            # adds to the list under another lock.
-            self.callbacks.extend((callback, future))
+            # in one step, because `listen` adds to the list under another lock
+            self.callbacks.append(new_listener(callback, future))
         return future
 
     def append_record(
@@ -209,10 +200,14 @@ class ProducerBatch:
         """Whether a producer id and sequence have been given to this batch."""
         return self.base_sequence >= 0
 
-    def become_part(self, whole: ProducerBatch, start: int, allocated_bytes: int) -> None:
+    def become_part(self, whole: ProducerBatch, start: int) -> None:
         """Take over, as the part of a split batch that begins at its record `start`, what the whole had been given."""
         self.closed = True
-        self.allocated_bytes = allocated_bytes
+        self.lease = whole.lease
+        if self.lease is not None and start > 0:
+            # the first part holds it in place of the whole
+            self.lease.holders += 1
+        self.first_index = whole.first_index + start
         self.last_attempt_ms = whole.last_attempt_ms
         if whole.has_sequence:
             self.producer_id = whole.producer_id
@@ -234,13 +229,15 @@ class ProducerBatch:
         self.done = True
         self.settled = True
 
-    def take_buffer(self) -> bytearray | None:
-        """Give the memory back that the records stand in; None where it was given back before.
+    def take_lease(self) -> Lease | None:
+        """Let go of the memory the records stand in; None if it isn't the pool's, or was given back before.
 
         Futures are kept as long as their users like, and must not keep it from being freed.
         """
         self.records = None
-        return self.builder.detach()
+        self.builder.detach()
+        lease, self.lease = self.lease, None
+        return lease
 
     def _finish(
         self,
@@ -249,27 +246,28 @@ class ProducerBatch:
         exception: Any,
         record_errors: dict | None,
     ) -> bool:
-        with _completion:
+        with here.section, _completion:
             if self.done or self.children is not None:
                 return False
             self.base_offset = base_offset
             self.log_append_time = log_append_time
             self.exception = exception
             self.record_errors = record_errors
+            # from here on nobody adds a listener or waits: the lists are as they will be
             self.done = True
             self.settled = not self.callbacks
             wakers: list = self.wakers
             self.wakers = None
-            event = self.event
+            latch = self.latch
         self._settle_runs()
         self._run_callbacks(wakers)
-        if event is not None:
-            event.set()
+        if latch is not None:
+            latch.set()
         return True
 
     def run_callbacks(self) -> None:
         """Call every callback, in the order of the records. Once, after completion, on the thread for callbacks."""
-        with _completion:
+        with here.section, _completion:
             callbacks: list = self.callbacks
             self.callbacks = None
         try:
@@ -277,11 +275,11 @@ class ProducerBatch:
                 self._run_callbacks(callbacks)
         finally:
             _progress.returned += 1
-            with _completion:
+            with here.section, _completion:
                 self.settled = True
-                event = self.settled_event
-            if event is not None:
-                event.set()
+                latch = self.settled_latch
+            if latch is not None:
+                latch.set()
 
     @cython.cfunc
     def _settle_runs(self) -> object:
@@ -294,11 +292,11 @@ class ProducerBatch:
 
     @cython.cfunc
     def _run_callbacks(self, callbacks: list) -> object:
-        place: cython.Py_ssize_t
+        listener: Listener
         future: RecordFuture
-        for place in range(0, len(callbacks), 2):
-            future = callbacks[place + 1]
-            callback = callbacks[place]
+        for listener in callbacks:
+            future = listener.future
+            callback = listener.callback
             try:
                 if self.exception is None:
                     callback(future._metadata(), None)
@@ -310,7 +308,7 @@ class ProducerBatch:
                     "the callback of the record at %s-%d, offset %d raised; the record itself is not affected",
                     self.topic,
                     self.partition,
-                    self.base_offset + future.index if self.base_offset >= 0 else -1,
+                    self.base_offset + future.index - self.first_index if self.base_offset >= 0 else -1,
                 )
         return None
 
@@ -319,26 +317,41 @@ class ProducerBatch:
 
         Callbacks move along with their records; who waits here goes on waiting there.
         """
-        place: cython.Py_ssize_t
-        future: RecordFuture
+        listener: Listener
         part: ProducerBatch
-        with _completion:
+        with here.section, _completion:
             self.children = children
             callbacks: list = self.callbacks
             self.callbacks = None
-            for place in range(0, len(callbacks), 2):
-                future = callbacks[place + 1]
-                part = future._live_batch()
-                part.callbacks.extend((callbacks[place], future))
+            for listener in callbacks:
+                part = cython.cast(RecordFuture, listener.future)._live_batch()
+                part.callbacks.append(listener)
             wakers: list = self.wakers
             self.wakers = None
-            for place in range(0, len(wakers), 2):
-                future = wakers[place + 1]
-                part = future._live_batch()
-                part.wakers.extend((wakers[place], future))
+            for listener in wakers:
+                part = cython.cast(RecordFuture, listener.future)._live_batch()
+                part.wakers.append(listener)
             self._split_runs(children)
-        if self.event is not None:
-            self.event.set()
+            latch = self.latch
+        if latch is not None:
+            latch.set()
+
+    def move_to(self, future: RecordFuture, appended: RecordFuture) -> None:
+        """The one record of this batch, whose future is `future`, was appended to another batch as `appended`: its
+        future, its callbacks and those who wait for it go along. Sender thread."""
+        batch: ProducerBatch = appended.batch
+        with here.section, _completion:
+            future.batch = batch
+            future.index = appended.index
+            batch.callbacks.extend(self.callbacks)
+            batch.wakers.extend(self.wakers)
+            self.callbacks = None
+            self.wakers = None
+            self.children = [(0, batch)]
+            latch = self.latch
+        if latch is not None:
+            latch.set()
+        self.take_lease()
 
     @cython.cfunc
     def _split_runs(self, children: list) -> object:
@@ -371,31 +384,34 @@ class ProducerBatch:
 
         A `waker` is one of ours that returns at once: the sender thread calls it itself.
         """
-        batch: ProducerBatch = self
-        with _completion:
+        batch: ProducerBatch
+        listener: Listener = new_listener(callback, future)
+        with here.section, _completion:
             batch = future._live_batch()
             if batch.done:
                 return False
-            (batch.wakers if waker else batch.callbacks).extend((callback, future))
+            (batch.wakers if waker else batch.callbacks).append(listener)
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the batch is complete, or was split; at most `timeout` seconds."""
-        with _completion:
+        with here.section, _completion:
             if self.done or self.children is not None:
                 return True
-            if self.event is None:
-                self.event = threading.Event()
-        return self.event.wait(timeout)
+            latch = self.latch
+            if latch is None:
+                latch = self.latch = Latch()
+        return latch.wait(timeout)
 
     def wait_settled(self, timeout: float | None = None) -> bool:
         """Wait until the callbacks of a batch that is complete have returned; at most `timeout` seconds."""
-        with _completion:
+        with here.section, _completion:
             if self.settled:
                 return True
-            if self.settled_event is None:
-                self.settled_event = threading.Event()
-        return self.settled_event.wait(timeout)
+            latch = self.settled_latch
+            if latch is None:
+                latch = self.settled_latch = Latch()
+        return latch.wait(timeout)
 
     def __repr__(self) -> str:
         return f"ProducerBatch({self.topic}-{self.partition}, {self.count} records, {self.size_bytes} bytes)"
@@ -410,12 +426,13 @@ class RecordFuture:
 
     Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
     thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
-    ``FutureRecordMetadata``.
+    ``FutureRecordMetadata``; `as_concurrent` makes a real `concurrent.futures.Future` of it.
 
     Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
     the batch completes, and every batch does.
     """
 
+    _condition, _state = NoExecutorsCondition(), NoExecutorsState()
     if not cython.compiled:
         # set by ProducerBatch.try_append; batch_cy.pxd has the C types
         batch: ProducerBatch
@@ -427,24 +444,23 @@ class RecordFuture:
 
     @cython.cfunc
     def _live_batch(self) -> ProducerBatch:
-        """The batch that will tell this record's fate: a split batch's child. Holds the completion lock."""
+        """The batch whose fate is this record's: the batch it was put into, or a part of that after a split."""
         batch: ProducerBatch = self.batch
+        child: ProducerBatch
         while batch.children is not None:
-            for start, child in reversed(batch.children):
-                if self.index >= start:
-                    self.index -= start
+            for _, child in reversed(batch.children):
+                if self.index >= child.first_index:
                     batch = child
                     break
-        self.batch = batch
         return batch
 
     @cython.cfunc
     def _metadata(self) -> RecordMetadata:
-        batch: ProducerBatch = self.batch
+        batch: ProducerBatch = self._live_batch()
         metadata: RecordMetadata = RecordMetadata.__new__(RecordMetadata)
         metadata.topic = batch.topic
         metadata.partition = batch.partition
-        metadata.offset = batch.base_offset + self.index if batch.base_offset >= 0 else -1
+        metadata.offset = batch.base_offset + self.index - batch.first_index if batch.base_offset >= 0 else -1
         metadata.timestamp = batch.log_append_time if batch.log_append_time >= 0 else self.timestamp
         metadata.serialized_key_size = self.key_size
         metadata.serialized_value_size = self.value_size
@@ -453,16 +469,21 @@ class RecordFuture:
 
     @cython.cfunc
     def _error(self) -> Any:
-        batch: ProducerBatch = self.batch
+        batch: ProducerBatch = self._live_batch()
         if batch.exception is None:
             return None
         if batch.record_errors is not None:
-            return batch.record_errors.get(self.index, batch.exception)
+            return batch.record_errors.get(self.index - batch.first_index, batch.exception)
         return batch.exception
+
+    @property
+    def final_batch(self) -> ProducerBatch:
+        """The batch that was delivered or failed with this record in it. To be read when done."""
+        return self._live_batch()
 
     def done(self) -> bool:
         """Whether the record's fate is known."""
-        with _completion:
+        with here.section, _completion:
             return self._live_batch().done
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
@@ -492,12 +513,12 @@ class RecordFuture:
         deadline_ms = None
         left = timeout
         while True:
-            with _completion:
+            with here.section, _completion:
                 batch = self._live_batch()
-            if batch.done:
+                done: cython.bint = batch.done
+            if done:
                 break
-            if on_sender_thread():
-                raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
+            check_may_wait("a future")
             if timeout is not None:
                 # a batch that is split while it is waited for doesn't make the wait begin anew
                 now_ms = SYSTEM_CLOCK.now_ms()
@@ -509,7 +530,7 @@ class RecordFuture:
                     f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout:g} s; it is "
                     f"still being delivered, within delivery.timeout.ms"
                 )
-        if batch.settled or on_any_producers_thread() or _progress.stuck_at == _progress.returned:
+        if batch.settled or on_callback_thread() or interrupted() or _progress.stuck_at == _progress.returned:
             return
         if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
             _progress.stuck_at = _progress.returned
@@ -534,7 +555,12 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        check_done_callback(callback)
         self._listen(lambda metadata, exception: callback(self))
+
+    def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
+        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
         if self.batch.listen(self, callback, waker):
@@ -545,28 +571,7 @@ class RecordFuture:
             _log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
-
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def settle(metadata: RecordMetadata, exception: BaseException | None) -> None:
-            if waiter.done():
-                return
-            if exception is None:
-                waiter.set_result(metadata)
-            else:
-                waiter.set_exception(exception)
-
-        def wake(metadata: RecordMetadata, exception: BaseException | None) -> None:
-            try:
-                loop.call_soon_threadsafe(settle, metadata, exception)
-            except RuntimeError:
-                # the loop was closed while the record was on its way: nobody waits any more
-                _log.debug("an event loop ended before the record it awaited was acknowledged")
-
-        self._listen(wake, True)
-        return waiter.__await__()
+        return awaited(self._listen, True)
 
     @property
     def is_done(self) -> bool:

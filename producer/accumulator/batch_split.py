@@ -17,12 +17,11 @@ def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[
     """Cut a sealed batch of two records or more before the records `starts`, or else in halves: each part with the
     index of its first record. Sender thread.
 
-    The parts take over the share of ``buffer.memory`` that the batch had, because a pool that is exhausted must not
-    keep a batch from being split; and its sequence numbers, which the broker has not used.
+    The parts hold the batch's share of ``buffer.memory`` together, because a pool that is exhausted must not keep a
+    batch from being split; and they take over its sequence numbers, which the broker has not used.
     """
     records = list(RecordBatch(batch.records).records())
     cuts = [0, *(starts or [(len(records) + 1) // 2]), len(records)]
-    share = batch.allocated_bytes // (len(cuts) - 1)
     children: list[tuple[int, ProducerBatch]] = []
     for start, end in pairwise(cuts):
         part = records[start:end]
@@ -31,6 +30,6 @@ def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[
         child = ProducerBatch(batch.topic, batch.partition, bytearray(capacity), batch.created_ms)
         for record, headers in encoded:
             child.append_record(record.timestamp, record.key, record.value, headers, None)
-        child.become_part(batch, start, share if start else batch.allocated_bytes - share * (len(cuts) - 2))
+        child.become_part(batch, start)
         children.append((start, child))
     return children

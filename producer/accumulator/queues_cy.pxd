@@ -14,6 +14,7 @@ cdef class PartitionQueue:
     cdef public bint muted
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cpdef object add(self, ProducerBatch batch, dict active)
     cdef double backoff_left_ms(self, ProducerBatch batch, double now_ms)
 
 cdef class TopicQueues:

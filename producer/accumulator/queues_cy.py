@@ -3,7 +3,9 @@
 """The queues that records wait in: one per partition, and a topic's, with the choice of the next sticky partition.
 
 Lock order: a queue's lock is the innermost one. It is held for one append, or for taking a batch off; never while
-memory is waited for, never while user code runs, and nothing that the garbage collector tracks is made under it.
+memory is waited for, and never while user code runs. Compiled, no Python code runs under it and nothing is made that
+the garbage collector tracks, so that neither a finalizer nor a signal handler can run there: the per-record path needs
+no section (`network.sections`). Interpreted, both can, and callers enter a section first.
 
 Source: Kafka's RecordAccumulator and BuiltInPartitioner (KIP-480, KIP-794).
 """
@@ -70,11 +72,18 @@ class PartitionQueue:
             self.open = None
         return future
 
-    def open_batch(self, batch: ProducerBatch, active: dict) -> None:
-        """Put a new open batch at the end. Called with `lock` held."""
-        self.batches.append(batch)
-        self.open = batch
+    @cython.ccall
+    def add(self, batch: ProducerBatch, active: dict) -> object:
+        """Put a new batch at the end; one that isn't closed is the open one. Locked."""
+        if self.open is not None:
+            self.open.closed = True
+            self.open = None
+        # first: a queue with batches that nobody looks at would keep them for good
         active[self] = True
+        self.batches.append(batch)
+        if not batch.closed:
+            self.open = batch
+        return None
 
     def first(self) -> ProducerBatch | None:
         """The oldest batch, left where it is."""
@@ -90,10 +99,13 @@ class PartitionQueue:
     def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:
         """A batch comes back and takes the place its sequence number gives it among those that came back before."""
         with self.lock:
+            # by index: an iterator would be tracked by the garbage collector
             place: cython.Py_ssize_t = 0
-            for other in self.batches:
+            other: ProducerBatch
+            while place < len(self.batches):
+                other = self.batches[place]
                 # sequence numbers begin again at 0 after 2^31 - 1
-                if not other.has_sequence or (other.base_sequence - batch.base_sequence) & 0x7FFFFFFF < 2**30:
+                if other.base_sequence < 0 or (other.base_sequence - batch.base_sequence) & 0x7FFFFFFF < 0x40000000:
                     break
                 place += 1
             self.batches.insert(place, batch)
@@ -116,12 +128,13 @@ class PartitionQueue:
 
     def take_all(self, active: dict) -> list[ProducerBatch]:
         """Take every batch off: for a producer that closes at once."""
+        empty = deque()
         with self.lock:
-            taken = list(self.batches)
-            self.batches.clear()
+            taken = self.batches
+            self.batches = empty
             self.open = None
             active.pop(self, None)
-            return taken
+        return list(taken)
 
     @cython.cfunc
     def backoff_left_ms(self, batch: ProducerBatch, now_ms: cython.double) -> cython.double:

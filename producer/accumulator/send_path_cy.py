@@ -11,12 +11,13 @@ Source: Kafka's KafkaProducer.doSend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
 from ...network.clock import Clock
 from ...network.records.builder_cy import encoded_size
+from ...network.sections import here, interrupted
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -43,20 +44,30 @@ class SendPath:
     """
 
     _topics: dict
+    _stashed: object
     _wall_ns: Callable
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t
 
-    def __init__(
-        self, *, topics: dict[str, TopicQueues], clock: Clock, direct: bool, keys_choose: bool, max_direct_bytes: int
-    ) -> None:
-        """`keys_choose`: a key decides on the partition. Records above `max_direct_bytes` are checked one by one."""
-        self._topics = topics
+    def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
+        """`keys_choose`: a key decides on the partition. Nothing is sent before `_use`."""
+        self._topics = {}
+        self._stashed = ()
         self._wall_ns = clock.wall_ns
-        self._direct = direct
+        self._direct = False
         self._keys_choose = keys_choose
+        self._max_direct_bytes = 0
+
+    def _use(
+        self, topics: dict[str, TopicQueues], stashed: Collection[object], *, direct: bool, max_direct_bytes: int
+    ) -> None:
+        """Append to these queues from now on: to those of a new engine. While there are `stashed` records, which go
+        before all others, and with records above `max_direct_bytes`, every record is checked one by one."""
+        self._topics = topics
+        self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
+        self._direct = direct
 
     def _leave_direct_path(self) -> None:
         """From now on every record is checked one by one: for a producer that closes, or a forked child."""
@@ -80,8 +91,10 @@ class SendPath:
         `timestamp_ms` is in milliseconds since 1970, now where it is None. ``callback(metadata, exception)`` is called
         on the producer's thread for callbacks when the record's fate is known; those behind it wait for it.
 
-        Waits at most ``max.block.ms`` for the topic's metadata and for memory; never for the record's delivery.
-        Any thread; within a callback of this producer it raises where it would have to wait.
+        Waits at most ``max.block.ms`` for the topic's metadata and for memory; never for the record's delivery. Within
+        a callback of this producer it raises where it would have to wait. A finalizer or signal handler that
+        interrupted a send may call it, too: it never waits then, and raises BufferExhaustedError once too many records
+        of that kind are pending. Any thread.
 
         Raises KafkaTimeoutError (no metadata in time), BufferExhaustedError (no memory in time), InvalidTopicError,
         UnknownTopicOrPartitionError, IllegalArgumentError (a partition, timestamp or callback that can't be one),
@@ -109,7 +122,7 @@ class SendPath:
             queues = self._topics.get(topic)
             # read once: it becomes 0 where the topic vanishes from the metadata
             count = 0 if queues is None else queues.partition_count
-            if queues is not None and count > 0 and size <= self._max_direct_bytes:
+            if queues is not None and count > 0 and size <= self._max_direct_bytes and not self._stashed:
                 if key is not None and self._keys_choose:
                     queue = queues.queues[(murmur2_of(key) & 0x7FFFFFFF) % count]
                 else:
@@ -117,8 +130,15 @@ class SendPath:
                     queues.sticky_bytes += size + 8
                 timestamp = self._wall_ns()
                 timestamp //= 1_000_000
-                with queue.lock:
-                    future = queue.try_append(timestamp, key, value, None, callback)
+                if cython.compiled:
+                    # no Python code can run under this lock: `queues_cy`
+                    with queue.lock:
+                        future = queue.try_append(timestamp, key, value, None, callback)
+                elif interrupted():
+                    future = None
+                else:
+                    with here.section, queue.lock:
+                        future = queue.try_append(timestamp, key, value, None, callback)
                 if future is not None:
                     return future
         return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)

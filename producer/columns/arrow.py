@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
 from ...network.records.builder_cy import encode_header_lists
 from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
+from ..record_errors import row_error
+from ..threads import check_may_wait
 from .column_send import ColumnProducer, send_columns, send_each
 from .rows_cy import group
-from .rows_future import RowsFuture, row_error
+from .rows_future import RowsFuture
 
 
 class ColumnNames(NamedTuple):
@@ -32,6 +34,7 @@ class ColumnNames(NamedTuple):
 
 def send_arrow(producer: ColumnProducer, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
+    check_may_wait("send_arrow")
     if producer._in_own_callback():
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...network.protocol.errors import KafkaError, MessageSizeTooLargeError, UnknownTopicOrPartitionError
+from ...network.protocol.errors import KafkaError
 from ...network.records.columns_cy import Columns
+from ..record_errors import no_such_partition, record_too_large, row_error
 from .rows_cy import Rows
-from .rows_future import RowsFuture, RowsOfTopic, row_error
+from .rows_future import RowsFuture, RowsOfTopic
 
 if TYPE_CHECKING:
     from ..accumulator.accumulator_cy import RecordAccumulator
@@ -70,16 +71,7 @@ def _check_sizes(producer: ColumnProducer, columns: Columns, base_row: int) -> N
     if row < 0:
         return
     size = columns.record_bytes(row)
-    if size > largest:
-        cause = MessageSizeTooLargeError(
-            f"a record of about {size} bytes is larger than max.request.size ({largest} bytes): "
-            f"raise it (and the broker's message.max.bytes), or send less in one record"
-        )
-    else:
-        cause = MessageSizeTooLargeError(
-            f"a record of about {size} bytes does not fit into buffer.memory ({memory} bytes): raise it, or send less "
-            f"in one record"
-        )
+    cause = record_too_large(size, largest, memory)
     raise row_error(base_row + row, None, -1, cause) from cause
 
 
@@ -95,9 +87,7 @@ def _rows_of_topic(
     row = columns.first_partition_from(count, subset)
     if row >= 0:
         partition = columns.partition_at(row)
-        cause = UnknownTopicOrPartitionError(
-            f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
-        )
+        cause = no_such_partition(topic, partition, count)
         raise row_error(base_row + row, topic, partition, cause) from cause
     return topic, accumulator, queues, Rows(columns, subset, count, not producer.config.partitioner_ignore_keys)
 

@@ -5,7 +5,7 @@
 
 No Python object is made per row. `Rows` groups the rows by partition, hashing the key column where keys decide, and
 then fills the partitions' open batches with runs of rows, one lock acquisition a batch. What is told of their fate is
-told per run (`batch_cy.Run`).
+told per run (`listeners_cy.Run`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
+from ...network.protocol.errors import ProducerClosedError
+from ...network.sections import here
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -21,13 +23,17 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.records.builder_cy import RecordBatchBuilder
     from ...network.records.columns_cy import BytesColumn, Columns
-    from ..accumulator.batch_cy import ProducerBatch, Run
+    from ..accumulator.accumulator_cy import RecordAccumulator
+    from ..accumulator.batch_cy import ProducerBatch
+    from ..accumulator.listeners_cy import Run
     from ..accumulator.murmur2_cy import murmur2_at
     from ..accumulator.queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.network.records.columns_cy import BytesColumn, Columns
-    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, Run
+    from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.accumulator.listeners_cy import Run
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_at
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
@@ -120,13 +126,22 @@ class Rows:
         for place in range(len(subset)):
             order[place] = rows[order[place]]
 
-    def append_to(self, accumulator: Any, topic_queues: TopicQueues, target: Any, max_block_ms: float) -> None:
+    def append_to(
+        self, accumulator: RecordAccumulator, topic_queues: TopicQueues, target: Any, max_block_ms: float
+    ) -> None:
         """Append every row, waiting for the memory of each batch at most `max_block_ms`.
 
         ``target.settle(batch, start, count, place)`` is called once for each run when its fate is known: `place` is
         that of its first row in `order_array`. Raises what `RecordAccumulator.reserve` raises, wrapped by nothing: the
         attribute `place` of `target` tells where it stood. Any thread but the sender's.
         """
+        with here.section:
+            self._append_to(accumulator, topic_queues, target, max_block_ms)
+
+    @cython.cfunc
+    def _append_to(
+        self, accumulator: RecordAccumulator, topic_queues: TopicQueues, target: Any, max_block_ms: Any
+    ) -> object:
         partition: cython.Py_ssize_t
         place: cython.Py_ssize_t
         end: cython.Py_ssize_t
@@ -140,6 +155,7 @@ class Rows:
                 if place < end:
                     target.place = place
                     place = self._fill_new(accumulator, topic_queues, partition, target, place, end, max_block_ms)
+        return None
 
     @cython.cfunc
     def _fill_open(
@@ -161,36 +177,38 @@ class Rows:
     @cython.cfunc
     def _fill_new(
         self,
-        accumulator: object,
+        accumulator: RecordAccumulator,
         topic_queues: TopicQueues,
         partition: cython.Py_ssize_t,
-        target: object,
+        target: Any,
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
-        max_block_ms: object,
+        max_block_ms: Any,
     ) -> cython.Py_ssize_t:
         """Into a new batch, or into one that another thread opened meanwhile; returns how far."""
         queue: PartitionQueue
         batch: ProducerBatch
         run: Run = Run(target)
         adopted: cython.bint = False
-        queue, batch = accumulator.reserve(  # type: ignore[attr-defined]
+        closed: cython.bint = False
+        queue, batch = accumulator.reserve(
             topic_queues, partition, self.columns.size_bound(self.order[place]), max_block_ms
         )
-        try:
-            with queue.lock:
-                if queue.open is None:
-                    accumulator.adopt(queue, batch)  # type: ignore[attr-defined]
-                    adopted = True
-                place = self._fill(queue, topic_queues, partition < 0, run, place, end)
-                if adopted and batch.builder.capacity - batch.builder.position < LEAST_ROOM:
-                    # it need not linger
-                    batch.closed = True
-                    queue.open = None
-        finally:
-            if not adopted:
-                accumulator.release(batch)  # type: ignore[attr-defined]
-        accumulator.wakeup()  # type: ignore[attr-defined]
+        with queue.lock:
+            if queue.open is None:
+                adopted = accumulator.adopt(queue, batch)
+                closed = not adopted
+            place = self._fill(queue, topic_queues, partition < 0, run, place, end)
+            if adopted and batch.builder.capacity - batch.builder.position < LEAST_ROOM:
+                # it need not linger
+                batch.closed = True
+                queue.open = None
+        if adopted:
+            accumulator.wakeup()
+        else:
+            accumulator.release(batch)
+        if closed:
+            raise ProducerClosedError("the producer is closed: create a new one to send on")
         return place
 
     @cython.cfunc

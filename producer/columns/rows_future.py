@@ -15,10 +15,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...network.cluster import TopicPartition
+from ...network.latch import Latch
 from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
+from ...network.sections import here
 from ..accumulator.batch_cy import ProducerBatch, RecordFuture
+from ..accumulator.other_futures import (
+    ConcurrentFuture,
+    NoExecutorsCondition,
+    NoExecutorsState,
+    awaited,
+    check_done_callback,
+)
 from ..accumulator.record_metadata_cy import RecordMetadata
-from ..threads import on_sender_thread
+from ..record_errors import first_rejected, row_error
+from ..threads import check_may_wait
 
 _log = logging.getLogger(__name__)
 
@@ -59,17 +69,19 @@ class RowsFuture:
     thread; usable from any other. `first_error` is that of the lowest row that failed.
     """
 
+    _condition, _state = NoExecutorsCondition(), NoExecutorsState()
+
     def __init__(self, rows: int, run_callback: Callable[[Callable[[], object]], object] = _here) -> None:
         """`run_callback` is given what is to be called when done, on the sender thread, and returns at once."""
-        self._lock = threading.Lock()
-        self._done = threading.Event()
+        self._lock = threading.RLock()
+        self._done = Latch()
         self._left = rows
         self._process_id = os.getpid()
         self._metadata = RowsMetadata()
         self._error: RowDeliveryError | None = None
         self._run_callback = run_callback
         self._callbacks: list[Callable[[RowsFuture], object]] = []
-        self._wakers: list[Callable[[], object]] = []
+        self._wakers: list[Callable[[RowsMetadata, RowDeliveryError | None], object]] = []
         # the runs of a batch are settled one after another
         self._last_batch: ProducerBatch | None = None
         #: Of each topic and partition what is to be an OffsetRange.
@@ -79,13 +91,14 @@ class RowsFuture:
 
     def done(self) -> bool:
         """Whether the fate of every row is known."""
-        return self._done.is_set()
+        return self._done.is_set
 
     def get(self, timeout: float | None = None) -> RowsMetadata:
         """What was delivered, waiting for it at most `timeout` seconds (None: without limit).
 
         Raises RowDeliveryError of the first row that failed; KafkaTimeoutError where the time passed first;
-        IllegalStateError on the sender thread, or in a forked child of the process that sent.
+        IllegalStateError in a finalizer or signal handler that interrupted a producer, or in a forked child of the
+        process that sent.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -99,9 +112,8 @@ class RowsFuture:
 
     def exception(self, timeout: float | None = None) -> RowDeliveryError | None:
         """The error of the first row that failed, None where all were delivered; waits like `get`."""
-        if not self._done.is_set():
-            if on_sender_thread():
-                raise IllegalStateError("a future can't be waited for on the sender thread, which completes it")
+        if not self._done.is_set:
+            check_may_wait("a future")
             if os.getpid() != self._process_id:
                 raise IllegalStateError(
                     "these rows were sent before the fork: they are the parent process's to deliver"
@@ -125,11 +137,26 @@ class RowsFuture:
 
     def add_done_callback(self, callback: Callable[[RowsFuture], object]) -> None:
         """Call ``callback(future)`` when done: on the thread for callbacks, or here where it is done already."""
-        with self._lock:
-            if not self._done.is_set():
+        check_done_callback(callback)
+        with here.section, self._lock:
+            if not self._done.is_set:
                 self._callbacks.append(callback)
                 return
         self._call(callback)
+
+    def as_concurrent(self) -> ConcurrentFuture[RowsMetadata]:
+        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        return ConcurrentFuture(self)
+
+    def _listen(self, waker: Callable[[RowsMetadata, RowDeliveryError | None], object]) -> None:
+        """Call ``waker(metadata, error)``, which returns at once, when done: on the sender thread, or here where it is
+        done already."""
+        with here.section, self._lock:
+            pending = not self._done.is_set
+            if pending:
+                self._wakers.append(waker)
+        if not pending:
+            waker(self._metadata, self._error)
 
     def _call(self, callback: Callable[[RowsFuture], object]) -> None:
         try:
@@ -139,35 +166,9 @@ class RowsFuture:
             _log.exception("a callback of a send of rows raised; the rows are not affected")
 
     def __await__(self) -> Generator[Any, None, RowsMetadata]:
-        import asyncio  # noqa: PLC0415  (only who awaits pays for it)
+        return awaited(self._listen)
 
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-
-        def settle() -> None:
-            if waiter.done():
-                return
-            if self._error is None:
-                waiter.set_result(self._metadata)
-            else:
-                waiter.set_exception(self._error)
-
-        def wake() -> None:
-            try:
-                loop.call_soon_threadsafe(settle)
-            except RuntimeError:
-                # the loop was closed while the rows were on their way: nobody waits any more
-                _log.debug("an event loop ended before the rows it awaited were acknowledged")
-
-        with self._lock:
-            pending = not self._done.is_set()
-            if pending:
-                self._wakers.append(wake)
-        if not pending:
-            settle()
-        return waiter.__await__()
-
-    # Completion: the sender thread, or the thread that sends.
+    # --- Completion: the sender thread, or the thread that sends ---
 
     def delivered(self, batch: ProducerBatch, first: int, count: int, size_bytes: int = 0) -> None:
         """`count` rows of a batch have reached the log, the lowest at offset `first` (-1: not known); `size_bytes` are
@@ -175,7 +176,7 @@ class RowsFuture:
         metadata = self._metadata
         place = (batch.topic, batch.partition)
         last = first + count - 1 if first >= 0 else -1
-        with self._lock:
+        with here.section, self._lock:
             metadata.rows += count
             metadata.bytes += size_bytes
             if batch is not self._last_batch:
@@ -196,7 +197,7 @@ class RowsFuture:
 
     def failed(self, row: int, count: int, place: TopicPartition, cause: BaseException) -> None:
         """`count` rows were not delivered, of which `row` is the lowest."""
-        with self._lock:
+        with here.section, self._lock:
             if self._error is None or row < self._error.row:
                 self._error = row_error(row, place.topic, place.partition, cause)
             self._left -= count
@@ -207,18 +208,20 @@ class RowsFuture:
     def _finish(self) -> None:
         for (topic, partition), (first, last, count) in self._ranges.items():
             self._metadata.offsets[TopicPartition(topic, partition)] = OffsetRange(first, last, count)
-        with self._lock:
-            self._done.set()
+        with here.section, self._lock:
+            # from here on nobody is added
+            self._done.is_set = True
             self._last_batch = None
             callbacks, self._callbacks = self._callbacks, []
             wakers, self._wakers = self._wakers, []
+        self._done.wake()
         for wake in wakers:
-            wake()
+            wake(self._metadata, self._error)
         for callback in callbacks:
             self._run_callback(functools.partial(self._call, callback))
 
     def __repr__(self) -> str:
-        if not self._done.is_set():
+        if not self._done.is_set:
             return f"<RowsFuture: {self._left} rows pending>"
         return f"<RowsFuture: {self._error!r}>" if self._error is not None else f"<RowsFuture: {self._metadata}>"
 
@@ -245,14 +248,9 @@ class RowsOfTopic:
         if batch.exception is None:
             self._future.delivered(batch, batch.base_offset + start if batch.base_offset >= 0 else -1, count)
             return
-        cause: BaseException = batch.exception
-        row = self.row_at(place)
-        if batch.record_errors:
-            # the broker said which records it refused; the others failed along with them (KIP-467)
-            refused = sorted(index for index in batch.record_errors if start <= index < start + count)
-            if refused:
-                row = self.row_at(place + refused[0] - start)
-                cause = batch.record_errors[refused[0]]
+        # the others failed along with those that the broker rejected
+        index, cause = first_rejected(batch.record_errors, start, count, batch.exception)
+        row = self.row_at(place + index - start)
         self._future.failed(row, count, batch.topic_partition, cause)
 
     def settle_record(
@@ -263,17 +261,4 @@ class RowsOfTopic:
             self._future.failed(self._base_row + row, 1, metadata.topic_partition, exception)
             return
         sizes = (metadata.serialized_key_size, metadata.serialized_value_size, metadata.serialized_header_size)
-        self._future.delivered(sent.batch, metadata.offset, 1, sum(size for size in sizes if size > 0))
-
-
-def row_error(row: int, topic: str | None, partition: int, cause: BaseException) -> RowDeliveryError:
-    """The error of one row: where it was going and why it didn't arrive. Never what is in it."""
-    going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
-    error = RowDeliveryError(
-        f"row {row}{going} was not delivered: {type(cause).__name__}: {cause}",
-        topic=topic,
-        partition=partition,
-        row=row,
-    )
-    error.__cause__ = cause
-    return error
+        self._future.delivered(sent.final_batch, metadata.offset, 1, sum(size for size in sizes if size > 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
@@ -35,6 +36,9 @@ def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: 
 
 def accepts(function: Callable[..., Any], parameters: int) -> bool:
     """Whether `function` can be called with so many positional arguments."""
+    if isinstance(inspect.getattr_static(type(function), "__call__", None), (classmethod, staticmethod)):
+        # `inspect` takes the first parameter of such a __call__ for self; kafka-python 2 has a partitioner like that
+        function = function.__call__
     try:
         inspect.signature(function).bind(*(None,) * parameters)
     except TypeError:
@@ -56,12 +60,19 @@ def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:
         module_name, _, attributes = path.rpartition(".")
     if not module_name or not attributes:
         names = f"neither one of the built-in {', '.join(built_in)} nor" if built_in else "not"
-        raise KafkaConfigurationError(f"{named} is {names} an import path like package.module:Name")
+        nearest = difflib.get_close_matches(path.lower(), built_in, n=1)
+        meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise KafkaConfigurationError(f"{named} is {names} an import path like package.module:Name{meant}")
     try:
         found: Any = importlib.import_module(module_name)
         for attribute in attributes.split("."):
             found = getattr(found, attribute)
     except Exception as error:
+        if module_name.startswith("org.apache.kafka."):
+            names = f"; built in here are {', '.join(built_in)}" if built_in else ""
+            raise KafkaConfigurationError(
+                f"{named} is a class of the Java client, which needs the JVM{names}"
+            ) from None
         # whatever the module does when it is imported may fail
         raise KafkaConfigurationError(
             f"{named} can't be imported ({type(error).__name__}: {error}); check the path and that this process sees "

@@ -276,7 +276,7 @@ def _opens_batch(queues: TopicQueues, partition: Any, size: int) -> bool:
     except (IndexError, TypeError):
         # no batch; a choice that is no partition is found out by whoever asks
         return True
-    return batch.closed or batch.size_bytes + size > batch.allocated_bytes
+    return batch.closed or batch.size_bytes + size > batch.capacity_bytes
 
 
 def _bad_choice(name: str, topic: str, choice: Any) -> PartitionerError:

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from ...network.client.api_versions import client_software_version
 from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags
 from ...network.protocol.errors import KafkaConfigurationError
+from ...network.sections import here
 from .loading import resolve_plugin
 
 __all__ = [
@@ -101,13 +102,13 @@ def _number(value: float) -> str:
 
 
 # Guards what is shared by the producers of a process: which of them show their metrics in which place.
-_places = threading.Lock()
+_places = threading.RLock()
 
 
 def _begin_anew_in_child() -> None:
     """After a fork: another thread of the parent may hold the lock."""
     global _places  # noqa: PLW0603  (a lock that will never be released can only be replaced)
-    _places = threading.Lock()
+    _places = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_begin_anew_in_child)
@@ -124,7 +125,7 @@ class _Place:
         self._shown: tuple[weakref.ref[Metrics], ...] = ()
 
     def show(self, metrics: Metrics) -> None:
-        with _places:
+        with here.section, _places:
             # once, also where several reporters of a producer show it here: of a sample there can only be one
             others = (shown for shown in self._shown if shown() not in (None, metrics))
             self._shown = (*others, weakref.ref(metrics))
@@ -184,7 +185,7 @@ class PrometheusReporter(MetricsReporter):
         where prometheus_client isn't installed."""
         client = _imported("prometheus_client", "prometheus", self)
         registry = client.REGISTRY if registry is None else registry
-        with _places:
+        with here.section, _places:
             place = _prometheus_places.get(registry)
             if place is None:
                 place = _PrometheusCollector(client.Metric)
@@ -213,7 +214,7 @@ class _OpenTelemetryInstruments(_Place):
         key = (name.group, name.name)
         if key in self._instruments:
             return
-        with _places:
+        with here.section, _places:
             if key not in self._instruments:
                 group = name.group.removesuffix("-metrics").replace("-", ".")
                 meter = self._meter
@@ -248,7 +249,7 @@ class OpenTelemetryReporter(MetricsReporter):
         """`meter_provider` is an OpenTelemetry MeterProvider, None the global one, which may be set later. Raises
         KafkaConfigurationError where opentelemetry-api isn't installed."""
         api = _imported("opentelemetry.metrics", "otel", self)
-        with _places:
+        with here.section, _places:
             # the global one is known by the API, because it is another object before and after it was set
             key = api if meter_provider is None else meter_provider
             place = _open_telemetry_places.get(key)
@@ -291,6 +292,6 @@ def resolve_reporters(values: Iterable[Any], key: str = "metric.reporters") -> t
         if not callable(getattr(reporter, "init", None)):
             raise KafkaConfigurationError(
                 f"{key} holds something of type {type(reporter).__name__}, which has no init; derive it from "
-                "headrace.producer.plugins.reporters.MetricsReporter"
+                "headrace.producer.reporters.MetricsReporter"
             )
     return reporters

@@ -205,6 +205,7 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
             return _WithoutHeadersSerializer(found)
         raise KafkaConfigurationError(f"{key}: {type(found).__name__}.serialize has to take (topic, headers, data)")
     if callable(found):
+        _check_returns_bytes(found, key)
         if accepts(found, 1):
             return _CallableSerializer(found)
         if accepts(found, 3):
@@ -216,7 +217,26 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
     )
 
 
+def _check_returns_bytes(function: Any, key: str) -> None:
+    """Refuse what is known not to return bytes: every send would fail, and the first of them may come late."""
+    instead = next((name for known, name in _RETURN_TEXT if known is function), None)
+    if instead is not None:
+        raise KafkaConfigurationError(
+            f"{key}: {name_of(function)} returns text, and a serializer has to return bytes; use {key}={instead!r}, or "
+            "encode its result"
+        )
+    if isinstance(function, type) and not issubclass(function, (bytes, bytearray, memoryview)):
+        is_callable = any("__call__" in vars(base) for base in function.__mro__)
+        advice = "give an instance of it" if is_callable else "give a function that returns bytes"
+        raise KafkaConfigurationError(
+            f"{key}: to call the class {name_of(function)} makes an instance of it, and a serializer has to return "
+            f"bytes; {advice}"
+        )
+
+
 _METHODS = ("serialize",)
+#: Functions that are mistaken for serializers, and the built-in serializer that their users want.
+_RETURN_TEXT = ((json.dumps, "json"), (str, "string"), (repr, "string"), (ascii, "string"), (format, "string"))
 
 
 def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFunction | None:
@@ -247,6 +267,7 @@ def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFun
             return bytes(output)
         raise SerializationError(
             f"the {part} serializer {name} returned {type(output).__name__} for topic {topic}; it has to return bytes"
+            + (": encode the text" if isinstance(output, str) else "")
         )
 
     return serialized

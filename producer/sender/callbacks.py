@@ -58,25 +58,25 @@ class CallbackThread:
     @property
     def is_current(self) -> bool:
         """Whether it is this thread that asks."""
-        return self._thread is threading.current_thread()
+        return self._thread is not None and self._thread.ident == threading.get_ident()
 
     def join(self, timeout_seconds: float) -> bool:
         """Wait for that end; False where a callback did not return in time."""
         thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        if thread is None or self.is_current:
             return True
         thread.join(timeout_seconds)
         return not thread.is_alive()
 
     def _run(self) -> None:
-        threads.enter(threads.Role.CALLBACKS)
+        threads.enter_callback_thread()
         try:
             while (function := self._waiting.get()) is not None:
                 function()
                 # a thread that waits for its next batch must not keep the last one alive
                 del function
         finally:
-            threads.leave()
+            threads.leave_callback_thread()
 
 
 def _run_and_release(batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:

@@ -1,7 +1,7 @@
-"""What goes to brokers that can't take a batch as it is: message sets before Kafka 0.11, nothing by zstd before 2.1.
+"""Batches for brokers that can't take them as they are: message sets before Kafka 0.11, no zstd before 2.1.
 
-The slow path, once an attempt: the sealed batch is read again and written in the old format. That takes memory of its
-own while the request is on the way; a message has about 27 bytes more than a record of format v2.
+The slow path, once per attempt: the sealed batch is read again and written in the old format. That takes additional
+memory while the request is in flight; a message has about 27 bytes more than a record of format v2.
 
 Source: KIP-98, KIP-110 and Kafka's RecordsUtil.downConvert, ProduceRequest.validateRecords.
 """
@@ -15,36 +15,38 @@ from ...network.protocol.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
+from ...network.protocol.messages.records.produce import ProduceRequest
 from ...network.records.batch import RecordBatch
-from ...network.records.compression import Compression
+from ...network.records.compression import CODECS, Compression
 from ...network.records.legacy import build_message_set
 from ..accumulator.batch_cy import ProducerBatch
 
-#: The first version of Produce for record batches (format v2; Kafka 0.11). Up to version 1 it is for format v0.
-FIRST_VERSION_WITH_RECORD_BATCHES = 3
-FIRST_VERSION_WITH_TIMESTAMPS = 2
-#: The first version of Produce that may carry zstd (Kafka 2.1), and so every batch as it is.
-FIRST_VERSION_WITH_ZSTD = 7
+#: The first version of Produce that takes every batch as it is: in format v2, whatever its codec.
+FIRST_VERSION_WITH_ALL_BATCHES = max(
+    ProduceRequest.FIRST_VERSION_WITH_RECORD_BATCHES, *(codec.first_produce_version for codec in CODECS.values())
+)
 
 
 def records_for(batch: ProducerBatch, version: int, level: int | None, broker: str) -> memoryview | bytes:
     """The bytes of a sealed batch as Produce in that version takes them, compressed with that level. Sender thread.
 
     UnsupportedVersionError for a batch of an idempotent producer, UnsupportedForMessageFormatError for one with headers
-    in it, UnsupportedCompressionTypeError for zstd, where the version is too old for that.
+    in it, UnsupportedCompressionTypeError for a codec that the version is too old for.
     """
     compression = Compression(batch.compression)
-    if compression is Compression.ZSTD and version < FIRST_VERSION_WITH_ZSTD:
+    codec = CODECS[compression]
+    if version < codec.first_produce_version:
         raise UnsupportedCompressionTypeError(
-            f"{broker} is older than Kafka 2.1 and does not know zstd: set compression.type to another codec"
+            f"{broker} is older than Kafka {codec.first_release} and does not support {codec.label}: set "
+            f"compression.type to another codec"
         )
-    if version >= FIRST_VERSION_WITH_RECORD_BATCHES:
+    if version >= ProduceRequest.FIRST_VERSION_WITH_RECORD_BATCHES:
         return batch.records
     if batch.has_sequence:
         raise UnsupportedVersionError(
             f"{broker} is older than Kafka 0.11 and knows no idempotent producers: set enable.idempotence=false"
         )
-    magic = 1 if version >= FIRST_VERSION_WITH_TIMESTAMPS else 0
+    magic = ProduceRequest.newest_magic(version)
     records = list(RecordBatch(batch.records).records())
     if any(record.headers for record in records):
         raise UnsupportedForMessageFormatError(

@@ -8,8 +8,6 @@ Source: Kafka's Sender.
 from __future__ import annotations
 
 import logging
-import math
-import threading
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
@@ -17,11 +15,12 @@ from uuid import UUID
 
 from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import ClientResponse, KafkaClient
-from ...network.clock import Clock
+from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Node, TopicPartition
+from ...network.latch import Latch
 from ...network.metadata import Metadata
 from ...network.protocol import errors
-from ...network.protocol.errors import KafkaError, error_for, make_error
+from ...network.protocol.errors import KafkaError, make_error
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import (
     PartitionProduceData,
@@ -31,20 +30,18 @@ from ...network.protocol.messages.records.produce import (
 )
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
-from .. import threads
+from ...network.sections import interrupted
 from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
+from ..record_errors import rejected_records, rejection
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
-from .legacy_format import FIRST_VERSION_WITH_ZSTD, records_for, starts_of_runs
+from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
 from .transaction_manager import NO_OFFSET, State, TransactionManager, is_in_doubt_no_more
 
 _log = logging.getLogger(__name__)
-
-#: The last version of ProduceRequest that names topics; later ones give their ids.
-LAST_VERSION_WITH_NAMES = 12
 
 #: A turn of the loop never sleeps longer, so that a clock that was wrong once can't stop it for long.
 MAX_POLL_MS = 60_000.0
@@ -96,24 +93,24 @@ class Sender:
         self._callbacks = callbacks
         self._repeats = Repeats()
         self._in_flight: dict[ProducerBatch, None] = {}
-        self._next_in_flight_expiry_ms = float("inf")
-        self._producer_id_retry_at_ms = -math.inf  # the clock may begin below 0
-        self._aborts: deque[threading.Event] = deque()
-        self._closing = threading.Event()
-        self._force_close = threading.Event()
+        self._next_in_flight_expiry_ms = NEVER_MS
+        self._producer_id_retry_at_ms = LONG_AGO_MS
+        self._aborts: deque[Latch] = deque()
+        self._closing = False
+        self._force_close = False
         #: Why the thread ended, where it did not end because it was closed.
         self.death: BaseException | None = None
 
-    # The thread.
+    # --- The thread ---
 
     def run(self) -> None:
         """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
-        threads.enter(threads.Role.SENDER)
         try:
-            while not self._closing.is_set():
+            while not self._closing:
                 self.run_once()
             _log.debug("the sender is closing; what is left will be sent")
-            while not self._force_close.is_set() and self._accumulator.has_unanswered:
+            self._accumulator.close()
+            while not self._force_close and self._accumulator.has_unanswered:
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -133,7 +130,6 @@ class Sender:
         finally:
             self._callbacks.finish()
             self._client.close()
-            threads.leave()
 
     def run_once(self) -> None:
         """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
@@ -150,16 +146,18 @@ class Sender:
         self._client.wakeup()
 
     def close(self, *, force: bool = False) -> None:
-        """Let the thread end: after everything is sent, or (`force`) at once. Any thread; does not wait."""
-        self._accumulator.close()
+        """Let the thread end: after everything is sent, or (`force`) at once. Does not wait. Any thread, also in a
+        finalizer that interrupted a section: then the thread itself closes the accumulator."""
         if force:
-            self._force_close.set()
-        self._closing.set()
+            self._force_close = True
+        self._closing = True
+        if not interrupted():
+            self._accumulator.close()
         self._client.wakeup()
 
-    def request_abort(self) -> threading.Event:
-        """Have everything that isn't on the way to a broker failed. Any thread; the event tells when it's done."""
-        done = threading.Event()
+    def request_abort(self) -> Latch:
+        """Have everything that isn't on the way to a broker failed. Any thread; the latch is set when it's done."""
+        done = Latch()
         self._aborts.append(done)
         self._client.wakeup()
         return done
@@ -178,7 +176,7 @@ class Sender:
             # Behind a batch that had a sequence number there would be a gap: those that follow begin a new epoch.
             self._fail(batch, error, adjust=True)
 
-    # Producer id.
+    # --- Producer id ---
 
     def _prepare_producer_id(self, transactions: TransactionManager, now_ms: float) -> bool:
         """Step the idempotence state. False where nothing can be delivered any more."""
@@ -200,7 +198,9 @@ class Sender:
             return
         request = self._client.new_request(
             node.id,
-            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
+            InitProducerIdRequest(
+                transactional_id=None, transaction_timeout_ms=InitProducerIdRequest.NO_TRANSACTION_TIMEOUT
+            ),
             now_ms=now_ms,
             timeout_ms=self._request_timeout_ms,
             callback=self._on_producer_id,
@@ -234,11 +234,13 @@ class Sender:
             )
         transactions.fail(error)
 
-    # Sending.
+    # --- Sending ---
 
     def _send_ready(self, now_ms: float) -> float:
         """Send what is ready to the brokers that can take it; returns how long the poll may sleep, in milliseconds."""
         accumulator = self._accumulator
+        if accumulator.stash.waiting:
+            self._unstash(now_ms)
         check = accumulator.ready(now_ms)
         poll_ms = min(check.next_check_ms, MAX_POLL_MS)
         for topic in check.leaderless_topics:
@@ -267,6 +269,26 @@ class Sender:
             # there may be more for the same brokers
             return 0.0
         return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
+
+    def _unstash(self, now_ms: float) -> None:
+        """Take up the records that were sent from inside a section, and ask for the topics they need."""
+        unknown: set[str] = set()
+        for batch, partitions in self._accumulator.unstash():
+            error: KafkaError | None = self._metadata.topic_error(batch.topic)
+            if partitions > 0:
+                error = errors.UnknownTopicOrPartitionError(
+                    f"topic {batch.topic!r} has {partitions} partitions, 0 to {partitions - 1}: there is no partition "
+                    f"{batch.partition}"
+                )
+            elif error is None or isinstance(error, errors.RetriableError):
+                unknown.add(batch.topic)
+                continue
+            if self._accumulator.stash.take_back(batch):
+                self._fail(batch, error, adjust=False)
+        for topic in unknown:
+            self._metadata.add_topic(topic, now_ms)
+        if unknown:
+            self._metadata.request_update_for_waiting(unknown)
 
     def _send_batches(self, node: Node, batches: Sequence[ProducerBatch], now_ms: float) -> None:
         by_topic: dict[str, list[PartitionProduceData]] = {}
@@ -311,7 +333,7 @@ class Sender:
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
             callback=lambda response: self._on_produced(response, by_partition, names),
-            max_version=None if all_ids_known else LAST_VERSION_WITH_NAMES,
+            max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(list(by_partition.values()), now_ms)
         self._client.send(request, now_ms)
@@ -336,7 +358,7 @@ class Sender:
     ) -> memoryview | bytes | None:
         """What goes out for a sealed batch; None where nothing can, and then it has failed or waits again in parts."""
         produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
-        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ZSTD:
+        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ALL_BATCHES:
             return batch.records
         try:
             return records_for(batch, produce[1], self._compression_level, versions.name)
@@ -349,7 +371,7 @@ class Sender:
                 self._on_error(batch, error, None, now_ms)
             return None
 
-    # Expiry.
+    # --- Expiry ---
 
     def _until_expiry(self, now_ms: float) -> float:
         return min(self._accumulator.next_expiry_ms(now_ms), self._next_in_flight_expiry_ms - now_ms)
@@ -359,7 +381,7 @@ class Sender:
             self._fail_expired(batch, now_ms)
         if now_ms < self._next_in_flight_expiry_ms:
             return
-        soonest_ms = float("inf")
+        soonest_ms = NEVER_MS
         for batch in list(self._in_flight):
             expiry_ms = batch.created_ms + self._delivery_timeout_ms
             if expiry_ms <= now_ms:
@@ -394,7 +416,7 @@ class Sender:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
 
-    # Answers.
+    # --- Answers ---
 
     def _on_produced(
         self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
@@ -435,7 +457,7 @@ class Sender:
                     continue
                 if answer.current_leader.leader_id >= 0:
                     new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-                self._on_error(batch, _error_of(answer, partition), answer, now_ms)
+                self._on_error(batch, rejection(answer, partition), answer, now_ms)
         if new_leaders:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
@@ -480,7 +502,7 @@ class Sender:
             self._metrics.retried(batch, now_ms)
             self._accumulator.reenqueue(batch, now_ms)
         else:
-            record_errors = _record_errors(answer, error) if answer is not None else None
+            record_errors = rejected_records(answer, error) if answer is not None else None
             # One that could have been sent again may be in the log: what follows must not take its place in the
             # sequence before that is known.
             given_up = action.verdict is Verdict.RETRY
@@ -503,7 +525,7 @@ class Sender:
         answer: PartitionProduceResponse | None,
         now_ms: float,
     ) -> bool:
-        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close.is_set():
+        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close:
             return False
         if self._is_late(batch, now_ms):
             return False
@@ -549,21 +571,3 @@ class Sender:
             if batch.fail(error):
                 self._metrics.failed(batch, self._clock.now_ms())
                 self._callbacks.settle(batch, self._accumulator.release)
-
-
-def _error_of(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:
-    kind = error_for(answer.error_code)
-    meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
-    return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
-
-
-def _record_errors(answer: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
-    """The records a broker refused, by their index, each with what it said of it; the others fail along (KIP-467)."""
-    if not answer.record_errors:
-        return None
-    refused: dict[int, BaseException] = {}
-    for entry in answer.record_errors:
-        refused[entry.batch_index] = make_error(
-            answer.error_code, entry.batch_index_error_message or answer.error_message or str(error)
-        )
-    return refused

@@ -99,7 +99,7 @@ class TransactionManager:
         self._unresolved: set[TopicPartition] = set()
         self._to_rewrite: set[TopicPartition] = set()
 
-    # The producer id.
+    # --- The producer id ---
 
     def _become(self, state: State) -> None:
         if state not in TRANSITIONS[self.state]:
@@ -138,7 +138,7 @@ class TransactionManager:
             self.fatal_error = error
             _log.error("the producer can't go on: %s", error)
 
-    # Draining.
+    # --- Draining ---
 
     def _sequences(self, partition: TopicPartition) -> _Sequences:
         known = self._partitions.get(partition)
@@ -194,7 +194,7 @@ class TransactionManager:
         batch.base_sequence = known.next_sequence
         known.next_sequence = (known.next_sequence + batch.count) & 0x7FFFFFFF
 
-    # Answers.
+    # --- Answers ---
 
     def completed(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
@@ -254,7 +254,7 @@ class TransactionManager:
     def _is_next(known: _Sequences, sequence: int) -> bool:
         return sequence == (known.last_acked_sequence + 1) & 0x7FFFFFFF
 
-    # Sequence numbers whose fate isn't known, and new epochs.
+    # --- Sequence numbers whose fate isn't known, and new epochs ---
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
         """A batch was given up after it had been sent: the broker may or may not have it."""

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
 from ..columns.rows_future import RowsFuture
+from ..record_errors import row_error
 from .columns import encode_column
-from .writer import COLUMNS, PartitionWriter, at_row, missing_value, naming, no_topic, null_topic
+from .writer import COLUMNS, PartitionWriter, missing_value, naming, no_topic, null_topic
 
 
 class BatchWriter(PartitionWriter):
@@ -38,7 +39,7 @@ class BatchWriter(PartitionWriter):
         elif "topic" not in columns:
             raise no_topic()
         elif columns["topic"].null_count:
-            raise at_row(columns["topic"].is_null().index(True).as_py(), null_topic())
+            raise row_error(columns["topic"].is_null().index(True).as_py(), None, -1, null_topic())
         ready = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return self._producer.send_arrow(options.topic, ready)
 

@@ -9,12 +9,12 @@ import dataclasses
 import difflib
 import hashlib
 import pickle
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from ...network.config import dotted, parse_bool
-from ...network.protocol.errors import KafkaConfigurationError
+from ...network.protocol.errors import InvalidTopicError, KafkaConfigurationError
+from ...network.topic_names import validate_topic_name
 from ..config import ProducerConfig
 from ..plugins.partitioners import resolve_partitioner
 from ..plugins.serializers import resolve_serializer
@@ -60,7 +60,7 @@ class SinkOptions:
         Producer keys may carry Spark's prefix ``kafka.``. Raises KafkaConfigurationError. Driver.
         """
         if isinstance(config, ProducerConfig):
-            config = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+            config = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
         if config is not None and not isinstance(config, Mapping):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(config).__name__}; give a dict of keys, or keyword arguments"
@@ -89,10 +89,11 @@ class SinkOptions:
         resolved = ProducerConfig.resolve(producer)
         _check_imports(resolved)
         topic = options.get("topic")
-        if topic is not None and (not isinstance(topic, str) or not _is_topic(topic)):
-            raise KafkaConfigurationError(
-                f"topic={topic!r} can't be the name of a topic: 1 to 249 letters, digits, '.', '_' and '-'"
-            )
+        if topic is not None:
+            try:
+                validate_topic_name(topic)
+            except InvalidTopicError as wrong:
+                raise KafkaConfigurationError(f"the option topic: {wrong}") from wrong
         return cls(
             config=resolved,
             topic=topic,
@@ -115,13 +116,9 @@ def _without_prefix(name: str) -> str:
     return name[len("kafka.") :] if name.lower().startswith("kafka.") else name
 
 
-def _is_topic(topic: str) -> bool:
-    return re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", topic) is not None and topic not in (".", "..")
-
-
 def _check_names(producer: Mapping[str, Any]) -> None:
     """Name the option that was meant, where an unknown one resembles one of the sink's."""
-    known = {name for entry in ProducerConfig.keys for name in (entry.name, entry.attribute)}
+    known = {name for entry in ProducerConfig.entries for name in (entry.name, entry.attribute)}
     for name in producer:
         if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
             continue
@@ -164,7 +161,7 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
 
 def _digest(config: ProducerConfig) -> bytes:
     """Equal for configurations that make the same producer. The values can't be read from it."""
-    values = {entry.name: getattr(config, entry.attribute) for entry in config.keys}
+    values = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
     try:
         image = pickle.dumps(values)
     except Exception as first:

@@ -20,8 +20,9 @@ from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..columns.column_send import send_columns, send_each
 from ..columns.rows_cy import group
 from ..columns.rows_future import RowsFuture
+from ..record_errors import row_error
 from .formats import AS_THEY_ARE, encoder
-from .writer import COLUMNS, PartitionWriter, at_row, check_doubled, missing_value, naming, no_topic, null_topic
+from .writer import COLUMNS, PartitionWriter, check_doubled, missing_value, naming, no_topic, null_topic
 
 #: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
 #: Python's garbage collector comes by. 4096 take three times as long.
@@ -105,7 +106,7 @@ class RowWriter(PartitionWriter):
         numbers: dict[str, int] = {}
         for row, topic in enumerate(topics):
             if topic is None:
-                raise at_row(row, null_topic())
+                raise row_error(row, None, -1, null_topic())
             numbers.setdefault(topic, len(numbers))
         if len(numbers) == 1:
             return [(topic, None) for topic in numbers]
@@ -140,7 +141,7 @@ def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
     if fields is None:
         for row, value in enumerate(chunk):
             if not isinstance(value, (bytes, bytearray, str, type(None))):
-                raise at_row(row, _not_a_row(value))
+                raise row_error(row, None, -1, _not_a_row(value))
         return {"value": chunk}
     if isinstance(first, dict):
         return _columns_of_dicts(chunk)
@@ -165,15 +166,15 @@ def _check_same_fields(chunk: list[Any], fields: Sequence[str]) -> None:
         pass
     for row, each in enumerate(chunk):
         if _fields_of(each) != fields:
-            raise at_row(row, SerializationError("the rows of this partition have different columns"))
+            raise row_error(row, None, -1, SerializationError("the rows of this partition have different columns"))
 
 
 def _columns_of_dicts(chunk: list[Any]) -> dict[str, Sequence[Any]]:
     for row, each in enumerate(chunk):
         if not isinstance(each, dict):
-            raise at_row(row, _not_a_row(each))
+            raise row_error(row, None, -1, _not_a_row(each))
         if "value" not in each:
-            raise at_row(row, missing_value(each))
+            raise row_error(row, None, -1, missing_value(each))
     return {name: [each.get(name) for each in chunk] for name in COLUMNS if any(name in each for each in chunk)}
 
 
@@ -223,9 +224,11 @@ def _numbers(name: str, columns: Mapping[str, Sequence[Any]]) -> Any:
             value = -1
         elif not isinstance(value, int) or isinstance(value, bool):
             cause = SerializationError(f"the column {name!r} holds a {type(value).__name__}, not a whole number")
-            raise at_row(row, cause)
+            raise row_error(row, None, -1, cause)
         elif not 0 <= value < 2**63:
-            raise at_row(row, IllegalArgumentError(f"the column {name!r} holds {value}, which is out of range"))
+            raise row_error(
+                row, None, -1, IllegalArgumentError(f"the column {name!r} holds {value}, which is out of range")
+            )
         numbers.append(value)
     return numbers
 
@@ -241,7 +244,7 @@ def _of_each(headers: Sequence[Any], convert: Callable[[Any], Any]) -> list[Any]
             converted.append(convert(pairs) if pairs else None)
         except EncodeError as wrong:
             cause = SerializationError(f"the column 'headers': {wrong}")
-            raise at_row(row, cause) from cause
+            raise row_error(row, None, -1, cause) from cause
     return converted
 
 

@@ -11,6 +11,7 @@ from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import KafkaError, RowDeliveryError, SerializationError
 from ..columns.rows_future import RowsFuture
 from ..kafka_producer import KafkaProducer
+from ..record_errors import row_error
 from .formats import UnfitValueError
 from .options import SinkOptions
 from .report import WriteReport
@@ -96,23 +97,7 @@ class PartitionWriter:
             topic = error.topic or topic
             partition = error.partition
             cause = error.__cause__ or error
-        going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
-        name = "" if isinstance(cause, SerializationError) else f"{type(cause).__name__}: "
-        failure = RowDeliveryError(
-            f"row {row} of {self._where}{going} was not delivered: {name}{cause}",
-            topic=topic,
-            partition=partition,
-            row=row,
-        )
-        failure.__cause__ = cause
-        return failure
-
-
-def at_row(row: int, cause: KafkaError, topic: str | None = None) -> RowDeliveryError:
-    """An error of one row of a chunk."""
-    error = RowDeliveryError(str(cause), topic=topic, row=row)
-    error.__cause__ = cause
-    return error
+        return row_error(row, topic, partition, cause, f" of {self._where}")
 
 
 @contextlib.contextmanager
@@ -122,7 +107,7 @@ def naming(column: str) -> Iterator[None]:
         yield
     except UnfitValueError as unfit:
         cause = SerializationError(f"the column {column!r}: {unfit}")
-        raise at_row(unfit.index, cause) from cause
+        raise row_error(unfit.index, None, -1, cause) from cause
 
 
 def missing_value(names: Iterable[str]) -> SerializationError:

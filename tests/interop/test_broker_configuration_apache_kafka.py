@@ -1,4 +1,4 @@
-"""Every key of Apache Kafka's brokers and topics is known here, in one of the three classes, and defaults are Kafka's."""
+"""Every key of Apache Kafka's brokers and topics is known here, and defaults are Kafka's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def kafkas_keys(kafka, main_class: str) -> dict[str, str]:
 
 
 def judge(table: type[Config], keys: Mapping[str, str], own_defaults: Mapping[str, str]) -> list[str]:
-    known = {name: entry for entry in table.keys for name in (entry.name, *entry.aliases)}
+    known = {name: entry for entry in table.entries for name in (entry.name, *entry.aliases)}
     findings = []
     for name, default in keys.items():
         entry = known.get(name)

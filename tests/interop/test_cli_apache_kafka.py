@@ -73,7 +73,7 @@ def test_records_of_apache_kafka(apache_kafka: ApacheKafka, headrace, codec: str
     assert objects[-1]["offset"] == 301
 
 
-# Java's tools against this broker
+# --- Java's tools against this broker ---
 
 
 @pytest.fixture(scope="module")

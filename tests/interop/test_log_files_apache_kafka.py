@@ -132,7 +132,7 @@ def tools() -> Iterator[ApacheKafka]:
 pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("apache_kafka")]
 
 
-# This broker's files, read by Apache Kafka
+# --- This broker's files, read by Apache Kafka ---
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_a_torn_tail_is_cut_where_kafka_would_cut_it(tools: ApacheKafka, tmp_pat
     assert 290 <= count < 300
 
 
-# Apache Kafka's files, served by this broker
+# --- Apache Kafka's files, served by this broker ---
 
 
 class Theirs(NamedTuple):

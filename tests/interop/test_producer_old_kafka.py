@@ -213,7 +213,7 @@ def test_message_sets_of_format_v0_are_kept_as_they_are(old_apache_kafka: Apache
     assert {(entry["magic"], entry["isvalid"], codec_in(entry)) for entry in entries} == {("0", "true", codec)}
 
 
-# -- what Kafka 0.10 has not ---------------------------------------------------------------------------------------
+# --- What Kafka 0.10 has not ---
 
 
 @with_messages
@@ -267,7 +267,7 @@ def test_a_message_set_that_the_topic_takes_none_so_large_is_split(old_apache_ka
     assert [message.value() for message in read_topic(old_apache_kafka.bootstrap_servers, topic)] == values
 
 
-# -- a broker that goes and comes back -----------------------------------------------------------------------------
+# --- A broker that goes and comes back ---
 
 
 @pytest.mark.parametrize("old_apache_kafka", [ApacheKafka21], indirect=True, scope="module")

@@ -106,7 +106,7 @@ class LogAgainstModel(RuleBasedStateMachine):
 
     @rule(garbage=st.binary(max_size=100))
     def kill_and_recover(self, garbage):
-        with self.log.active_segment.log.path.open("ab") as file:
+        with self.log.segments[-1].log.path.open("ab") as file:
             file.write(garbage)
         self.open(is_clean=False)
 

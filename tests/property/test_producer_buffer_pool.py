@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.protocol.errors import BufferExhaustedError
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
 
 TOTAL = 64
 POOLABLE = 8
@@ -35,17 +35,17 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
         try:
             for size, max_block_ms in plan:
                 try:
-                    buffer = pool.allocate(size, max_block_ms)
+                    lease = pool.allocate(size, max_block_ms)
                 except BufferExhaustedError:
                     assert max_block_ms < 60_000.0
                     continue
-                assert len(buffer) == size
+                assert len(lease.buffer) == lease.size_bytes == size
                 with lock:
                     out_bytes += size
                     most_bytes = max(most_bytes, out_bytes)
                 with lock:
                     out_bytes -= size
-                pool.deallocate(buffer, size)
+                pool.deallocate(lease)
         except BaseException as error:
             failed.append(error)
 
@@ -62,23 +62,25 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.one_of(st.integers(1, TOTAL), st.just(-1), st.just(-2)), max_size=60))
+@given(st.lists(st.one_of(st.integers(1, TOTAL), st.just(-1), st.just(-2), st.just(-3)), max_size=60))
 def test_the_sum_holds_after_each_step(steps: list[int]) -> None:
-    """A size asks for that much; -1 returns the oldest buffer, -2 the newest."""
+    """A size asks for that much; -1 returns the oldest lease, -2 the newest, -3 drops the oldest."""
     pool = BufferPool(TOTAL, POOLABLE, SYSTEM_CLOCK)
-    out: list[bytearray] = []
+    out: list[Lease] = []
     for step in steps:
         if step < 0:
             if out:
-                buffer = out.pop(0 if step == -1 else -1)
-                pool.deallocate(buffer, len(buffer))
+                lease = out.pop(-1 if step == -2 else 0)
+                if step != -3:
+                    pool.deallocate(lease)
+                del lease
         else:
-            fits = step <= TOTAL - sum(map(len, out))
+            fits = step <= TOTAL - sum(lease.size_bytes for lease in out)
             try:
                 out.append(pool.allocate(step, 0))
             except BufferExhaustedError:
                 assert not fits
             else:
                 assert fits
-        assert pool.available_bytes + sum(map(len, out)) == TOTAL
-        assert len({id(buffer) for buffer in out}) == len(out)
+        assert pool.available_bytes + sum(lease.size_bytes for lease in out) == TOTAL
+        assert len({id(lease.buffer) for lease in out}) == len(out)

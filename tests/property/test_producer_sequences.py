@@ -68,7 +68,7 @@ def test_each_record_is_in_the_log_once_and_in_order(steps: list[int | str]) -> 
     assert h.free_bytes == h.pool.total_bytes
 
 
-# -- two brokers, and time that passes --------------------------------------------------------------------------------
+# --- Two brokers, and time that passes ---
 
 
 class World:

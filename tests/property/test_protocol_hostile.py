@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.protocol_strategies import edits, element_count, instances, message_classes, mutated, versions_of
+from support.requests import decode_request
 
 from headrace.network.protocol import frames
 from headrace.network.protocol.codec import decode, encode
@@ -56,7 +57,7 @@ def test_mutations_give_a_message_or_a_protocol_error(cls: type[Message], data: 
 @given(st.binary(max_size=200))
 def test_any_bytes_as_a_request(data: bytes) -> None:
     try:
-        header, message = frames.decode_request(data)
+        header, message = decode_request(data)
     except (ProtocolError, UnsupportedVersionError):
         return
     assert type(message).api_key == header.api_key
@@ -69,7 +70,7 @@ def test_a_known_header_before_any_bytes(request: type[Request], data: st.DataOb
     start = request.api_key.to_bytes(2, "big") + version.to_bytes(2, "big", signed=True)
     body = data.draw(st.binary(max_size=60) | edits.map(lambda changes: mutated(bytes(12), changes)))
     try:
-        header, message = frames.decode_request(start + body)
+        header, message = decode_request(start + body)
     except ProtocolError:
         return
     except UnsupportedVersionError:

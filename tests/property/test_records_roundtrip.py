@@ -12,7 +12,7 @@ from kafka.record.memory_records import MemoryRecords
 from headrace.network import _build
 from headrace.network.records import reader_cy
 from headrace.network.records.batch import RecordBatch, read_batches, write_header
-from headrace.network.records.compression import LEVELS, Compression, compress, decompress, has_lz4_levels
+from headrace.network.records.compression import Compression, compress, decompress, has_lz4_levels
 from headrace.network.records.legacy import build_message_set
 from headrace.network.records.record import Record
 
@@ -133,7 +133,7 @@ def test_message_sets_of_every_codec(codec: Compression, fields: list, base_offs
 def test_any_bytes_at_any_level(codec: Compression, data: st.DataObject):
     pieces = data.draw(st.lists(st.tuples(st.binary(max_size=20), st.integers(1, 9000)), max_size=4))
     content = b"".join(piece * times for piece, times in pieces)
-    levels = LEVELS.get(codec)
+    levels = codec.levels
     level = data.draw(st.none() | st.integers(max(levels.minimum, -9), min(levels.maximum, 9))) if levels else None
     if levels and (level not in levels or (codec == Compression.LZ4 and not has_lz4_levels())):
         level = None

@@ -100,7 +100,7 @@ class WatchedClock(MockClock):
     """A MockClock that tells how many threads wait on it."""
 
     def waiting_count(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._latches)
 
 
 class ClientHarness:

@@ -13,7 +13,7 @@ from headrace.network.records.compression import Compression
 from headrace.producer import ProducerConfig
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.columns.arrow import ColumnNames, send_arrow
 from headrace.producer.columns.rows_cy import Rows

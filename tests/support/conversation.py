@@ -109,7 +109,7 @@ class Conversation:
             return value.replace(self.prefix, "")
         return bytes(value) if isinstance(value, memoryview) else value
 
-    # What several scenarios need
+    # --- What several scenarios need ---
 
     def name(self, topic: str) -> str:
         """Each run has topics and groups of its own."""

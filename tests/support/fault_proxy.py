@@ -275,7 +275,7 @@ class FaultProxy:
     def bootstrap_servers(self) -> str:
         return f"{self.host}:{self.port}"
 
-    # -- what a test can ask for: requests and answers -----------------------------------------------------------
+    # --- What a test can ask for: requests and answers ---
 
     def request(self, api_key: int | None = None, *, nth: int = 1, times: float = 1) -> Trigger:
         """The nth request from now on with this API key (None: with any), on whatever connection it comes; and those
@@ -305,7 +305,7 @@ class FaultProxy:
                 raise AssertionError(f"in {_PATIENCE_S:.0f} s only these requests of API {api_key} came: {found()}")
             return found()
 
-    # -- what a test can ask for: connections and bytes ----------------------------------------------------------
+    # --- What a test can ask for: connections and bytes ---
 
     def refuse(self) -> None:
         """Refuse new connections, until `heal`. Those that stand are left alone."""
@@ -390,7 +390,7 @@ class FaultProxy:
     ) -> None:
         self.close()
 
-    # -- between the threads -------------------------------------------------------------------------------------
+    # --- Between the threads ---
 
     def install(self, direction: Direction, rule: _Rule) -> None:
         """For `Trigger`."""
@@ -406,7 +406,7 @@ class FaultProxy:
             if not self._thread.is_alive():
                 raise AssertionError("the fault proxy is closed") from self._failure
 
-    # -- the proxy's thread --------------------------------------------------------------------------------------
+    # --- The proxy's thread ---
 
     def _run(self) -> None:
         try:

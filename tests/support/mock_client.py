@@ -136,7 +136,7 @@ class MockClient:
         self._connection_errors: dict[int, KafkaError] = {}
         self._correlation_id = 0
 
-    # -- for the test --------------------------------------------------------------------------------------------
+    # --- For the test ---
 
     def prepare_response(
         self,
@@ -199,7 +199,7 @@ class MockClient:
         """The node is not ready for so long."""
         self._throttled_until_ms[node_id] = self.clock.now_ms() + duration_ms
 
-    # -- KafkaClient ---------------------------------------------------------------------------------------------
+    # --- KafkaClient ---
 
     def ready(self, node: Node, now_ms: float) -> bool:
         if node.id not in self.connected and self._can_connect(node.id, now_ms):
@@ -229,12 +229,6 @@ class MockClient:
 
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled_until_ms.get(node.id, now_ms) - now_ms, 0.0)
-
-    def connection_error(self, node: Node) -> KafkaError | None:
-        return self._connection_errors.get(node.id)
-
-    def has_ready_nodes(self, now_ms: float) -> bool:
-        return any(self._throttled_until_ms.get(node_id, now_ms) <= now_ms for node_id in self.connected)
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
         nodes = self.metadata.cluster.nodes.values()
@@ -319,7 +313,7 @@ class MockClient:
         self.closed = True
         self.metadata.close()
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # --- Inside ---
 
     def _can_connect(self, node_id: int, now_ms: float) -> bool:
         return self._backoff_until_ms.get(node_id, now_ms) <= now_ms

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from headrace.network.protocol.errors import IllegalStateError, KafkaError
-from headrace.network.protocol.frames import RequestHeader, decode_request, encode_response
+from headrace.network.protocol.frames import RequestHeader, encode_response
 from headrace.network.protocol.message import Response
 from headrace.network.sockets.channel import NetworkReceive
+from support.requests import decode_request
 
 
 class Connect(NamedTuple):
@@ -57,7 +58,7 @@ class MockSelector:
         self._staged_receives: list[NetworkReceive] = []
         self._staged_disconnected: dict[str, KafkaError] = {}
 
-    # -- for the client ------------------------------------------------------------------------------------------
+    # --- For the client ---
 
     def connect(
         self,
@@ -102,7 +103,7 @@ class MockSelector:
     def close(self) -> None:
         self.closed = True
 
-    # -- for the test --------------------------------------------------------------------------------------------
+    # --- For the test ---
 
     def complete_connect(self, channel_id: str) -> None:
         """The connection stands."""

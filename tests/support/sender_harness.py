@@ -20,7 +20,7 @@ from headrace.network.records.batch import RecordBatch
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender.sender import Sender
 from headrace.producer.sender.transaction_manager import TransactionManager
@@ -146,7 +146,7 @@ class SenderHarness:
                 # the one before the next, which is 0
                 self.transactions._sequences(TopicPartition(topic, partition)).last_acked_sequence = 2**31 - 1
 
-    # -- records in ----------------------------------------------------------------------------------------------
+    # --- Records in ---
 
     def append(
         self,
@@ -172,7 +172,7 @@ class SenderHarness:
         assert values_of(request) == list(values)
         return futures, request
 
-    # -- steps ---------------------------------------------------------------------------------------------------
+    # --- Steps ---
 
     def step(self, advance_ms: float = 0) -> None:
         """Time passes, then one turn of the sender."""
@@ -195,7 +195,7 @@ class SenderHarness:
         self.clock.advance(BACKOFF_MS)
         return self.send()
 
-    # -- answers -------------------------------------------------------------------------------------------------
+    # --- Answers ---
 
     def response(
         self,
@@ -242,7 +242,7 @@ class SenderHarness:
         )
         self.sender.run_once()
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # --- What is there ---
 
     @property
     def free_bytes(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -69,6 +70,20 @@ def test_modules_stay_small_enough_to_be_read():
     too_long = {path: count for path, count in lines.items() if count > LARGER.get(path, (LINES, ""))[0]}
     assert too_long == {}, "split them by responsibility (DESIGN.md)"
     assert [path for path in LARGER if lines.get(path, 0) <= LINES] == [], "these need no exception any more"
+
+
+def test_sections_begin_in_one_way():
+    """`# --- Heading ---`, alone between blank lines (CONTRIBUTING.md), and no comment stands so that is none."""
+    wrong = []
+    folders = (*PARTS, "tests", "examples", "benchmarks", "docs", "tools")
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        lines = ["", *path.read_text(encoding="utf-8").splitlines(), ""]
+        for number, (before, line, after) in enumerate(zip(lines, lines[1:], lines[2:], strict=False), 1):
+            stands_alone = not before.strip() and not after.strip() and re.match(r"\s*# ", line) is not None
+            is_rule = re.match(r"\s*# ?-{2}", line) is not None
+            if (stands_alone or is_rule) and not (stands_alone and re.fullmatch(r" *# --- \S.* ---", line)):
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert wrong == []
 
 
 def test_the_version_says_which_modules_run(capsys: pytest.CaptureFixture[str]):

@@ -78,7 +78,7 @@ def _describe(
                 request,
                 read_only=False,
             )
-            for each in wanted(config.keys)
+            for each in wanted(config.entries)
         ]
     if resource.resource_type == BROKER:
         check_broker(broker, resource.resource_name)
@@ -90,7 +90,7 @@ def _describe(
                 request,
                 read_only=True,
             )
-            for each in wanted(broker.config.keys)
+            for each in wanted(broker.config.entries)
         ]
     raise refuse_type(resource.resource_type)
 
@@ -109,7 +109,7 @@ def _defaults_of(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSyno
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
     """Where a broker-level value comes from: given at its start, built in, or both."""
     name = attribute.replace("_", ".")
-    entry = next(each for each in broker.config.keys if each.attribute == attribute)
+    entry = next(each for each in broker.config.entries if each.attribute == attribute)
     built_in = _synonym(name, config_text(entry.default), _DEFAULT)
     if broker.config.origins[name].startswith("default"):
         return [built_in]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....network.protocol.errors import BrokerResponseError, GroupIdNotFoundError, InvalidGroupIdError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -15,7 +16,7 @@ from ...services.services import BrokerServices
 from ..authorized_operations import GROUP_OPERATIONS
 from ..registry import serves
 
-_FIRST_VERSION_WITH_NOT_FOUND = 6
+_FIRST_VERSION_WITH_NOT_FOUND = first_version_with(DescribedGroup, "error_message")
 
 
 @serves(DescribeGroupsRequest, waits=True)

@@ -8,6 +8,7 @@ from ....network.protocol.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
 )
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -19,7 +20,7 @@ from ...services.services import BrokerServices
 from ..registry import serves
 
 GROUP = 0
-_FIRST_VERSION_WITH_SEVERAL = 4
+_FIRST_VERSION_WITH_SEVERAL = first_version_with(FindCoordinatorRequest, "coordinator_keys")
 
 
 @serves(FindCoordinatorRequest, waits=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from ...group.coordinator import JoinParams
 from ...group.group import JoinResult
@@ -9,9 +10,9 @@ from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_FIRST_VERSION_REQUIRING_IDS = 4
-_FIRST_VERSION_WITHOUT_PROTOCOL = 7
-_FIRST_VERSION_SKIPPING_ASSIGNMENT = 9
+#: The first version whose `protocol_name` may be null.
+_FIRST_VERSION_WITHOUT_PROTOCOL = first_version_with(JoinGroupResponse, "protocol_type")
+_FIRST_VERSION_SKIPPING_ASSIGNMENT = first_version_with(JoinGroupResponse, "skip_assignment")
 
 
 @serves(JoinGroupRequest)
@@ -46,7 +47,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: JoinGroupRe
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        requires_member_id=version >= _FIRST_VERSION_REQUIRING_IDS,
+        requires_member_id=version >= JoinGroupRequest.FIRST_VERSION_REQUIRING_IDS,
         supports_skipping_assignment=version >= _FIRST_VERSION_SKIPPING_ASSIGNMENT,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",

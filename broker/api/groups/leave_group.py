@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_FIRST_VERSION_WITH_SEVERAL = 3
+_FIRST_VERSION_WITH_SEVERAL = first_version_with(LeaveGroupRequest, "members")
 
 
 @serves(LeaveGroupRequest)

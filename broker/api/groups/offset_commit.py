@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError, UnknownTopicOrPartitionError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -17,7 +18,7 @@ from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_FIRST_VERSION_WITH_TOPIC_IDS = first_version_with(OffsetCommitRequestTopic, "topic_id")
 
 
 @serves(OffsetCommitRequest)

@@ -6,9 +6,11 @@ import uuid
 from collections.abc import Iterable
 
 from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -22,8 +24,8 @@ from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_FIRST_VERSION_WITH_GROUPS = 8
-_FIRST_VERSION_WITH_TOPIC_IDS = 10
+_FIRST_VERSION_WITH_GROUPS = first_version_with(OffsetFetchRequest, "groups")
+_FIRST_VERSION_WITH_TOPIC_IDS = first_version_with(OffsetFetchRequestTopics, "topic_id")
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 

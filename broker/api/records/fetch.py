@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -14,14 +15,13 @@ from ....network.protocol.messages.records.fetch import (
 )
 from ...replica.fetch import FetchEntry, FetchParams, FetchResult
 from ...requests.request import FEW_ELEMENTS, RequestContext
-from ...services.fetch_sessions import INITIAL_EPOCH, NO_SESSION, EntryKey, FetchSession
+from ...services.fetch_sessions import EntryKey, FetchSession
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_FIRST_VERSION_WITH_LEADERS = 12
-_FIRST_VERSION_WITH_TOPIC_IDS = 13
-_FIRST_VERSION_WITH_REPLICA_STATE = 15
-_FIRST_VERSION_WITH_ENDPOINTS = 16
+_FIRST_VERSION_WITH_LEADERS = first_version_with(PartitionData, "current_leader")
+_FIRST_VERSION_WITH_REPLICA_STATE = first_version_with(FetchRequest, "replica_state")
+_FIRST_VERSION_WITH_ENDPOINTS = first_version_with(FetchResponse, "node_endpoints")
 
 
 @serves(FetchRequest, max_version=17)
@@ -30,7 +30,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
     asked = _entries(broker, context, request)
     session: FetchSession | None = None
     try:
-        if request.session_epoch > INITIAL_EPOCH:
+        if request.session_epoch > FetchRequest.INITIAL_EPOCH:
             forgotten = _forgotten(broker, context, request)
             session = broker.fetch_sessions.resume(request.session_id, request.session_epoch, asked, forgotten)
             asked = list(session.entries.values())
@@ -40,7 +40,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
                 session = None
         else:
             broker.fetch_sessions.close(request.session_id)
-            if request.session_epoch == INITIAL_EPOCH:
+            if request.session_epoch == FetchRequest.INITIAL_EPOCH:
                 session = broker.fetch_sessions.open(asked)
     except BrokerResponseError as error:
         return FetchResponse(error_code=error.code, responses=[])
@@ -96,15 +96,15 @@ def _read(
         results = [*refused, *results]
         if session is not None:
             changed = session.changed(results)
-            results = changed if request.session_epoch > INITIAL_EPOCH else results
-        session_id = NO_SESSION if session is None else session.session_id
+            results = changed if request.session_epoch > FetchRequest.INITIAL_EPOCH else results
+        session_id = FetchRequest.NO_SESSION if session is None else session.session_id
         context.respond(build_response(context, results, session_id, committed_only=params.committed_only))
 
     broker.replicas.fetch_records(params, entries, respond)
 
 
 def _entries(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:
-    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    by_id = context.api_version >= FetchRequest.FIRST_VERSION_WITH_TOPIC_IDS
     names = broker.image.topic_names
     return [
         FetchEntry(
@@ -122,7 +122,7 @@ def _entries(broker: BrokerServices, context: RequestContext, request: FetchRequ
 
 
 def _forgotten(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[EntryKey]:
-    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    by_id = context.api_version >= FetchRequest.FIRST_VERSION_WITH_TOPIC_IDS
     names = broker.image.topic_names
     keys: list[EntryKey] = []
     for topic in request.forgotten_topics_data:

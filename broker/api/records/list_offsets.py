@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....network.protocol.errors import BrokerResponseError, UnsupportedForMessageFormatError
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,13 +17,9 @@ from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
-_FIRST_VERSION_WITH_EPOCHS = 4
+_FIRST_VERSION_WITH_EPOCHS = first_version_with(ListOffsetsPartitionResponse, "leader_epoch")
+_START = (ListOffsetsRequest.EARLIEST_TIMESTAMP, ListOffsetsRequest.EARLIEST_LOCAL_TIMESTAMP)
+_REMOTE = (ListOffsetsRequest.LATEST_TIERED_TIMESTAMP, ListOffsetsRequest.EARLIEST_PENDING_UPLOAD_OFFSET)
 
 
 @serves(ListOffsetsRequest)
@@ -59,23 +56,23 @@ def _look_up(
     log = partition.log
     is_client = replica_id < 0
     end = partition.readable_offset(committed_only) if is_client else log.end.offset
-    if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+    if asked.timestamp in _START:
         response.offset = log.log_start_offset
         response.leader_epoch = log.leader_epochs.epoch_for_offset(log.log_start_offset)
         return
-    if asked.timestamp == LATEST:
+    if asked.timestamp == ListOffsetsRequest.LATEST_TIMESTAMP:
         if is_client:
             partition.check_high_watermark_is_known()
         response.offset = end
         response.leader_epoch = partition.leader_epoch
         return
-    if asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+    if asked.timestamp in _REMOTE:
         # Without remote storage there is nothing in it, which Kafka tells by -1.
         return
-    if asked.timestamp < MAX_TIMESTAMP:
+    if asked.timestamp < ListOffsetsRequest.MAX_TIMESTAMP:
         raise UnsupportedForMessageFormatError(f"the timestamp {asked.timestamp} stands for nothing known here")
     found: tuple[TimestampOffset, int] | None
-    if asked.timestamp == MAX_TIMESTAMP:
+    if asked.timestamp == ListOffsetsRequest.MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp()
     else:
         found = log.offset_for_timestamp(asked.timestamp)

@@ -10,6 +10,7 @@ from ....network.protocol.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
 )
+from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
@@ -20,18 +21,16 @@ from ....network.protocol.messages.records.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from ...log.validation import RecordsOutOfTimeError, RecordsWithoutKeyError
+from ....network.records.compression import CODECS, COMPRESSION_MASK
+from ...log.validation import RejectedRecords
 from ...metadata import PartitionKey
 from ...replica.delayed_produce import ProduceResult
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
 
-_ZSTD = 4
+_FIRST_VERSION_WITH_LEADERS = first_version_with(PartitionProduceResponse, "current_leader")
 _ATTRIBUTES_LOW_BYTE_AT = 22
-_FIRST_VERSION_WITH_ZSTD = 7
-_FIRST_VERSION_WITH_LEADERS = 10
-_FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 
 # Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
@@ -39,7 +38,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = 13
 @serves(ProduceRequest, min_version=3, advertised_min=0)
 def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
     """Answers when the batches are as safe as `acks` asks; never for acks=0."""
-    by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    by_id = context.api_version >= ProduceRequest.FIRST_VERSION_WITH_TOPIC_IDS
     refused: dict[PartitionKey, ProduceResult] = {}
     batches: list[tuple[PartitionKey, memoryview]] = []
     topics: list[tuple[str, TopicProduceData]] = []
@@ -82,14 +81,12 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
 def _unusable(records: memoryview | None, version: int) -> InvalidRecordError | UnsupportedCompressionTypeError | None:
     if records is None or not len(records):
         return InvalidRecordError("a produce request has one batch for each partition that it names; there is none")
-    if (
-        version < _FIRST_VERSION_WITH_ZSTD
-        and len(records) > _ATTRIBUTES_LOW_BYTE_AT
-        and records[_ATTRIBUTES_LOW_BYTE_AT] & 0x07 == _ZSTD
-    ):
-        return UnsupportedCompressionTypeError(
-            f"zstd needs Produce v{_FIRST_VERSION_WITH_ZSTD} at least, not v{version}"
-        )
+    if len(records) > _ATTRIBUTES_LOW_BYTE_AT:
+        codec = CODECS.get(records[_ATTRIBUTES_LOW_BYTE_AT] & COMPRESSION_MASK)
+        if codec is not None and version < codec.first_produce_version:
+            return UnsupportedCompressionTypeError(
+                f"{codec.label} needs Produce v{codec.first_produce_version} at least, not v{version}"
+            )
     return None
 
 
@@ -130,7 +127,7 @@ def _partition_response(
         log_start_offset=result.log_start_offset,
         error_message=str(error) or None,
     )
-    if isinstance(error, (RecordsOutOfTimeError, RecordsWithoutKeyError)):
+    if isinstance(error, RejectedRecords):
         response.record_errors = [
             BatchIndexAndErrorMessage(batch_index=at, batch_index_error_message=str(error)) for at in error.indexes
         ]

@@ -24,7 +24,7 @@ from ....network.protocol.messages.topics.metadata import (
     MetadataResponseTopic,
 )
 from ....network.protocol.types import ZERO_UUID
-from ...controller.controller import check_topic_name
+from ....network.topic_names import validate_topic_name
 from ...metadata import NO_LEADER, ClusterImage, TopicState
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
@@ -33,8 +33,6 @@ from ..registry import serves
 
 #: Topics that one request makes; who asks for more gets LEADER_NOT_AVAILABLE for the rest, and asks again.
 _MOST_CREATED = 100
-#: Versions 10 and 11 have a field for a topic's id, but only later ones may ask by it (KIP-516).
-_IDS_FROM = 12
 
 
 @serves(MetadataRequest, waits=True)
@@ -45,10 +43,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
         image = broker.image
         topics = [_tell(image, state, context) for state in image.topics.values()]
     else:
-        # Version 0 to 3 can't say no. Each is told of once: a name is short, and its topic may have many partitions.
-        may_create = broker.config.auto_create_topics_enable and (
-            context.api_version < 4 or request.allow_auto_topic_creation
-        )
+        # Each is told of once: a name is short, and its topic may have many partitions.
+        may_create = broker.config.auto_create_topics_enable and request.allow_auto_topic_creation
         creations = itertools.count(1) if may_create else None
         once = dict.fromkeys(_identities(asked, context))
         topics = [_look_up(broker, name, topic_id, creations, context) for name, topic_id in once]
@@ -76,7 +72,9 @@ def _identities(
 ) -> Iterator[tuple[str | None, uuid.UUID]]:
     """A name or an id for each topic. Where there is an id, only ids count, and the names that come with them don't:
     Java's admin client sends an empty one."""
-    by_id = context.api_version >= _IDS_FROM and any(topic.topic_id != ZERO_UUID for topic in asked)
+    by_id = context.api_version >= MetadataRequest.FIRST_VERSION_WITH_TOPIC_IDS and any(
+        topic.topic_id != ZERO_UUID for topic in asked
+    )
     for topic in asked:
         if not by_id:
             yield topic.name, topic.topic_id
@@ -91,7 +89,7 @@ def _look_up(
     creations: Iterator[int] | None,
     context: RequestContext,
 ) -> MetadataResponseTopic:
-    if context.api_version < _IDS_FROM and (name is None or topic_id != ZERO_UUID):
+    if context.api_version < MetadataRequest.FIRST_VERSION_WITH_TOPIC_IDS and (name is None or topic_id != ZERO_UUID):
         return MetadataResponseTopic(error_code=InvalidRequestError.code, name=name or "", partitions=[])
     by_id = name is None
     if name is None:
@@ -117,7 +115,7 @@ def _look_up(
 def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None) -> TopicState:
     """Make a topic, unless there are no `creations`, or `_MOST_CREATED` of them have been counted already."""
     if creations is None:
-        check_topic_name(name)
+        validate_topic_name(name)
         raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
     if next(creations) > _MOST_CREATED:
         raise LeaderNotAvailableError(f"the topic {name!r} can't be made in one go with so many others; ask again")

@@ -9,7 +9,7 @@ from ..types import Bool, Int16, Int32, Int64, String
 
 @request(api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Request):
-    """Asks for the APIs; from version 3 on it also says which client asks."""
+    """Asks for the APIs; since version 3 it also says which client asks."""
 
     client_software_name: String = field(versions="3+", ignorable=True, default="")
     client_software_version: String = field(versions="3+", ignorable=True, default="")
@@ -42,7 +42,7 @@ class FinalizedFeatureKey:
     min_version_level: Int16
 
 
-@response(of=ApiVersionsRequest)
+@response(of=ApiVersionsRequest, client_throttles="2+")
 class ApiVersionsResponse(Response):
     """The APIs and features of the broker.
 

@@ -258,8 +258,29 @@ def test_a_port_that_can_not_be_had_is_told() -> None:
     with EmbeddedCluster() as first:
         taken = int(first.bootstrap_servers.rpartition(":")[2])
         with pytest.raises(
-            KafkaConnectionError, match=rf"can't listen on 127\.0\.0\.1:{taken}: Address already in use"
+            KafkaConnectionError,
+            match=rf"can't listen on 127\.0\.0\.1:{taken}: Address already in use; choose another port, or 0 for any$",
         ):
             EmbeddedCluster(port=taken).start()
     with pytest.raises(KafkaConfigurationError, match=r"port is 99999; give a whole number from 0 .* to 65535"):
         EmbeddedCluster(port=99_999).start()
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        (
+            "192.0.2.1",
+            r"can't listen on 192\.0\.2\.1:0: .*; choose an address of this machine, such as 127\.0\.0\.1, or",
+        ),
+        ("2001:db8::1", r"can't listen on \[2001:db8::1\]:0: .*; choose an address of this machine"),
+        (
+            "nowhere.invalid",
+            r"can't listen on nowhere\.invalid:0: .*; choose a host name or an address of this machine",
+        ),
+    ],
+)
+def test_a_host_that_is_not_this_machine_is_told_as_such(host: str, says: str) -> None:
+    with pytest.raises(KafkaConnectionError, match=says) as caught:
+        EmbeddedCluster(host=host).start()
+    assert "another port" not in str(caught.value)

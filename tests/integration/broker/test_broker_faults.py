@@ -53,7 +53,7 @@ def count(cluster, partition=0):
     return len(cluster.records("t", partition))
 
 
-# Faults
+# --- Faults ---
 
 
 def test_an_error_for_the_next_requests(cluster, wire):
@@ -174,7 +174,7 @@ def test_acting_as_an_older_broker(cluster, wire):
     assert wire.ends()
 
 
-# Order and waiting
+# --- Order and waiting ---
 
 
 def test_answers_come_in_the_order_of_the_requests(cluster, wire):
@@ -215,7 +215,7 @@ def test_illegal_acks(cluster, wire):
     assert codes(wire.ask(produce(0, acks=2), 9)) == [21]
 
 
-# Hostile clients
+# --- Hostile clients ---
 
 
 def api_versions():
@@ -317,7 +317,7 @@ def test_a_configuration_key_that_does_not_exist():
         EmbeddedCluster(num_partition=3)
 
 
-# Introspection and size
+# --- Introspection and size ---
 
 
 def test_what_waits_is_counted(cluster, wire):
@@ -359,7 +359,7 @@ def test_a_thousand_partitions_and_connections():
 
 def test_a_data_directory_that_cannot_be_written_is_told_to_producers(cluster, wire):
     assert codes(wire.ask(produce(0), 9)) == [0]
-    file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+    file = cluster.broker(1).replicas.partition(("t", 0)).log.segments[-1].log
     readonly = os.open(file.path, os.O_RDONLY)
     os.dup2(readonly, file.fileno())
     os.close(readonly)
@@ -375,7 +375,7 @@ def test_a_full_disk_is_told_to_producers():
         cluster.create_topic("t", 2)
         with Wire(cluster) as wire:
             wire.ask(produce(0), 9)
-            file = cluster.broker(1).replicas.partition(("t", 0)).log.active_segment.log
+            file = cluster.broker(1).replicas.partition(("t", 0)).log.segments[-1].log
             full = os.open("/dev/full", os.O_RDWR)
             os.dup2(full, file.fileno())
             os.close(full)

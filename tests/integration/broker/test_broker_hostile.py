@@ -87,7 +87,7 @@ def is_served(address: tuple[str, int]) -> bool:
     return answer.responses[0].partition_responses[0].error_code == 0
 
 
-# Requests of every API, in this process: a handler that fails is seen in the log
+# --- Requests of every API, in this process: a handler that fails is seen in the log ---
 
 
 class Failures(logging.Handler):
@@ -181,7 +181,7 @@ def test_a_topic_by_id_where_the_version_knows_names_only(target, failures):
     assert failures.found == []
 
 
-# A broker of its own process, whose memory is watched
+# --- A broker of its own process, whose memory is watched ---
 
 
 class Process:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 
 import confluent_kafka
 import pytest
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault, ProcessCluster
+from headrace.broker.cluster import processes, remote
 from headrace.broker.group.group import GroupState
+from headrace.network.protocol import errors
 from headrace.network.protocol.errors import (
     IllegalStateError,
     KafkaConfigurationError,
     KafkaConnectionError,
+    KafkaStorageError,
     NotEnoughReplicasError,
     UnknownTopicOrPartitionError,
 )
@@ -197,9 +204,50 @@ def test_what_does_not_go_says_what_does(cluster):
         cluster.records("nothing", 0)
 
 
-def test_a_broker_that_cannot_start_is_told_of(tmp_path, capfd):
-    with ProcessCluster(1) as taken:
-        port = int(taken.bootstrap_servers.rpartition(":")[2])
-        with pytest.raises(KafkaConnectionError, match="stderr"):
-            ProcessCluster(1, port=port, data_dir=tmp_path).start()
-    assert f"can't listen on 127.0.0.1:{port}" in capfd.readouterr().err
+def test_a_broker_that_cannot_start_says_why(tmp_path, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        says = (
+            rf"^broker 1 didn't start: can't listen on 127\.0\.0\.1:{port}: Address already in use; choose another port"
+        )
+        with pytest.raises(KafkaConnectionError, match=says):
+            ProcessCluster(3, port=port, data_dir=tmp_path).start()
+    with (
+        ProcessCluster(1, data_dir=tmp_path),
+        pytest.raises(KafkaStorageError, match=r"^broker 1 didn't start: another broker uses"),
+    ):
+        ProcessCluster(1, data_dir=tmp_path).start()
+    assert capfd.readouterr().err == ""
+
+
+def test_before_its_start_it_says_that_it_is_not_started(tmp_path):
+    idle = ProcessCluster(1)
+    with pytest.raises(IllegalStateError, match="not started"):
+        _ = idle.bootstrap_servers
+    (tmp_path / "file").touch()
+    with pytest.raises(KafkaStorageError, match="there is a file of that name; choose one"):
+        ProcessCluster(1, data_dir=tmp_path / "file").start()
+
+
+def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(processes, "broker_directories", lambda directory, count: {1: "\0"})
+    with pytest.raises(KafkaConnectionError, match=r"broker 1 didn't start; what it wrote to stderr says why"):
+        ProcessCluster(1, data_dir=tmp_path).start()
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_errors_on_the_link_load_no_producer():
+    """Their `__module__` is the producer's, which a broker never imports."""
+    sent = (errors.NotEnoughReplicasError("x"), Fault(error=errors.NotLeaderForPartitionError))
+    text = remote._to_text(sent)
+    assert b"headrace.producer" not in base64.b64decode(text)
+    error, fault = remote._from_text(text)
+    assert (type(error), error.args, fault) == (errors.NotEnoughReplicasError, ("x",), sent[1])
+    program = (
+        "import pickle, sys; from headrace import broker; from headrace.broker import pytest_plugin\n"
+        "from headrace.broker.cluster import process, remote; from headrace.cli import main\n"
+        f"error, fault = remote._from_text({text!r}); remote._to_text((error, fault))\n"
+        "print(fault.error.code, [name for name in sys.modules if name.startswith('headrace.producer')])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert run.stdout == b"6 []\n"

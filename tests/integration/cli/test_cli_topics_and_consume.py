@@ -13,7 +13,7 @@ import pytest
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.requests.control import Fault
-from headrace.cli import main
+from headrace.cli import client, main
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import NotLeaderForPartitionError
 from headrace.network.records.compression import Compression
@@ -101,8 +101,13 @@ def test_what_the_broker_refuses_is_said_in_a_line(headrace):
     for arguments, complaint in (
         (["create", "bad name"], "headrace topics: "),
         (["create", "t", "--replication-factor", "9"], "headrace topics: replication factor 9 needs as many brokers"),
-        (["create", "t", "--config", "no.such=1"], "headrace topics: no.such (dict) is not a configuration key"),
+        (["create", "t", "--config", "no.such=1"], "headrace topics: no.such is not a configuration key"),
         (["create", "t", "--config", "retention.ms"], "headrace topics: --config takes KEY=VALUE, not 'retention.ms'"),
+        (["create", "t", "--config", "retention.ms=x"], "headrace topics: retention.ms: 'x' is not a whole number"),
+        (
+            ["create", "t", "--config", "retention.ms=1", "--config", "retention.ms=2"],
+            "headrace topics: --config names retention.ms twice, as '1' and '2'; keep one",
+        ),
         (["describe", "nothing"], "headrace topics: there is no topic 'nothing'; `headrace topics list` shows"),
         (["delete", "nothing", "none"], "headrace topics: there is no topic 'nothing'; there is no topic 'none'"),
     ):
@@ -167,10 +172,30 @@ def test_where_to_begin_and_where_to_end(cluster, headrace):
     assert read("--max", "0") == []
     cluster.broker(cluster.leader_of("where", 0)).replicas.partition(("where", 0)).log.advance_log_start_offset(3)
     assert read("-p", "0", "--from", "beginning") == ["0:3", "0:4"]
+    code, out, err = headrace("consume", "where", "-p", "0", "-p", "1", "--from", "1")
+    assert (code, len(out)) == (0, 4)
+    assert err == "headrace consume: where-0 no longer has offset 1; the first one there is 3\n"
+    code, out, err = headrace("consume", "where", "--from", "4")
+    assert (code, [line.split()[0] for line in out]) == (0, ["0:4"])
+    assert err == "headrace consume: where-1 ends before offset 4; the next one there is 3\n"
     code, _, err = headrace("consume", "where", "--from", "soon")
     assert (code, err) == (1, "headrace consume: --from takes beginning, end, an offset or -N, not 'soon'\n")
     code, _, err = headrace("consume", "where", "-p", "2")
     assert (code, err) == (1, "headrace consume: where has partitions 0 to 1, not [2]\n")
+
+
+def test_where_nothing_is_printed_it_says_why(cluster, headrace):
+    cluster.create_topic("empty", 1)
+    assert headrace("consume", "empty") == (0, [], "headrace consume: empty has no records\n")
+    assert headrace("consume", "empty", "--from=end") == headrace("consume", "empty", "--max", "0") == (0, [], "")
+    send(cluster, "empty", *values("empty", 2))
+    assert headrace("consume", "empty", "--from", "2")[2] == "headrace consume: empty has no records from 2 on\n"
+    code, out, err = headrace("consume", "empty", "--from", "99")
+    assert (code, out) == (0, [])
+    assert err.splitlines() == [
+        "headrace consume: empty-0 ends before offset 99; the next one there is 2",
+        "headrace consume: empty has no records from 99 on",
+    ]
 
 
 def test_a_batch_larger_than_a_fetch(cluster, headrace):
@@ -227,11 +252,23 @@ def test_a_broker_that_is_down_is_passed_over(cluster, capsys):
     capsys.readouterr()
 
 
+def test_without_a_port_it_is_kafkas(cluster, capsys, monkeypatch):
+    host, _, port = cluster.bootstrap_servers.partition(",")[0].rpartition(":")
+    monkeypatch.setattr(client, "DEFAULT_PORT", int(port))
+    assert main(["topics", "list", "-b", host]) == 0
+    capsys.readouterr()
+
+
 def test_no_broker_and_no_kafka(capsys):
     assert main(["topics", "list", "-b", "127.0.0.1:1,127.0.0.1:2"]) == 1
-    assert capsys.readouterr().err.count("can't reach") == 2
-    assert main(["topics", "list", "-b", "localhost"]) == 1
-    assert "'localhost' has no port; write localhost:9092" in capsys.readouterr().err
+    assert capsys.readouterr().err.count("cannot connect to 127.0.0.1:") == 2
+    for servers, told in (
+        ("localhost:", "--bootstrap-server: 'localhost:' has no port; write localhost:9092"),
+        ("a:1 b:2", "--bootstrap-server: 'a:1 b:2' has whitespace in it; separate addresses with commas"),
+        (" , ", "--bootstrap-server names no broker; write localhost:9092, for instance"),
+    ):
+        assert main(["topics", "list", "-b", servers]) == 1
+        assert capsys.readouterr().err == f"headrace topics: {told}\n"
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer():
@@ -244,7 +281,10 @@ def test_no_broker_and_no_kafka(capsys):
         thread.start()
         assert main(["consume", "t", "-b", f"127.0.0.1:{server.getsockname()[1]}"]) == 1
         thread.join()
-    assert "does not speak Kafka: it sent b'HTTP'" in capsys.readouterr().err
+    assert (
+        "does not speak Kafka's protocol, it is an HTTP server: check the port (it sent b'HTTP"
+        in capsys.readouterr().err
+    )
 
 
 def test_acting_as_an_old_broker(cluster, headrace):

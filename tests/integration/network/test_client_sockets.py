@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from support.client_harness import api_versions_response
 from support.mock_client import metadata_response
+from support.requests import decode_request
+from support.serving import Serve, serve
 from support.waiting import wait_until
 
 from headrace.network.client.network_client import NetworkClient
@@ -27,51 +29,13 @@ from headrace.network.protocol.errors import (
     NotKafkaError,
     UnresolvableHostError,
 )
-from headrace.network.protocol.frames import decode_request, encode_response
+from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.sockets.resolver import ResolvedAddress, Resolver, canonical_host_names, resolve_host
 from headrace.network.sockets.selector import Selector
 
-Serve = Callable[[Callable[[socket.socket], None]], int]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Start a server that treats each connection with a function, on a thread of its own; gives its port."""
-    listeners: list[socket.socket] = []
-    threads: list[threading.Thread] = []
-
-    def spawn(target: Callable[..., None], *args: object) -> None:
-        threads.append(threading.Thread(target=target, args=args, daemon=True))
-        threads[-1].start()
-
-    def handle(connection: socket.socket, treat: Callable[[socket.socket], None]) -> None:
-        with connection:
-            connection.settimeout(30)
-            treat(connection)
-
-    def start(treat: Callable[[socket.socket], None]) -> int:
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def run() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                spawn(handle, connection, treat)
-
-        spawn(run)
-        return listener.getsockname()[1]
-
-    yield start
-    for listener in listeners:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-    for thread in threads:
-        thread.join(30)
+__all__ = ["serve"]
 
 
 class Running:
@@ -169,7 +133,7 @@ def test_a_broker(serve: Serve) -> None:
         running.metadata.await_update(1, 30_000)
         cluster = running.metadata.cluster
         assert cluster.partition_count("topic") == 3
-        assert cluster.leader_for(TopicPartition("topic", 2)) == cluster.nodes[0]
+        assert cluster.partition(TopicPartition("topic", 2)).leader == cluster.nodes[0]
 
 
 @pytest.mark.parametrize(

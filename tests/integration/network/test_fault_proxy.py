@@ -180,7 +180,7 @@ def test_a_stream_without_frames_passes(client: socket.socket) -> None:
     assert read(client, 4) == b"more"
 
 
-# -- connections ---------------------------------------------------------------------------------------------------
+# --- Connections ---
 
 
 def test_refusing_and_healing(proxy: FaultProxy, client: socket.socket) -> None:
@@ -252,7 +252,7 @@ def test_half_closing_towards_the_broker(proxy: FaultProxy, server: Server, clie
     assert server.ends == ["close"]
 
 
-# -- bytes ---------------------------------------------------------------------------------------------------------
+# --- Bytes ---
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])
@@ -333,7 +333,7 @@ def test_a_delay_passes(proxy: FaultProxy, client: socket.socket) -> None:
     assert read(client, 8) == answer(2)
 
 
-# -- requests and answers ------------------------------------------------------------------------------------------
+# --- Requests and answers ---
 
 
 def test_losing_the_answer_to_the_nth_request(proxy: FaultProxy, server: Server, client: socket.socket) -> None:
@@ -445,7 +445,7 @@ def test_the_brokers_port_is_replaced_where_answers_name_it(proxy: FaultProxy, c
         assert read(client, len(expected)) == expected
 
 
-# -- the proxy itself ----------------------------------------------------------------------------------------------
+# --- The proxy itself ---
 
 
 def test_waiting_for_what_never_comes_fails(proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> None:

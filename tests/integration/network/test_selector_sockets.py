@@ -85,7 +85,7 @@ def reset(sock: socket.socket) -> None:
     sock.close()
 
 
-# -- connecting ----------------------------------------------------------------------------------------------------
+# --- Connecting ---
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
@@ -169,7 +169,7 @@ def test_a_connection_in_the_making_can_be_given_up(selector: Selector) -> None:
         assert not selector.disconnected
 
 
-# -- sending -------------------------------------------------------------------------------------------------------
+# --- Sending ---
 
 
 def test_a_long_gather_list_through_a_tiny_send_buffer(selector: Selector, listener: socket.socket) -> None:
@@ -215,7 +215,7 @@ def test_a_file_that_was_truncated_ends_the_connection(
         assert accepted.recv(10_000) == b""
 
 
-# -- the end of connections ----------------------------------------------------------------------------------------
+# --- The end of connections ---
 
 
 def test_a_reset_is_called_so(selector: Selector, listener: socket.socket) -> None:
@@ -271,7 +271,7 @@ def test_an_http_server_is_recognised(selector: Selector) -> None:
         server.server_close()
 
 
-# -- accepting -----------------------------------------------------------------------------------------------------
+# --- Accepting ---
 
 
 def test_no_descriptors_left_pauses_accepting_and_nothing_else(
@@ -324,29 +324,7 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
     selector.close()
 
 
-def test_a_paused_listener_can_be_stopped(listener: socket.socket) -> None:
-    clock = MockClock()
-    selector = Selector(clock=clock, max_receive_bytes=LIMIT)
-    paused = listener.dup()
-    selector.listen(paused, lambda sock, address: sock.close())
-    client = socket.create_connection(listener.getsockname())
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(client.fileno())
-    os.close(lowest_free)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-        selector.poll(0)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    selector.stop_listening(paused)
-    assert paused.fileno() == -1
-    clock.advance(100)
-    selector.poll(0)
-    client.close()
-    selector.close()
-
-
-# -- many of everything --------------------------------------------------------------------------------------------
+# --- Many of everything ---
 
 
 def test_many_connections_echo_frames_of_all_sizes(listener: socket.socket) -> None:

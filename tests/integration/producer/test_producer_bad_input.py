@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import logging
 import pickle
 import re
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -167,6 +171,8 @@ def test_a_host_that_does_not_resolve() -> None:
         ({"config_file": "/no/such/file"}, "can't be read"),
         ({"enable.idempotence": True, "acks": 1}, "contradicts acks=1"),
         ({"value_serializer": lambda: b""}, "has to take"),
+        ({"value_serializer": "json.dumps"}, "use value.serializer='json'"),
+        ({"value_serializer": int}, "makes an instance of it"),
         ({"partitioner": lambda key: 0}, "has to take"),
         ({"interceptor_classes": [5]}, "on_send"),
         ({"metric_reporters": ["no.such.Reporter"]}, "metric"),
@@ -445,12 +451,14 @@ def test_use_after_close_and_closing_twice(cluster: EmbeddedCluster) -> None:
         lambda: producer.send("known", b"x"),
         lambda: producer.send("known", b"x", key=b"k", headers=[("a", b"b")]),
         lambda: producer.send(ProducerRecord("known")),
-        producer.flush,
         lambda: producer.partitions_for("known"),
         producer.abort,
     ):
         with pytest.raises(errors.ProducerClosedError, match="closed"):
             use()
+    producer.flush()
+    producer.flush(1)
+    producer.close(null_logger=True)
     assert "closed" in repr(producer)
 
 
@@ -477,6 +485,41 @@ def test_a_callback_that_raises_is_logged_and_harms_nobody(
     assert [future.exception(0) for future in futures] == [None] * 3
     (logged,) = caplog.records
     assert f"known-0, offset {futures[1].get(0).offset}" in logged.getMessage()
+
+
+def test_what_takes_the_futures_of_others_alone_says_what_to_pass(producer: KafkaProducer) -> None:
+    async def wait() -> None:
+        future = producer.send("known", b"x")
+        with pytest.raises(TypeError, match="a coroutine was expected"):
+            asyncio.create_task(future)  # type: ignore[arg-type]  # noqa: RUF006  (there is none)
+        if sys.version_info >= (3, 11):
+            with pytest.raises(TypeError, match="ensure_future"):
+                await asyncio.wait([future])
+        await asyncio.ensure_future(future)
+
+    asyncio.run(wait())
+    for take in (concurrent.futures.wait, lambda futures: next(concurrent.futures.as_completed(futures))):
+        with pytest.raises(AttributeError, match="as_concurrent"):
+            take([producer.send("known", b"x")])
+
+
+def test_a_second_interpreter_of_a_process_is_refused_at_the_import() -> None:
+    program = """
+import sys
+import headrace.producer
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+again = f"import sys; sys.path[:0] = {sys.path!r}; import headrace.producer"
+try:
+    # newer versions return what an interpreter raised
+    print(interpreters.run_string(interpreters.create(), again))
+except interpreters.RunFailedError as failed:
+    print(failed)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"ImportError.*(one interpreter per process|subinterpreters)", run.stdout, re.DOTALL), run.stdout
 
 
 def test_pickling_says_what_to_do_instead(producer: KafkaProducer) -> None:

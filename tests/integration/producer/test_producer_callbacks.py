@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import threading
 from collections.abc import Iterator
@@ -100,6 +101,25 @@ def test_a_callback_that_raises_is_logged_once_with_its_records_coordinates(
     told = [record for record in caplog.records if "callback" in record.getMessage()]
     assert len(told) == 1
     assert f"other-1, offset {offset}" in told[0].getMessage()
+
+
+def test_a_callback_may_wait_for_records_in_the_way_of_concurrent_futures(bootstrap: str) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+        seen: list[object] = []
+
+        def send_more(metadata: object, error: BaseException | None) -> None:
+            # the sender thread completes them, and no callback is needed for that
+            more = [producer.send("waited-for", b"more", partition=0).as_concurrent() for _ in range(3)]
+            done, pending = concurrent.futures.wait(more, 30)
+            seen.extend((len(done), len(pending)))
+
+        producer.send("waited-for", b"v", partition=0, callback=send_more).get(30)
+        producer.flush(30)
+        with concurrent.futures.ThreadPoolExecutor(1) as executor:
+            sent = [producer.send("waited-for", b"w").as_concurrent() for _ in range(100)]
+            done, pending = concurrent.futures.wait([*sent, executor.submit(seen.append, "ran")], 30)
+        assert (len(done), len(pending), seen) == (101, 0, [3, 0, "ran"])
+        assert len({(future.result().partition, future.result().offset) for future in sent}) == 100
 
 
 def test_a_callback_may_wait_for_another_producer_but_not_for_its_own(bootstrap: str) -> None:

@@ -75,7 +75,7 @@ def assert_exactly_once(cluster: EmbeddedCluster, topic: str, futures: list[Reco
     assert all(log[offset].timestamp == metadata[number].timestamp for number, offset in known)
 
 
-# -- connections --------------------------------------------------------------------------------------------------
+# --- Connections ---
 
 
 def test_without_faults(cluster: EmbeddedCluster, topic: str, proxy: FaultProxy) -> None:
@@ -206,7 +206,7 @@ def test_a_link_that_stalls_until_requests_time_out(
     assert_exactly_once(cluster, topic, futures)
 
 
-# -- answers --------------------------------------------------------------------------------------------------------
+# --- Answers ---
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_an_answer_lost_while_another_batch_is_refused_does_not_double_a_record(
     assert values == [number for number in range(301) if number not in failed]
 
 
-# -- the cluster ------------------------------------------------------------------------------------------------------
+# --- The cluster ---
 
 
 def test_leaders_move_while_records_flow() -> None:

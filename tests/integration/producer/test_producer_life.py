@@ -66,7 +66,7 @@ def run_program(program: str, *arguments: str, expect: int | None = 0) -> subpro
     return done
 
 
-# -- sending ------------------------------------------------------------------------------------------------------
+# --- Sending ---
 
 
 def test_a_first_program(cluster: EmbeddedCluster, topic: str) -> None:
@@ -143,7 +143,7 @@ def test_a_topic_that_grows_partitions(cluster: EmbeddedCluster) -> None:
         assert producer.partitions_for("growing") == {0, 1, 2}
 
 
-# -- memory -------------------------------------------------------------------------------------------------------
+# --- Memory ---
 
 
 def test_with_the_broker_gone_memory_is_bounded_and_send_blocks_no_longer_than_it_may() -> None:
@@ -195,7 +195,7 @@ def test_many_threads_share_a_small_memory_fairly(cluster: EmbeddedCluster, topi
         assert mine == list(range(200))
 
 
-# -- flush and close ----------------------------------------------------------------------------------------------
+# --- Flush and close ---
 
 
 def test_flush_sends_what_lingers_and_returns_after_the_callbacks(cluster: EmbeddedCluster, topic: str) -> None:
@@ -298,7 +298,7 @@ def test_abort_drops_what_waits_and_the_producer_goes_on(cluster: EmbeddedCluste
     assert values_in(cluster, topic) == [b"kept"]
 
 
-# -- forgotten producers ------------------------------------------------------------------------------------------
+# --- Forgotten producers ---
 
 
 def test_a_dropped_producer_delivers_what_it_has_and_warns(cluster: EmbeddedCluster, topic: str) -> None:
@@ -378,7 +378,7 @@ def test_interpreter_exit_is_bounded_without_a_broker() -> None:
     assert "Traceback" not in done.stderr
 
 
-# -- fork ---------------------------------------------------------------------------------------------------------
+# --- Fork ---
 
 
 def in_child(work: Callable[[], object]) -> str:
@@ -574,7 +574,7 @@ def test_workers_forked_after_the_producer_was_made_deliver_at_their_exit(cluste
         assert [value for value in values if value.startswith(name)] == sent
 
 
-# -- threads ------------------------------------------------------------------------------------------------------
+# --- Threads ---
 
 
 def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCluster) -> None:
@@ -594,12 +594,16 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
             acknowledged[index].append(future)
             number += 1
 
+    closed = threading.Event()
+
     def flush() -> None:
-        try:
-            while True:
-                producer.flush(PATIENCE_S)
-        except errors.ProducerClosedError as error:
-            refused.append(error)
+        # while it closes and afterwards, too
+        while not closed.is_set():
+            producer.flush(PATIENCE_S)
+        producer.flush(PATIENCE_S)
+        flushed.append(closed.is_set())
+
+    flushed: list[bool] = []
 
     threads = [threading.Thread(target=send, args=(index,)) for index in range(4)]
     threads += [threading.Thread(target=flush) for _ in range(2)]
@@ -608,10 +612,11 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
     while min(map(len, acknowledged)) < 2000:
         acknowledged[0][-1].get(PATIENCE_S) if acknowledged[0] else None
     producer.close(PATIENCE_S)
+    closed.set()
     for thread in threads:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
-    assert len(refused) == 6
+    assert (len(refused), flushed) == (4, [True, True])
     expected = {index: [b"%d-%d" % (index, number) for number in range(len(acknowledged[index]))] for index in range(4)}
     for futures in acknowledged:
         assert [future.exception(0) for future in futures] == [None] * len(futures)
@@ -622,7 +627,7 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
         assert len(values) == sum(len(expected[index]) for index in range(partition, 4, 3))
 
 
-# -- callbacks and await ------------------------------------------------------------------------------------------
+# --- Callbacks and await ---
 
 
 def test_a_callback_may_send_but_not_flush(cluster: EmbeddedCluster, topic: str) -> None:

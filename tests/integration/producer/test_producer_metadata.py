@@ -74,7 +74,7 @@ def topic_of(cluster: EmbeddedCluster, name: str, leader_id: int, epoch: int = 0
     return MetadataResponseTopic(name=name, topic_id=topic_id, partitions=[partition])
 
 
-# -- leaders ------------------------------------------------------------------------------------------------------
+# --- Leaders ---
 
 
 def test_a_leader_that_moves_is_followed_without_backing_off(cluster: EmbeddedCluster) -> None:
@@ -117,7 +117,7 @@ def test_metadata_that_go_on_naming_a_dead_leader() -> None:
         assert producer.send("t", b"1").get(PATIENCE_S).offset == 1
 
 
-# -- topics that come and go --------------------------------------------------------------------------------------
+# --- Topics that come and go ---
 
 
 def test_new_partitions_are_found_by_age_and_used(cluster: EmbeddedCluster) -> None:
@@ -166,7 +166,7 @@ def test_a_topic_that_was_not_used_for_long_is_forgotten_and_found_again(cluster
         assert producer.send("idle", b"x").get(PATIENCE_S).offset == 1
 
 
-# -- connections --------------------------------------------------------------------------------------------------
+# --- Connections ---
 
 
 def test_a_connection_that_idled_is_closed_and_made_again(cluster: EmbeddedCluster) -> None:
@@ -183,7 +183,7 @@ def test_a_connection_that_idled_is_closed_and_made_again(cluster: EmbeddedClust
             wait_until(lambda: connections("count") == 0)
 
 
-# -- metadata that are hard to get ----------------------------------------------------------------------------------
+# --- Metadata that are hard to get ---
 
 
 @pytest.mark.parametrize("max_age_ms", [0, 20, 300_000])
@@ -272,7 +272,7 @@ def test_topics_that_are_made_one_after_the_other_are_asked_for_by_themselves(cl
     assert sum(asked) < 400
 
 
-# -- racks (KIP-1123) ---------------------------------------------------------------------------------------------
+# --- Racks (KIP-1123) ---
 
 
 def test_records_without_a_key_stay_in_the_rack(cluster: EmbeddedCluster) -> None:

@@ -200,7 +200,7 @@ def test_every_answer_is_lost_once(cluster: EmbeddedCluster, topic: str) -> None
     assert sum(len(each) for each in records_in(cluster, topic)) == 600
 
 
-# -- what ends a call half-way -------------------------------------------------------------------------------------
+# --- What ends a call half-way ---
 
 
 def hold(cluster: EmbeddedCluster, topic: str) -> Any:
@@ -292,7 +292,7 @@ def test_a_topic_that_does_not_exist(cluster: EmbeddedCluster, topic: str) -> No
     assert records_in(cluster, topic) == [[], [], []]
 
 
-# -- futures -------------------------------------------------------------------------------------------------------
+# --- Futures ---
 
 
 def test_a_callback_that_blocks_holds_up_nobody(cluster: EmbeddedCluster, topic: str) -> None:
@@ -346,7 +346,7 @@ def test_without_acknowledgements(cluster: EmbeddedCluster, topic: str) -> None:
         assert future.get(PATIENCE_S).offsets == {TopicPartition(topic, 1): OffsetRange(-1, -1, 2)}
 
 
-# -- row by row ----------------------------------------------------------------------------------------------------
+# --- Row by row ---
 
 
 class Counting:
@@ -442,7 +442,7 @@ def test_parts_that_need_objects(
 def test_a_value_that_a_serializer_can_not_take_is_told_with_its_row(cluster: EmbeddedCluster, topic: str) -> None:
     table = pa.concat_tables([pa.table({"value": ["a", "b"]}), pa.table({"value": ["c", "bad", "e"]})])
     with producer_of(cluster, value_serializer=upper) as producer:
-        with pytest.raises(errors.RowDeliveryError, match=r"row 3 for .*SerializationError.*no such word") as caught:
+        with pytest.raises(errors.RowDeliveryError, match=r"row 3 for .*value serializer .*no such word") as caught:
             producer.send_arrow(topic, table)
         producer.flush(PATIENCE_S)
     assert caught.value.row == 3

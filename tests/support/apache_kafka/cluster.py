@@ -226,7 +226,7 @@ class ApacheKafka:
         names = ",".join(map(str, files))
         return self.run_class(self.dump_log_class, "--files", names, *options).decode()
 
-    # -- starting --------------------------------------------------------------------------------------------------
+    # --- Starting ---
 
     def _prepare(self, folder: Path) -> None:
         ports = free_ports(2 * self._count)

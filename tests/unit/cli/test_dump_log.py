@@ -152,7 +152,7 @@ def test_empty_files(dump):
         assert said in out
 
 
-# Indexes
+# --- Indexes ---
 
 
 def offsets(*entries):
@@ -216,7 +216,7 @@ def test_an_index_without_its_log(dump):
     assert "there is no .log beside it" in out
 
 
-# Small files
+# --- Small files ---
 
 
 def test_a_producer_snapshot(dump):
@@ -267,10 +267,14 @@ def test_checkpoints(dump, name, content, problem):
         assert "WRONG" not in out
 
 
-def test_a_file_of_no_kind(dump):
-    code, out = dump("notes.txt", b"hello")
-    assert code == 1
-    assert "this is no file of a log" in out
+def test_a_file_of_no_kind_is_no_log_and_not_a_damaged_one(tmp_path, capsys):
+    notes, log = tmp_path / "notes.txt", tmp_path / f"{SEGMENT}.log"
+    notes.write_bytes(b"hello")
+    log.write_bytes(LOG)
+    assert main(["dump-log", str(log), str(notes)]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"headrace dump-log: {notes} is no file of a log; those are named 00000000000000000000.log")
 
 
 def test_directories_are_read_through_and_only_what_is_wrong_is_told(tmp_path, capsys):

@@ -31,6 +31,25 @@ def test_what_an_option_can_not_be_is_said_with_the_usage(arguments, told, capsy
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--config", "num.partitions"], "--config takes KEY=VALUE, not 'num.partitions'"),
+        (["--config", "=3"], "--config takes KEY=VALUE, not '=3'"),
+        (["--config", "num.partitions=x"], "num.partitions: 'x' is not a whole number; allowed is a whole number, at"),
+        (
+            ["--config", "num.partitions=1", "--config", "num.partitions=2"],
+            "--config names num.partitions twice, as '1' and '2'; keep one",
+        ),
+    ],
+)
+def test_a_brokers_configuration_is_refused_in_a_line(arguments, told, capsys):
+    assert main(["broker", *arguments]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith(f"headrace broker: {told}")
+
+
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["consume", "--help"], []])
 def test_a_reader_that_is_gone_is_no_error(arguments):
     reading, writing = os.pipe()

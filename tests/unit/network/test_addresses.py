@@ -59,18 +59,23 @@ def test_a_default_port_excuses_nothing_else(text: str) -> None:
         ("[::1]", "write [::1]:9092"),
         ("[::1:9092", "no closing bracket"),
         ("[::1]9092", "is not [IPv6 address]:port"),
-        ("http://localhost:9092/", "has a path"),
+        ("http://localhost:9092/", "asks for http://"),
+        ("localhost:9092/", "has a path"),
+        ("PLAINTEXT://localhost:9092/x", "has a path"),
         ("http://localhost:9092", "only plain host:port is understood"),
         ("SSL://localhost:9092", "asks for SSL://"),
-        ("local host:9092", "characters that no host name has"),
-        ("a:1;b:2", "put an IPv6 address in brackets"),
+        ("lo*cal:9092", "characters that no host name has"),
+        ("a:1 b:2", "has whitespace in it; separate addresses with commas"),
+        ("a:1\tb:2", "has whitespace in it"),
+        ("a:1;b:2", "has a semicolon in it; separate addresses with commas"),
+        ("a:1,b:2", "has a comma in it; make each address an item of its own"),
     ],
 )
 def test_what_is_no_address_says_why(text: str, says: str) -> None:
     with pytest.raises(ValueError) as caught:
         parse_address(text)
     assert says in str(caught.value)
-    assert text.strip() in str(caught.value)
+    assert repr(text.strip()) in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["me:hunter2@h:1", "SASL_SSL://me:hunter2@h", "me:hunter2@", "me@hunter2@h:1"])

@@ -27,6 +27,7 @@ class Table(
     rules=(Rule(("low_ms", "high_ms"), low_before_high),),
     left_out={"jmx.port": "needs the JVM", "tls.*": "not there yet"},
     without_effect={"old.key": "nothing is left to set"},
+    carried_along={"tls.port": lambda given: given == 443, "old.key": lambda given: given == 1},
 ):
     low_ms: int = key(default=5, at_least=0, importance="low", doc="Low.")
     high_ms: int = key(default=10, at_least=1, at_most=100, doc="High.")
@@ -34,7 +35,7 @@ class Table(
     name: str = key(default="", none_means="", doc="A name.")
     optional_name: str | None = key(default=None, doc="Perhaps a name.")
     codec_type: str = key(default="none", choices=("none", "gzip"), doc="One of two.")
-    items: tuple[str, ...] = key(default=(), aliases=("things.list",), doc="Several.")
+    parts: tuple[str, ...] = key(default=(), aliases=("things.list",), doc="Several.")
     even: int = key(default=0, check=lambda number: "is odd" if number % 2 else None, doc="Even.")
     password: str = key(default="", secret=True, doc="Shown to nobody.")
 
@@ -49,7 +50,7 @@ def refusal(mapping: Any = None, /, environ: dict[str, str] | None = None, **key
     return str(caught.value)
 
 
-# Values
+# --- Values ---
 
 
 @pytest.mark.parametrize(
@@ -68,10 +69,10 @@ def refusal(mapping: Any = None, /, environ: dict[str, str] | None = None, **key
         ("optional_name", None, None),
         ("optional_name", "x", "x"),
         ("codec_type", "GZIP", "gzip"),
-        ("items", "a, b,,c ", ("a", "b", "c")),
-        ("items", ["a", "b"], ("a", "b")),
-        ("items", (), ()),
-        ("items", "", ()),
+        ("parts", "a, b,,c ", ("a", "b", "c")),
+        ("parts", ["a", "b"], ("a", "b")),
+        ("parts", (), ()),
+        ("parts", "", ()),
         ("even", "4", 4),
     ],
 )
@@ -111,8 +112,8 @@ def test_numbers_of_other_libraries_are_whole_numbers() -> None:
         ("name", b"x", "b'x' is not text"),
         ("codec_type", "brotli", "'brotli' is none of the choices; allowed is one of none, gzip (default 'none')"),
         ("codec_type", 1, "1 is not text"),
-        ("items", 5, "5 is not a list of texts"),
-        ("items", ["a", 5], "is not a list of texts"),
+        ("parts", 5, "5 is not a list of texts"),
+        ("parts", ["a", 5], "is not a list of texts"),
         ("even", 3, "3 is odd"),
         ("config_file", 5, "5 is not the path of a file"),
         ("config_file", " ", "' ' is not the path of a file"),
@@ -120,7 +121,7 @@ def test_numbers_of_other_libraries_are_whole_numbers() -> None:
 )
 def test_a_bad_value_is_refused_with_what_is_allowed(name: str, given: object, says: str) -> None:
     message = refusal(**{name: given})
-    assert message.startswith(f"{name} (keyword): ")
+    assert message.startswith(f"{name}: ")
     assert says in message
 
 
@@ -128,11 +129,11 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     assert len(refusal(low_ms="x" * 10_000)) < 400
 
 
-# Names
+# --- Names ---
 
 
 def test_both_spellings_and_aliases_name_a_key() -> None:
-    assert resolve({"low.ms": 1, "high_ms": 2}, things_list="a") == resolve(low_ms=1, high_ms=2, items=["a"])
+    assert resolve({"low.ms": 1, "high_ms": 2}, things_list="a") == resolve(low_ms=1, high_ms=2, parts=["a"])
 
 
 def test_keywords_may_be_dotted_too() -> None:
@@ -142,12 +143,12 @@ def test_keywords_may_be_dotted_too() -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("lo_ms", "lo_ms (keyword) is not a configuration key; did you mean low.ms?"),
+        ("lo_ms", "lo_ms is not a configuration key; did you mean low.ms?"),
         ("ENABLED", "did you mean enabled?"),
-        ("thing_list", "did you mean items?"),
-        ("qqqqq", f"qqqqq (keyword) is not a configuration key; {__name__}.Table lists the keys"),
-        ("jmx_port", "jmx_port (keyword) is not supported: needs the JVM"),
-        ("tls_key_file", "tls_key_file (keyword) is not supported: not there yet"),
+        ("thing_list", "did you mean parts?"),
+        ("qqqqq", f"qqqqq is not a configuration key; {__name__}.Table lists the keys"),
+        ("jmx_port", "jmx_port is not supported: needs the JVM"),
+        ("tls_key_file", "tls_key_file is not supported: not there yet"),
     ],
 )
 def test_an_unknown_name_is_refused_with_help(name: str, says: str) -> None:
@@ -155,21 +156,27 @@ def test_an_unknown_name_is_refused_with_help(name: str, says: str) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    assert "the key 5 (dict) is not text" in refusal({5: "1"})
+    assert "the key 5 is not text" in refusal({5: "1"})
 
 
 def test_a_left_out_key_may_be_none() -> None:
     assert resolve(tls_key_file=None, jmx_port=None) == resolve()
 
 
+def test_a_default_of_another_client_is_neither_refused_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    assert resolve(tls_port=443, old_key=1) == resolve(old_key=None) == resolve()
+    assert not caplog.records
+    assert refusal(tls_port=444) == "tls_port is not supported: not there yet"
+
+
 def test_a_key_without_effect_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert resolve(old_key=3) == resolve()
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "old_key (keyword) has no effect: nothing is left to set" in caplog.text
+    assert "old_key has no effect: nothing is left to set" in caplog.text
 
 
 def test_a_key_given_twice_in_one_place_is_refused() -> None:
-    assert "low.ms (dict) is given twice, as low.ms and low_ms" in refusal({"low.ms": 1, "low_ms": 1})
+    assert "low.ms is given twice, as low.ms and low_ms" in refusal({"low.ms": 1, "low_ms": 1})
 
 
 def test_a_configuration_that_is_no_dict_is_refused() -> None:
@@ -179,7 +186,7 @@ def test_a_configuration_that_is_no_dict_is_refused() -> None:
 def test_all_problems_come_at_once() -> None:
     message = refusal({"low.ms": "x"}, enabled="y", nme="z")
     assert message.startswith("3 problems in the configuration:\n")
-    assert all(name in message for name in ("\n  - low.ms (dict)", "\n  - enabled (keyword)", "\n  - nme (keyword)"))
+    assert all(name in message for name in ("\n  - low.ms: ", "\n  - enabled: ", "\n  - nme is"))
 
 
 def test_the_error_is_a_value_error_too() -> None:
@@ -187,7 +194,7 @@ def test_the_error_is_a_value_error_too() -> None:
         resolve(lo_ms=1)
 
 
-# Sources
+# --- Sources ---
 
 
 def test_the_stronger_source_wins_and_is_named(tmp_path: Path) -> None:
@@ -209,7 +216,7 @@ def test_the_stronger_source_wins_and_is_named(tmp_path: Path) -> None:
         "name": "",
         "optional.name": "default",
         "codec.type": "default",
-        "items": "default",
+        "parts": "default",
         "even": "environment TABLE_EVEN",
         "password": "default",
         "config.file": "",
@@ -223,20 +230,13 @@ def test_a_bad_value_that_a_stronger_source_replaces_does_no_harm() -> None:
 
 
 def test_a_bad_value_is_not_replaced_by_a_weaker_source() -> None:
-    assert "low_ms (keyword): 'x'" in refusal({"low.ms": 1}, low_ms="x")
+    assert "low_ms: 'x'" in refusal({"low.ms": 1}, low_ms="x")
 
 
 def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "table.properties"
     path.write_text("low.ms=3")
     assert resolve(environ={"TABLE_CONFIG_FILE": str(path)}).low_ms == 3
-
-
-def test_from_file_names_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "table.properties"
-    path.write_text("low.ms=3\nhigh.ms=30")
-    config = Table.from_file(path, low_ms=4)
-    assert (config.low_ms, config.high_ms) == (4, 30)
 
 
 def test_a_problem_in_a_file_names_the_line(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_a_left_out_variable_is_refused() -> None:
     assert message == "tls.key.file (environment TABLE_TLS_KEY_FILE) is not supported: not there yet"
 
 
-# Rules
+# --- Rules ---
 
 
 def test_a_rule_adjusts_a_default_and_says_so() -> None:
@@ -287,14 +287,14 @@ def test_a_rule_refuses_what_was_given() -> None:
 
 
 def test_a_rule_is_silent_where_one_of_its_keys_is_unsound() -> None:
-    assert refusal(low_ms=20, high_ms="x").startswith("high_ms (keyword)")
+    assert refusal(low_ms=20, high_ms="x").startswith("high_ms: ")
 
 
 def test_a_rules_doc_is_one_line() -> None:
     assert Table.rules[0].doc == "`low.ms` is at most `high.ms`."
 
 
-# Instances
+# --- Instances ---
 
 
 def test_an_instance_is_frozen() -> None:
@@ -313,10 +313,36 @@ def test_an_instance_is_made_by_resolve_only() -> None:
 
 
 def test_a_value_is_found_by_any_name() -> None:
-    config = resolve(items="a,b")
-    assert config["items"] == config["things.list"] == config["things_list"] == ("a", "b")
-    with pytest.raises(KeyError):
+    config = resolve(parts="a,b")
+    assert config["parts"] == config["things.list"] == config["things_list"] == ("a", "b")
+    with pytest.raises(KeyError, match=r"^'nothing'$"):
         config["nothing"]
+    with pytest.raises(KeyError, match=r"^5$"):
+        config[5]  # type: ignore[index]
+
+
+def test_a_lookup_of_a_key_that_is_not_supported_says_why() -> None:
+    with pytest.raises(KeyError, match="jmx_port has no value: needs the JVM"):
+        resolve()["jmx_port"]
+    with pytest.raises(KeyError, match=r"old\.key has no value: nothing is left to set"):
+        resolve()["old.key"]
+
+
+def test_an_instance_is_a_mapping_whose_keys_pass_as_keywords() -> None:
+    config = resolve(low_ms=1, parts="a,b")
+    assert (config.get("low.ms"), config.get("jmx_port"), config.get("nothing", 7)) == (1, None, 7)
+    assert "low.ms" in config
+    assert "low_ms" in config
+    assert "jmx_port" not in config
+    assert 5 not in config
+    assert list(config) == [entry.attribute for entry in Table.entries]
+    assert dict(config)["parts"] == ("a", "b")
+    assert len(config) == len(Table.entries)
+    assert resolve(**config) == config
+
+
+def test_a_resolved_configuration_is_no_dict_to_start_from() -> None:
+    assert "the configuration is of type Table" in refusal(resolve())
 
 
 def test_instances_compare_by_value() -> None:
@@ -341,7 +367,7 @@ def test_repr_shows_what_was_given() -> None:
 def test_describe_lists_every_key() -> None:
     lines = resolve(low_ms=1).describe().splitlines()
     assert lines[0] == "low.ms = 1  (keyword)"
-    assert len(lines) == len(Table.keys)
+    assert len(lines) == len(Table.entries)
 
 
 def test_a_secret_is_shown_nowhere() -> None:
@@ -354,7 +380,7 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert "hush" not in refusal(tls_password="hush")
 
 
-# Declarations
+# --- Declarations ---
 
 
 def test_declarations_that_contradict_themselves_are_refused() -> None:
@@ -366,6 +392,8 @@ def test_declarations_that_contradict_themselves_are_refused() -> None:
         type("Bad", (Config,), {"__annotations__": {"low": complex}, "low": key(default=1j, doc="")})
     with pytest.raises(TypeError, match="has to say in words what is allowed"):
         type("Bad", (Config,), {"__annotations__": {"low": Any}, "low": key(default=1, parse=abs, doc="")})
+    with pytest.raises(TypeError, match="items is a method of a mapping"):
+        type("Bad", (Config,), {"__annotations__": {"items": int}, "items": key(default=1, doc="")})
     with pytest.raises(TypeError, match=r"declares a\.b twice"):
         type(
             "Bad",
@@ -385,5 +413,5 @@ def test_a_table_may_extend_another() -> None:
     config = Longer.resolve_from({"low.ms": 2}, {"extra": 3}, {"LONGER_EVEN": "4"})
     assert (config.low_ms, config.extra, config.even) == (2, 3, 4)
     assert Longer.resolve_from({"low.ms": 20}, {"jmx.port": None}, {}).high_ms == 20
-    assert Longer.keys[0].name == "low.ms"
-    assert "extra" not in {entry.name for entry in Table.keys}
+    assert Longer.entries[0].name == "low.ms"
+    assert "extra" not in {entry.name for entry in Table.entries}

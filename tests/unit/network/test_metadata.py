@@ -236,7 +236,6 @@ class TestTopics:
         stage.metadata.request_update()
         assert stage.asked_for() == ["used"]
         stage.fetch(metadata_response({"used": 1}))
-        assert stage.metadata.last_seen_leader_epoch(TopicPartition("unused", 0)) == -1
         # and a topic that was forgotten is new when it comes back
         stage.add("unused")
         assert stage.due_in_ms == 0
@@ -455,7 +454,7 @@ class TestTopicErrors:
         assert stage.metadata.update_requested
         cluster = stage.metadata.cluster
         assert cluster.partition_count("topic") == 2
-        assert cluster.leader_for(TopicPartition("topic", 1)) is None
+        assert cluster.partition(TopicPartition("topic", 1)).leader is None
         assert [info.partition for info in cluster.available_partitions_for("topic")] == [0]
 
 
@@ -470,8 +469,8 @@ class TestLeaderEpochs:
 
     def leader(self, stage: Stage) -> tuple[int | None, int]:
         cluster = stage.metadata.cluster
-        leader = cluster.leader_for(self.TP)
-        return None if leader is None else leader.id, cluster.leader_epoch_for(self.TP)
+        known = cluster.partition(self.TP)
+        return None if known.leader is None else known.leader.id, known.leader_epoch
 
     def test_older_epochs_are_ignored(self, stage: Stage) -> None:
         stage.add("topic")
@@ -482,7 +481,6 @@ class TestLeaderEpochs:
         assert self.leader(stage) == (2, 5)
         self.fetch(stage, 0, 6)
         assert self.leader(stage) == (0, 6)
-        assert stage.metadata.last_seen_leader_epoch(self.TP) == 6
 
     def test_the_leader_kept_is_one_of_the_nodes_of_the_new_answer(self, stage: Stage) -> None:
         stage.add("topic")
@@ -564,7 +562,7 @@ class TestRebootstrap:
         response.controller_id = -1
         stage.fetch(response)
         stage.metadata.rebootstrap()
-        assert stage.metadata.cluster.leader_for(TopicPartition("topic", 0)) is None
+        assert stage.metadata.cluster.partition(TopicPartition("topic", 0)).leader is None
         assert stage.metadata.cluster.controller is None
 
     def test_asks_for_a_full_update_and_wakes_nobody(self, stage: Stage) -> None:
@@ -741,7 +739,7 @@ class TestChanges:
         del without.brokers[1]
         stage.fetch(without)
         assert heard == [{"a", "b"}]
-        assert stage.metadata.cluster.leader_for(TopicPartition("a", 1)) is None
+        assert stage.metadata.cluster.partition(TopicPartition("a", 1)).leader is None
 
 
 class TestManyTopics:

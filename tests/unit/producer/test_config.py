@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import pickle
+import selectors
+import socket
 import subprocess
 import sys
 import typing
@@ -109,13 +111,72 @@ def test_addresses_are_read_in_the_form_that_other_clients_take() -> None:
 
 def test_the_table_of_defaults_has_kafka_pythons_spellings() -> None:
     assert DEFAULT_CONFIG["linger_ms"] == 5
-    assert DEFAULT_CONFIG["partitioner"] is DEFAULT_CONFIG["partitioner_class"] is None
+    assert DEFAULT_CONFIG["partitioner"] is None
     assert not [name for name in DEFAULT_CONFIG if "." in name]
+    assert len(DEFAULT_CONFIG) == len(ProducerConfig.entries)
+
+
+def test_a_program_may_start_from_a_copy_of_the_table_of_defaults(caplog: pytest.LogCaptureFixture) -> None:
+    config = resolve(**{**DEFAULT_CONFIG, "bootstrap_servers": SERVERS, "client_id": "c", "partitioner": "round_robin"})
+    assert config == resolve(client_id="c", partitioner="round_robin")
+    assert not caplog.records
+
+
+class KafkaClient:
+    """As kafka-python's."""
+
+
+KafkaClient.__module__ = "kafka.client_async"
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("transaction_timeout_ms", 60_000, 60_001),
+        ("ssl_check_hostname", True, False),
+        ("sasl_kerberos_service_name", "kafka", "mine"),
+        ("socket_options", [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], []),
+        ("selector", selectors.DefaultSelector, selectors.SelectSelector),
+        ("kafka_client", KafkaClient, object),
+        ("bootstrap_topics_filter", set(), {"t"}),
+        ("sock_chunk_bytes", 4096, 4097),
+        ("sock_chunk_buffer_count", 1000, 1001),
+    ],
+)
+def test_kafka_pythons_default_asks_for_nothing_and_any_other_value_does(
+    name: str, default: object, other: object
+) -> None:
+    assert resolve(**{name: default, "client_id": "c"}) == resolve(client_id="c")
+    assert f"{name} is not supported: " in refusal(**{name: other})
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "other"),
+    [
+        ("metrics_enabled", True, False),
+        ("bootstrap_timeout_ms", 30_000, 1),
+        ("api_version_auto_timeout_ms", 2000, 1),
+        ("api_version", None, (2, 5)),
+    ],
+)
+def test_only_another_value_of_a_key_without_effect_is_warned_of(
+    name: str, default: object, other: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolve(**{name: default})
+    assert not caplog.records
+    resolve(**{name: other})
+    assert f"The configuration key {name} has no effect: " in caplog.text
+
+
+def test_a_configuration_may_be_made_from_another_ones_values() -> None:
+    config = resolve(linger_ms=9, compression_type="gzip")
+    assert resolve(**config) == config
+    assert resolve(**{**config, "linger_ms": 10}).linger_ms == 10
 
 
 def test_every_key_is_documented_and_typed() -> None:
     hints = typing.get_type_hints(ProducerConfig)
-    for entry in ProducerConfig.keys:
+    for entry in ProducerConfig.entries:
         assert entry.attribute in hints
         assert len(entry.doc) > 20
         assert entry.doc.endswith(".")
@@ -141,10 +202,14 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"bootstrap_servers": ["a:1", 5]}, "has 5 in it, which is not text"),
     ({"bootstrap_servers": 9092}, "9092 is not a list of addresses"),
     ({"bootstrap_servers": "https://a:443"}, "asks for https://"),
-    ({"linger": 5}, "linger (keyword) is not a configuration key; did you mean linger.ms?"),
+    ({"linger": 5}, "linger is not a configuration key; did you mean linger.ms?"),
     ({"bootstrap_server": SERVERS}, "did you mean bootstrap.servers?"),
     ({"compression": "gzip"}, "did you mean compression.type?"),
-    ({"group_id": "g"}, "group_id (keyword) is not a configuration key"),
+    ({"group_id": "g"}, "group_id is not a configuration key"),
+    ({"config": {"bootstrap.servers": SERVERS}}, "pass the dict of keys as the first argument, KafkaProducer({...})"),
+    ({"bootstrap_servers": "a:9092 b:9092"}, "bootstrap_servers: 'a:9092 b:9092' has whitespace in it; separate"),
+    ({"bootstrap_servers": ["a:1,b:2"]}, "['a:1,b:2'] can't be used: 'a:1,b:2' has a comma in it; make each"),
+    ({"bootstrap_servers": "me:hush@h:1"}, "'******@h:1' can't be used: '***@h:1' has a user name or password in it"),
     ({"linger_ms": "soon"}, "'soon' is not a whole number; allowed is a whole number, at least 0 (default 5)"),
     ({"linger_ms": -1}, "-1 is too small"),
     ({"linger_ms": 0.5}, "0.5 is not a whole number"),
@@ -169,7 +234,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
         {"security_protocol": "SSL"},
         "'SSL' is none of the choices; allowed is PLAINTEXT (TLS and SASL are not there yet)",
     ),
-    ({"sasl_plain_password": "hush"}, "sasl_plain_password (keyword) is not supported: TLS and SASL are not there yet"),
+    ({"sasl_plain_password": "hush"}, "sasl_plain_password is not supported: TLS and SASL are not there yet"),
     ({"ssl_context": object()}, "not supported: TLS and SASL are not there yet"),
     ({"transactional_id": "t"}, "not supported: transactions are not there yet"),
     ({"message.timeout.ms": 5}, "that is librdkafka's name; Kafka's is delivery.timeout.ms"),
@@ -177,7 +242,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"value_serializer": b"json"}, "b'json' is neither a name nor a class"),
     ({"partitioner_class": ""}, "'' is neither a name nor a class"),
     ({"value_serializer": " "}, "' ' is neither a name nor a class"),
-    ({"partitioner": 5}, "partitioner (keyword): 5 is neither a name"),
+    ({"partitioner": 5}, "partitioner: 5 is neither a name"),
     ({"client_id": 5}, "5 is not text"),
     ({"send_buffer_bytes": -2}, "-2 is too small"),
     ({"receive_message_max_bytes": 999}, "999 is too small"),
@@ -206,12 +271,23 @@ def test_bad_input_is_refused_with_what_to_do(given: dict[str, Any], says: str) 
     assert "problems in" not in message
 
 
+@pytest.mark.parametrize("servers", ["localhost:9092", ["localhost:9092"]])
+def test_addresses_in_the_place_of_the_dict_are_told_where_they_belong(servers: Any) -> None:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        ProducerConfig.resolve(servers)
+    assert f"addresses of brokers go into bootstrap_servers: KafkaProducer(bootstrap_servers={servers!r})" in str(
+        caught.value
+    )
+    with pytest.raises(KafkaConfigurationError, match=r"^(?!.*hush).*bootstrap_servers='localhost:9092'"):
+        ProducerConfig.resolve("me:hush@h:1")  # type: ignore[arg-type]
+
+
 def test_nothing_given_says_where_to_start() -> None:
     with pytest.raises(KafkaConfigurationError, match=r"^bootstrap\.servers is empty; name at least one broker"):
         ProducerConfig.resolve_from(None, {}, {})
 
 
-# Values of special form
+# --- Values of special form ---
 
 
 @pytest.mark.parametrize(
@@ -252,7 +328,7 @@ def test_retries(given: object, expected: int) -> None:
         ({}, None),
         ({"compression_gzip_level": 5}, None),
         ({"compression_type": "snappy"}, None),
-        ({"compression_type": "gzip"}, None),
+        ({"compression_type": "gzip"}, -1),
         ({"compression_type": "gzip", "compression_gzip_level": "5"}, 5),
         ({"compression_type": "lz4"}, 9),
         ({"compression_type": "zstd", "compression_zstd_level": -7}, -7),
@@ -280,7 +356,7 @@ def test_pluggable_parts_are_passed_on(name: str) -> None:
     assert resolve(**{name: None})[name] is None
 
 
-# kafka-python's spellings
+# --- kafka-python's spellings ---
 
 
 def test_a_configuration_written_for_kafka_python_is_understood(caplog: pytest.LogCaptureFixture) -> None:
@@ -311,13 +387,13 @@ def test_a_configuration_written_for_kafka_python_is_understood(caplog: pytest.L
     assert config.value_serializer == str.encode
     assert not config.allow_auto_create_topics
     assert [record.getMessage() for record in caplog.records] == [
-        "The configuration key api_version (keyword) has no effect: versions are negotiated on each connection",
-        "The configuration key bootstrap_timeout_ms (keyword) has no effect: the constructor doesn't wait for the "
+        "The configuration key api_version has no effect: versions are negotiated on each connection",
+        "The configuration key bootstrap_timeout_ms has no effect: the constructor doesn't wait for the "
         "network, and max.block.ms bounds the calls that do",
     ]
 
 
-# Rules across keys
+# --- Rules across keys ---
 
 
 @pytest.mark.parametrize(
@@ -390,7 +466,7 @@ def test_clients_without_a_name_are_numbered() -> None:
     assert resolve(client_id="mine").client_id == "mine"
 
 
-# Sources
+# --- Sources ---
 
 
 def test_the_environment_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,6 +476,9 @@ def test_the_environment_is_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     config = ProducerConfig.resolve()
     assert (len(config.bootstrap_servers), config.linger_ms) == (2, 7)
     assert config.origins["linger.ms"] == "environment HEADRACE_LINGER_MS"
+    monkeypatch.setenv("HEADRACE_LINGER_MS", "soon")
+    with pytest.raises(KafkaConfigurationError, match=r"linger\.ms \(environment HEADRACE_LINGER_MS\): 'soon' is"):
+        ProducerConfig.resolve()
 
 
 def test_spark_gives_texts_only() -> None:

@@ -23,7 +23,7 @@ def generate() -> ModuleType:
 
 def test_the_page_has_every_key(generate: ModuleType) -> None:
     page = generate.configuration()
-    for entry in ProducerConfig.keys:
+    for entry in ProducerConfig.entries:
         assert f"\n### `{entry.name}`\n" in page
     for name in LEFT_OUT:
         assert f"\n| `{name}` |" in page

@@ -81,7 +81,7 @@ def engine_of(producer: Producer) -> SteppedEngine:
     return engine
 
 
-# -- construction -------------------------------------------------------------------------------------------------
+# --- Construction ---
 
 
 class Plugin:
@@ -152,7 +152,7 @@ def test_names_are_told_and_pickling_says_what_to_do() -> None:
     assert repr(producer) == "<KafkaProducer c, closed>"
 
 
-# -- what send takes and refuses ----------------------------------------------------------------------------------
+# --- What send takes and refuses ---
 
 
 def test_bytes_take_the_short_way_and_come_out_as_they_went_in() -> None:
@@ -239,7 +239,7 @@ def test_serializers_and_a_partitioner_are_asked_once_a_record() -> None:
     assert producer._why_row_by_row() == "a serializer"
 
 
-# -- the end ------------------------------------------------------------------------------------------------------
+# --- The end ---
 
 
 def test_closing_hands_on_its_timeout_and_closes_what_is_the_users_once() -> None:
@@ -299,7 +299,6 @@ def test_after_the_close_everything_says_so_but_what_only_looks() -> None:
     for use in (
         lambda: producer.send("t", b"v"),
         lambda: producer.send(ProducerRecord("t", b"v")),
-        producer.flush,
         producer.abort,
         lambda: producer.partitions_for("t"),
         producer.bootstrap_connected,
@@ -309,6 +308,27 @@ def test_after_the_close_everything_says_so_but_what_only_looks() -> None:
             use()
     assert producer.metrics()
     assert producer.config.linger_ms >= 0
+
+
+def test_a_flush_while_it_closes_waits_and_a_flush_afterwards_has_nothing_to_wait_for() -> None:
+    producer = producer_of()
+    engine = engine_of(producer)
+    producer.send("t", b"v")
+    producer.close()
+    with pytest.raises(errors.KafkaTimeoutError, match="1 records in 1 batches"):
+        producer.flush(0)
+    engine.is_own_thread = True
+    with pytest.raises(errors.IllegalStateError, match="flush can't be called in a callback"):
+        producer.flush()
+    engine.is_own_thread = False
+    engine.process_id = -1
+    producer.flush()
+    engine.process_id = os.getpid()
+    engine.sender.close(force=True)
+    engine.sender.run()
+    producer.flush()
+    with pytest.raises(errors.IllegalArgumentError):
+        producer.flush(-1)
 
 
 def test_leaving_a_with_block_by_an_exception_closes_patiently_and_hides_nothing() -> None:
@@ -373,7 +393,7 @@ def test_within_its_own_callback_nothing_waits() -> None:
     producer.send("t", b"v")
 
 
-# -- fork ---------------------------------------------------------------------------------------------------------
+# --- Fork ---
 
 
 def test_in_a_forked_child_the_first_use_begins_anew() -> None:

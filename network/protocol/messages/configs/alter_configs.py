@@ -42,9 +42,9 @@ class AlterConfigsResourceResponse:
     resource_name: String
 
 
-@response(of=AlterConfigsRequest)
+@response(of=AlterConfigsRequest, client_throttles="1+")
 class AlterConfigsResponse(Response):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]

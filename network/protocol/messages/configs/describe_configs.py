@@ -67,7 +67,7 @@ class DescribeConfigsResult:
     configs: list[DescribeConfigsResourceResult]
 
 
-@response(of=DescribeConfigsRequest)
+@response(of=DescribeConfigsRequest, client_throttles="2+")
 class DescribeConfigsResponse(Response):
     """The configuration of each resource."""
 

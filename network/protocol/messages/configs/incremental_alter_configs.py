@@ -45,7 +45,7 @@ class AlterConfigsResourceResponse:
 
 @response(of=IncrementalAlterConfigsRequest)
 class IncrementalAlterConfigsResponse(Response):
-    """What became of each resource."""
+    """The result for each resource."""
 
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse]

@@ -22,9 +22,9 @@ class DeletableGroupResult:
     error_code: Int16 = 0
 
 
-@response(of=DeleteGroupsRequest)
+@response(of=DeleteGroupsRequest, client_throttles="1+")
 class DeleteGroupsResponse(Response):
-    """What became of each group."""
+    """The result for each group."""
 
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult]

@@ -29,7 +29,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """A group. One that does not exist is Dead, from version 6 on with GROUP_ID_NOT_FOUND (KIP-1043)."""
+    """A group. One that does not exist is Dead, since version 6 with GROUP_ID_NOT_FOUND (KIP-1043)."""
 
     error_code: Int16 = 0
     error_message: String | None = field(versions="6+", nullable="6+", default=None)
@@ -41,7 +41,7 @@ class DescribedGroup:
     authorized_operations: Int32 = field(versions="3+", default=-2147483648)
 
 
-@response(of=DescribeGroupsRequest)
+@response(of=DescribeGroupsRequest, client_throttles="2+")
 class DescribeGroupsResponse(Response):
     """The groups, each with an error of its own."""
 

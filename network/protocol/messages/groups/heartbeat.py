@@ -17,7 +17,7 @@ class HeartbeatRequest(Request):
     group_instance_id: String | None = field(versions="3+", nullable="3+", default=None)
 
 
-@response(of=HeartbeatRequest)
+@response(of=HeartbeatRequest, client_throttles="2+")
 class HeartbeatResponse(Response):
     """All right, or REBALANCE_IN_PROGRESS and the like."""
 

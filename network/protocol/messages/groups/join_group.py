@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response, struct
 from ...types import Bool, Bytes, Int16, Int32, String
@@ -19,9 +21,12 @@ class JoinGroupRequestProtocol:
 class JoinGroupRequest(Request):
     """Enters the group, with an empty `member_id` for the first time.
 
-    From version 4 on the coordinator answers that with an id and MEMBER_ID_REQUIRED (KIP-394), unless the member is a
-    static one with a `group_instance_id` (KIP-345). Version 0 has only the session timeout for the rebalance, too.
+    From `FIRST_VERSION_REQUIRING_IDS` on the coordinator answers that with an id and MEMBER_ID_REQUIRED (KIP-394),
+    unless the member is a static one with a `group_instance_id` (KIP-345). Version 0 has only the session timeout for
+    the rebalance, too.
     """
+
+    FIRST_VERSION_REQUIRING_IDS: ClassVar[int] = 4
 
     group_id: String
     session_timeout_ms: Int32
@@ -35,14 +40,14 @@ class JoinGroupRequest(Request):
 
 @struct
 class JoinGroupResponseMember:
-    """A member of the group; told to the leader only."""
+    """A member of the group; only the leader gets them."""
 
     member_id: String
     group_instance_id: String | None = field(versions="5+", nullable="5+", ignorable=True, default=None)
     metadata: Bytes
 
 
-@response(of=JoinGroupRequest)
+@response(of=JoinGroupRequest, client_throttles="3+")
 class JoinGroupResponse(Response):
     """The new generation, its protocol, and who leads it.
 

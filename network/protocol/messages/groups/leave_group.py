@@ -18,7 +18,7 @@ class MemberIdentity:
 
 @request(api_key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request):
-    """Names one member in `member_id` up to version 2, several in `members` from 3 on."""
+    """Names one member in `member_id` up to version 2, several in `members` since 3."""
 
     group_id: String
     member_id: String = field(versions="0-2", default="")
@@ -34,9 +34,9 @@ class MemberResponse:
     error_code: Int16 = 0
 
 
-@response(of=LeaveGroupRequest)
+@response(of=LeaveGroupRequest, client_throttles="2+")
 class LeaveGroupResponse(Response):
-    """What became of each member, or an error for the group as a whole."""
+    """The result for each member, or an error for the group as a whole."""
 
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     error_code: Int16 = 0

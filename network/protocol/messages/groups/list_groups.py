@@ -25,7 +25,7 @@ class ListedGroup:
     group_type: String = field(versions="5+", ignorable=True, default="")
 
 
-@response(of=ListGroupsRequest)
+@response(of=ListGroupsRequest, client_throttles="2+")
 class ListGroupsResponse(Response):
     """The groups of this broker."""
 

@@ -19,7 +19,7 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    """The partitions of one topic, which has a name up to version 9 and an id from 10 on."""
+    """The partitions of one topic, which has a name up to version 9 and an id since 10."""
 
     name: String = field(versions="0-9", ignorable=True, default="")
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
@@ -58,9 +58,9 @@ class OffsetCommitResponseTopic:
     partitions: list[OffsetCommitResponsePartition]
 
 
-@response(of=OffsetCommitRequest)
+@response(of=OffsetCommitRequest, client_throttles="4+")
 class OffsetCommitResponse(Response):
-    """What became of each partition's offset."""
+    """The result for each partition's offset."""
 
     throttle_time_ms: Int32 = field(versions="3+", ignorable=True, default=0)
     topics: list[OffsetCommitResponseTopic]

@@ -48,7 +48,7 @@ class OffsetDeleteResponseTopic:
 
 @response(of=OffsetDeleteRequest)
 class OffsetDeleteResponse(Response):
-    """What became of each partition's offset, or an error for the group as a whole."""
+    """The result for each partition's offset, or an error for the group as a whole."""
 
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0

@@ -17,7 +17,7 @@ class OffsetFetchRequestTopic:
 
 @struct
 class OffsetFetchRequestTopics:
-    """The partitions of one topic, which has a name up to version 9 and an id from 10 on."""
+    """The partitions of one topic, which has a name up to version 9 and an id since 10."""
 
     name: String = field(versions="8-9", ignorable=True, default="")
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
@@ -36,9 +36,9 @@ class OffsetFetchRequestGroup:
 
 @request(api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+")
 class OffsetFetchRequest(Request):
-    """Asks for offsets: of one group up to version 7, of `groups` from 8 on (KIP-709).
+    """Asks for offsets: of one group up to version 7, of `groups` since 8 (KIP-709).
 
-    `topics` None asks for all that the group has. `require_stable` refuses offsets that a transaction may still change.
+    `topics` None asks for all that the group has. `require_stable` rejects offsets that a transaction may still change.
     """
 
     group_id: String = field(versions="0-7", default="")
@@ -79,7 +79,7 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    """The partitions of one topic, which has a name up to version 9 and an id from 10 on."""
+    """The partitions of one topic, which has a name up to version 9 and an id since 10."""
 
     name: String = field(versions="8-9", ignorable=True, default="")
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
@@ -95,9 +95,9 @@ class OffsetFetchResponseGroup:
     error_code: Int16 = 0
 
 
-@response(of=OffsetFetchRequest)
+@response(of=OffsetFetchRequest, client_throttles="4+")
 class OffsetFetchResponse(Response):
-    """The committed offsets: in `topics` up to version 7, in `groups` from 8 on."""
+    """The committed offsets: in `topics` up to version 7, in `groups` since 8."""
 
     throttle_time_ms: Int32 = field(versions="3+", ignorable=True, default=0)
     topics: list[OffsetFetchResponseTopic] = field(versions="0-7", default_factory=list)

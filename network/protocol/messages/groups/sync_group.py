@@ -28,7 +28,7 @@ class SyncGroupRequest(Request):
     assignments: list[SyncGroupRequestAssignment] = field(default_factory=list)
 
 
-@response(of=SyncGroupRequest)
+@response(of=SyncGroupRequest, client_throttles="2+")
 class SyncGroupResponse(Response):
     """What the member that asked got."""
 

@@ -48,9 +48,9 @@ class DeleteRecordsTopicResult:
     partitions: list[DeleteRecordsPartitionResult]
 
 
-@response(of=DeleteRecordsRequest)
+@response(of=DeleteRecordsRequest, client_throttles="1+")
 class DeleteRecordsResponse(Response):
-    """What became of each partition."""
+    """The result for each partition."""
 
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
-from ...message import Request, Response, field, request, response, struct
+from ...message import Request, Response, field, first_version_with, request, response, struct
 from ...types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 
 @struct
 class ReplicaState:
-    """The following replica that asks, from version 15 on (KIP-903); a consumer leaves it at -1."""
+    """The following replica that asks, since version 15 (KIP-903); a consumer leaves it at -1."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -31,7 +33,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """The partitions of one topic, which has a name up to version 12 and an id from 13 on (KIP-516)."""
+    """The partitions of one topic, which has a name up to version 12 and an id since 13 (KIP-516)."""
 
     topic: String = field(versions="0-12", ignorable=True, default="")
     topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
@@ -51,9 +53,15 @@ class ForgottenTopic:
 class FetchRequest(Request):
     """Asks for records: the answer waits until there are `min_bytes` or `max_wait_ms` have passed.
 
-    `session_id` and `session_epoch` make it an incremental one (KIP-227): epoch 0 opens a session, -1 goes without.
+    `session_id` and `session_epoch` make it an incremental one (KIP-227): `INITIAL_EPOCH` opens a session;
+    `FINAL_EPOCH` does without one and ends the one that `session_id` names.
     `isolation_level` 0 reads everything, 1 only what committed transactions wrote.
     """
+
+    FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = first_version_with(FetchTopic, "topic_id")
+    NO_SESSION: ClassVar[int] = 0
+    INITIAL_EPOCH: ClassVar[int] = 0
+    FINAL_EPOCH: ClassVar[int] = -1
 
     cluster_id: String | None = field(versions="12+", nullable="12+", tag=0, tagged="12+", ignorable=True, default=None)
     replica_id: Int32 = field(versions="0-14", default=-1)
@@ -62,11 +70,16 @@ class FetchRequest(Request):
     min_bytes: Int32
     max_bytes: Int32 = 2147483647
     isolation_level: Int8 = 0
-    session_id: Int32 = field(versions="7+", ignorable=True, default=0)
-    session_epoch: Int32 = field(versions="7+", ignorable=True, default=-1)
+    session_id: Int32 = field(versions="7+", ignorable=True, default=NO_SESSION)
+    session_epoch: Int32 = field(versions="7+", ignorable=True, default=FINAL_EPOCH)
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic] = field(versions="7+", default_factory=list)
     rack_id: String = field(versions="11+", ignorable=True, default="")
+
+    @staticmethod
+    def next_epoch(epoch: int) -> int:
+        """The epoch of a session's next request: after the largest 32-bit number comes 1."""
+        return 1 if epoch == 0x7FFFFFFF else epoch + 1
 
 
 @struct
@@ -137,7 +150,7 @@ class NodeEndpoint:
     rack: String | None = field(nullable="16+", default=None)
 
 
-@response(of=FetchRequest)
+@response(of=FetchRequest, client_throttles="8+")
 class FetchResponse(Response):
     """The records that were found; in an incremental answer only of partitions with something new."""
 

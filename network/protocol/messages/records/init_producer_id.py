@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response
 from ...types import Int16, Int32, Int64, String
@@ -11,13 +13,16 @@ from ...types import Int16, Int32, Int64, String
 class InitProducerIdRequest(Request):
     """Asks for a new id, or, with the current one, for its next epoch."""
 
+    #: The transaction timeout of a producer that has no transactions.
+    NO_TRANSACTION_TIMEOUT: ClassVar[int] = 0x7FFFFFFF
+
     transactional_id: String | None = field(nullable="0+", default=None)
     transaction_timeout_ms: Int32
     producer_id: Int64 = field(versions="3+", default=-1)
     producer_epoch: Int16 = field(versions="3+", default=-1)
 
 
-@response(of=InitProducerIdRequest)
+@response(of=InitProducerIdRequest, client_throttles="1+")
 class InitProducerIdResponse(Response):
     """The producer's id and epoch."""
 

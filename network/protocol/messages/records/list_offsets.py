@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response, struct
 from ...types import Int8, Int16, Int32, Int64, String
@@ -9,11 +11,7 @@ from ...types import Int8, Int16, Int32, Int64, String
 
 @struct
 class ListOffsetsPartition:
-    """What is asked of a partition.
-
-    `timestamp` is in milliseconds, or -1: end, -2: start, -3: the largest timestamp (KIP-734), -4: start on local disk,
-    -5: last in remote storage (KIP-1005), -6: first not yet in remote storage (KIP-1023).
-    """
+    """What is asked of a partition: `timestamp` is in milliseconds, or one of the constants of `ListOffsetsRequest`."""
 
     partition_index: Int32
     current_leader_epoch: Int32 = field(versions="4+", ignorable=True, default=-1)
@@ -31,6 +29,15 @@ class ListOffsetsTopic:
 @request(api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Request):
     """Asks for offsets; a client leaves `replica_id` at -1. `timeout_ms` is for remote storage."""
+
+    #: In place of a timestamp: the end, the start, the record with the largest timestamp (KIP-734), the start on the
+    #: local disk, the last offset in remote storage (KIP-1005), the first that is not in it yet (KIP-1023).
+    LATEST_TIMESTAMP: ClassVar[int] = -1
+    EARLIEST_TIMESTAMP: ClassVar[int] = -2
+    MAX_TIMESTAMP: ClassVar[int] = -3
+    EARLIEST_LOCAL_TIMESTAMP: ClassVar[int] = -4
+    LATEST_TIERED_TIMESTAMP: ClassVar[int] = -5
+    EARLIEST_PENDING_UPLOAD_OFFSET: ClassVar[int] = -6
 
     replica_id: Int32 = -1
     isolation_level: Int8 = field(versions="2+", default=0)
@@ -57,7 +64,7 @@ class ListOffsetsTopicResponse:
     partitions: list[ListOffsetsPartitionResponse]
 
 
-@response(of=ListOffsetsRequest)
+@response(of=ListOffsetsRequest, client_throttles="3+")
 class ListOffsetsResponse(Response):
     """The offsets that were found."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
-from ...message import Request, Response, field, request, response, struct
+from ...message import Request, Response, field, first_version_with, request, response, struct
 from ...types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 
@@ -17,7 +19,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """The partitions of one topic, which has a name up to version 12 and an id from 13 on (KIP-516)."""
+    """The partitions of one topic, which has a name up to version 12 and an id since 13 (KIP-516)."""
 
     name: String = field(versions="0-12", ignorable=True, default="")
     topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
@@ -32,18 +34,32 @@ class ProduceRequest(Request):
     up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
     Up to version 2, which is as far as brokers before 0.11 go, the records are message sets: of format v0 up to version
     1, of v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions, for the sake of older
-    librdkafka, and refuses them (KAFKA-18659).
+    librdkafka, and rejects them (KAFKA-18659).
     """
+
+    #: The first version that takes record batches (message format v2; Kafka 0.11).
+    FIRST_VERSION_WITH_RECORD_BATCHES: ClassVar[int] = 3
+    #: The first version that takes message sets of format v1, which have timestamps (KIP-32; Kafka 0.10).
+    FIRST_VERSION_WITH_TIMESTAMPS: ClassVar[int] = 2
+    FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = first_version_with(TopicProduceData, "topic_id")
+    LAST_VERSION_WITH_NAMES: ClassVar[int] = FIRST_VERSION_WITH_TOPIC_IDS - 1
 
     transactional_id: String | None = field(versions="3+", nullable="3+", default=None)
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]
 
+    @classmethod
+    def newest_magic(cls, version: int) -> int:
+        """The newest message format that this version takes."""
+        if version >= cls.FIRST_VERSION_WITH_RECORD_BATCHES:
+            return 2
+        return 1 if version >= cls.FIRST_VERSION_WITH_TIMESTAMPS else 0
+
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record that made the broker refuse the whole batch, by its index in the batch (KIP-467)."""
+    """A record for which the broker rejected the whole batch, by its index in the batch (KIP-467)."""
 
     batch_index: Int32
     batch_index_error_message: String | None = field(nullable="8+", default=None)
@@ -90,9 +106,9 @@ class NodeEndpoint:
     rack: String | None = field(nullable="10+", default=None)
 
 
-@response(of=ProduceRequest)
+@response(of=ProduceRequest, client_throttles="6+")
 class ProduceResponse(Response):
-    """What became of each partition's batches."""
+    """The result for each partition's batches."""
 
     responses: list[TopicProduceResponse]
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)

@@ -41,9 +41,9 @@ class CreatePartitionsTopicResult:
     error_message: String | None = field(nullable="0+", default=None)
 
 
-@response(of=CreatePartitionsRequest)
+@response(of=CreatePartitionsRequest, client_throttles="1+")
 class CreatePartitionsResponse(Response):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult]

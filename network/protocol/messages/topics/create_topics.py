@@ -56,7 +56,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """A topic that was made, with its id from version 7 on, or why not."""
+    """A topic that was made, with its id since version 7, or why not."""
 
     name: String
     topic_id: Uuid = field(versions="7+", ignorable=True, default=ZERO_UUID)
@@ -70,9 +70,9 @@ class CreatableTopicResult:
     )
 
 
-@response(of=CreateTopicsRequest)
+@response(of=CreateTopicsRequest, client_throttles="3+")
 class CreateTopicsResponse(Response):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     topics: list[CreatableTopicResult]

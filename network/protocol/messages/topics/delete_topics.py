@@ -17,7 +17,7 @@ class DeleteTopicState:
 
 @request(api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request):
-    """Names the topics: in `topic_names` up to version 5, in `topics` from 6 on."""
+    """Names the topics: in `topic_names` up to version 5, in `topics` since 6."""
 
     topics: list[DeleteTopicState] = field(versions="6+", default_factory=list)
     topic_names: list[String] = field(versions="0-5", ignorable=True, default_factory=list)
@@ -34,9 +34,9 @@ class DeletableTopicResult:
     error_message: String | None = field(versions="5+", nullable="5+", ignorable=True, default=None)
 
 
-@response(of=DeleteTopicsRequest)
+@response(of=DeleteTopicsRequest, client_throttles="2+")
 class DeleteTopicsResponse(Response):
-    """What became of each topic."""
+    """The result for each topic."""
 
     throttle_time_ms: Int32 = 0
     responses: list[DeletableTopicResult]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response, struct
 from ...types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
@@ -9,7 +11,7 @@ from ...types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 @struct
 class MetadataRequestTopic:
-    """A topic to tell about, by name or, from version 12 on, by id."""
+    """A topic that is asked for, by name or, since version 12, by id."""
 
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
     name: String | None = field(nullable="10+")
@@ -17,7 +19,13 @@ class MetadataRequestTopic:
 
 @request(api_key=ApiKey.METADATA, versions="0-13", flexible="9+")
 class MetadataRequest(Request):
-    """Asks for some topics (`topics`), for none (an empty list), or for all (None; in version 0 an empty list)."""
+    """Asks for some topics (`topics`), for none (an empty list), or for all (None; in version 0 an empty list).
+
+    Versions without `allow_auto_topic_creation` always allow it.
+    """
+
+    #: The first version that may name a topic by its id alone (KIP-516); 10 and 11 have the field only.
+    FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = 12
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
     allow_auto_topic_creation: Bool = field(versions="4+", default=True)
@@ -50,7 +58,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic, or the error why there is nothing to tell about it."""
+    """A topic, or the error that takes its place."""
 
     error_code: Int16 = 0
     name: String | None = field(nullable="12+")
@@ -60,9 +68,12 @@ class MetadataResponseTopic:
     topic_authorized_operations: Int32 = field(versions="8+", default=-2147483648)
 
 
-@response(of=MetadataRequest)
+@response(of=MetadataRequest, client_throttles="6+")
 class MetadataResponse(Response):
-    """What the broker knows of the cluster; from version 13 on with an error of its own (KIP-1102: start again)."""
+    """What the broker knows of the cluster; since version 13 with an error of its own (KIP-1102: start again)."""
+
+    #: The leader epochs of earlier versions may go back when the controller changes (KAFKA-9212).
+    FIRST_VERSION_WITH_RELIABLE_EPOCHS: ClassVar[int] = 9
 
     throttle_time_ms: Int32 = field(versions="3+", ignorable=True, default=0)
     brokers: list[MetadataResponseBroker]

@@ -115,5 +115,5 @@ def test_handlers():
     cluster = EmbeddedCluster()
     with pytest.raises(IllegalArgumentError, match="the handler is 'x'"):
         cluster.on_request(ApiKey.PRODUCE, "x")
-    with pytest.raises(IllegalArgumentError, match="give ApiKey.FETCH"):
+    with pytest.raises(IllegalArgumentError, match=r"give ApiKey\.FETCH"):
         cluster.on_request("fetch", lambda *_: None)

@@ -310,7 +310,7 @@ def test_producer_ids_are_given_once(controller):
     assert controller.allocate_producer_ids()[0] == first + count
 
 
-# What is kept of groups
+# --- What is kept of groups ---
 
 
 def test_groups_are_kept_as_kafka_keeps_them():

@@ -67,7 +67,7 @@ class Bench:
         self.purgatory: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory("Test", self.timer)
         self.answers: list[Any] = []
 
-    # what the operations ask of `Replicas`
+    # --- What the operations ask of `Replicas` ---
 
     def partition(self, key: tuple[str, int]) -> FakePartition:
         if key not in self.partitions:
@@ -87,7 +87,7 @@ class Bench:
             results.append(FetchResult(entry, region=region))
         return results
 
-    # what tests do
+    # --- What tests do ---
 
     def produce(self, required: dict[tuple[str, int], int | BrokerResponseError]) -> bool:
         results = {

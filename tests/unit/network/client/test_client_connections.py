@@ -62,7 +62,6 @@ class TestHandshake:
         harness.selector.respond("0", api_versions_response())
         harness.step()
         assert harness.client.is_ready(node, 0)
-        assert harness.client.has_ready_nodes(0)
         versions = harness.client.api_versions(0)
         assert versions is not None
         assert versions.range_of(ApiKey.PRODUCE) == (0, 13)
@@ -113,7 +112,7 @@ class TestHandshake:
             )
         harness.step()
         assert harness.selector.open == set()
-        error = harness.client.connection_error(harness.node(-1))
+        error = harness.client.connection_errors.get(harness.node(-1).id)
         assert isinstance(error, UnsupportedVersionError)
         assert "host0:9000" in str(error)
 
@@ -228,7 +227,7 @@ class TestFailures:
         assert harness.selector.connects == harness.selector.connects[:1]
         harness.clock.advance(1)
         harness.step()
-        error = harness.client.connection_error(harness.node(-1))
+        error = harness.client.connection_errors.get(harness.node(-1).id)
         assert isinstance(error, KafkaConnectionError)
         assert "10000 ms" in str(error)
         # the next attempt uses the same channel id, so the old channel must be closed
@@ -310,7 +309,7 @@ class TestFailures:
         harness.selector.receive("0", b"\0\0\0\1")
         harness.step()
         assert "0" not in harness.selector.open
-        error = harness.client.connection_error(harness.node(0))
+        error = harness.client.connection_errors.get(harness.node(0).id)
         assert error is not None
         assert "without a request" in str(error)
 
@@ -320,12 +319,12 @@ class TestFailures:
         assert not harness.ready(0)
         harness.selector.fail("0", KafkaConnectionError("refused"))
         harness.step()
-        assert harness.client.connection_error(harness.node(0)) is not None
+        assert harness.client.connection_errors.get(harness.node(0).id) is not None
         harness.clock.advance(100)
         harness.step()
-        assert harness.client.connection_error(harness.node(0)) is not None
+        assert harness.client.connection_errors.get(harness.node(0).id) is not None
         harness.handshake("0")
-        assert harness.client.connection_error(harness.node(0)) is None
+        assert harness.client.connection_errors.get(harness.node(0).id) is None
 
     def test_an_unresolvable_broker_is_an_error_of_that_node_only(self) -> None:
         harness = ClientHarness()
@@ -333,7 +332,7 @@ class TestFailures:
         response.brokers[1].host = "nowhere"
         harness.start(response)
         assert not harness.ready(1)
-        error = harness.client.connection_error(harness.node(1))
+        error = harness.client.connection_errors.get(harness.node(1).id)
         assert isinstance(error, UnresolvableHostError)
         assert "nowhere" in str(error)
         assert len(harness.selector.connects) == 1
@@ -355,7 +354,7 @@ class TestFailures:
         harness.selector.receive("0", b"unasked")
         harness.selector.fail("0", DisconnectedError("reset"))
         harness.step()
-        error = harness.client.connection_error(harness.node(0))
+        error = harness.client.connection_errors.get(harness.node(0).id)
         assert error is not None
         assert "without a request" in str(error)
 
@@ -404,9 +403,9 @@ class TestLife:
         assert harness.selector.connects[-1].channel_id == "1"
         harness.handshake("1")
         harness.step()
-        assert harness.client.connection_error(node) is not None
+        assert harness.client.connection_errors.get(node.id) is not None
         harness.answer_metadata("1", metadata_response(brokers=2))
-        assert harness.client.connection_error(node) is None
+        assert harness.client.connection_errors.get(node.id) is None
         assert harness.client.connection_delay_ms(node, harness.now_ms) == 0
 
     def test_least_loaded_prefers_idle_then_connecting_then_longest_untried(self) -> None:

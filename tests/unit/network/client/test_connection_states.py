@@ -10,7 +10,7 @@ from support.client_harness import Names, no_jitter
 
 from headrace.network.backoff import ExponentialBackoff
 from headrace.network.client.connection_states import ClusterConnectionStates, ConnectionState
-from headrace.network.protocol.errors import IllegalStateError, SaslAuthenticationFailedError, UnresolvableHostError
+from headrace.network.protocol.errors import IllegalStateError, UnresolvableHostError
 from headrace.network.sockets.resolver import ResolvedAddress, resolve_host
 
 
@@ -69,25 +69,19 @@ class TestTransitions:
         assert not states.is_ready(1, 0)
         states.ready(1)
         assert states.is_ready(1, 0)
-        assert states.has_ready_nodes(0)
         assert not states.is_preparing(1)
         states.disconnected(1, 10)
         assert states.state(1) is ConnectionState.DISCONNECTED
-        assert not states.has_ready_nodes(10)
+        assert not states.is_ready(1, 10)
 
-    def test_authentication_failed_is_disconnected_with_a_reason_and_a_backoff(self) -> None:
+    def test_authentication_failed_is_disconnected_with_a_backoff(self) -> None:
         states = make_states()
         states.connecting(1, 0, "host0", 9092)
-        error = SaslAuthenticationFailedError("wrong password")
-        states.authentication_failed(1, 0, error)
+        states.authentication_failed(1, 0)
         assert states.state(1).is_disconnected
-        assert states.authentication_error(1) is error
+        assert states.state(1) is ConnectionState.AUTHENTICATION_FAILED
         assert not states.can_connect(1, 49)
         assert states.can_connect(1, 50)
-        states.connecting(1, 50, "host0", 9092)
-        states.checking_api_versions(1)
-        states.ready(1)
-        assert states.authentication_error(1) is None
 
     def test_a_node_that_was_never_tried_cannot_be_in_a_state(self) -> None:
         with pytest.raises(IllegalStateError):
@@ -183,7 +177,6 @@ class TestThrottling:
         states.ready(1)
         states.throttle(1, 500)
         assert not states.is_ready(1, 499)
-        assert not states.has_ready_nodes(499)
         assert states.throttle_delay_ms(1, 200) == 300
         assert states.poll_delay_ms(1, 200) == 300
         assert states.is_ready(1, 500)

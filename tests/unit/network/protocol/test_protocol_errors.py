@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 
 from headrace.network.protocol import errors
 
-ALL_CLASSES = [
-    each
-    for _, each in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(each, errors.KafkaError) and each.__module__ == errors.__name__
-]
+ALL_CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.KafkaError)]
 
 
 def test_every_code_of_kafka_has_its_class() -> None:
@@ -53,6 +51,54 @@ def test_a_subclass_without_a_code_is_a_family() -> None:
         """Nothing."""
 
     assert Family not in errors.error_classes().values()
+
+
+def test_kafka_pythons_attributes_of_a_class_and_of_an_instance() -> None:
+    cls = errors.UnknownTopicOrPartitionError
+    assert (cls.errno, cls.message) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
+    assert (
+        cls.description == "This broker knows no such topic or partition; it may not exist, or not be known here yet."
+    )
+    assert (cls.retriable, cls.invalid_metadata) == (True, True)
+    error = errors.make_error(2, "what the broker said")
+    assert (error.errno, error.message, error.retriable, error.invalid_metadata) == (2, "CORRUPT_MESSAGE", True, False)
+    assert (errors.KafkaTimeoutError.retriable, errors.KafkaTimeoutError.invalid_metadata) == (True, False)
+    assert (errors.AuthenticationError.errno, errors.AuthenticationError.message) == (None, None)
+    assert errors.make_error(999).errno == 999
+
+
+def test_kafkas_names_are_unique() -> None:
+    names = [cls.message for cls in errors.error_classes().values()]
+    assert len(set(names)) == len(names)
+    assert all(name is not None and name.replace("_", "").isupper() for name in names)
+
+
+@pytest.mark.parametrize("cls", ALL_CLASSES, ids=lambda cls: cls.__name__)
+def test_a_traceback_shows_the_module_to_import_from(cls: type[errors.KafkaError]) -> None:
+    assert (cls.__module__, cls.__qualname__) == ("headrace.producer.errors", cls.__name__)
+
+
+def test_a_users_subclass_keeps_its_module() -> None:
+    class Mine(errors.KafkaError):
+        """Nothing."""
+
+    assert Mine.__module__ == __name__
+
+
+def test_pickles_name_that_module_and_older_ones_are_read() -> None:
+    pickled = pickle.dumps(errors.NotEnoughReplicasError("two of three"), protocol=0)
+    assert b"cheadrace.producer.errors\nNotEnoughReplicasError" in pickled
+    older = pickled.replace(b"headrace.producer.errors", b"headrace.network.protocol.errors")
+    for each in (pickled, older):
+        again = pickle.loads(each)
+        assert (type(again), again.args) == (errors.NotEnoughReplicasError, ("two of three",))
+
+
+def test_a_pickle_is_read_by_a_process_that_has_imported_nothing() -> None:
+    program = "import pickle, sys; error = pickle.load(sys.stdin.buffer); print(type(error), error.code, error)"
+    pickled = pickle.dumps(errors.make_error(999, "new"))
+    run = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True, check=True)
+    assert run.stdout == b"<class 'headrace.producer.errors.UnrecognizedBrokerError'> 999 new (error code 999)\n"
 
 
 @pytest.mark.parametrize("cls", ALL_CLASSES, ids=lambda cls: cls.__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.requests import decode_request
 
 from headrace.network.protocol import frames
 from headrace.network.protocol.api import ApiKey
@@ -38,11 +39,11 @@ def test_a_header_can_be_read_of_a_version_to_come() -> None:
     assert header == (ApiKey.API_VERSIONS, 99, 9, "c")
     assert position == len(start)
     with pytest.raises(UnsupportedVersionError, match="99"):
-        frames.decode_request(start)
+        decode_request(start)
 
 
 def test_tagged_fields_of_a_header_are_skipped() -> None:
-    header, message = frames.decode_request(frame("0012 0003 00000009 ffff  01 05 02 aabb  02 61 02 62 00"))
+    header, message = decode_request(frame("0012 0003 00000009 ffff  01 05 02 aabb  02 61 02 62 00"))
     assert header.client_id is None
     assert message == ApiVersionsRequest(client_software_name="a", client_software_version="b")
     assert frames.decode_response(HeartbeatRequest, 4, frame("00000009 01 07 01 aa  00000000 0000 00")) == (
@@ -68,7 +69,7 @@ def test_tagged_fields_of_a_header_are_skipped() -> None:
 )
 def test_requests_that_are_none(text: str, complaint: str) -> None:
     with pytest.raises(MalformedMessageError, match=complaint):
-        frames.decode_request(frame(text))
+        decode_request(frame(text))
 
 
 @pytest.mark.parametrize("text", ["", "000000", "00000001", "00000001 ff", "00000001 00 00"])
@@ -79,19 +80,19 @@ def test_responses_that_are_none(text: str) -> None:
 
 def test_an_api_without_messages_is_unsupported() -> None:
     with pytest.raises(UnsupportedVersionError, match="STOP_REPLICA"):
-        frames.decode_request(frame("0005 0000 00000001 ffff"))
+        decode_request(frame("0005 0000 00000001 ffff"))
 
 
 def test_a_negative_version_is_unsupported() -> None:
     with pytest.raises(UnsupportedVersionError, match="-1"):
-        frames.decode_request(frame("0012 ffff 00000001 ffff"))
+        decode_request(frame("0012 ffff 00000001 ffff"))
 
 
 def test_a_request_has_fewer_elements_than_a_bound() -> None:
     count = frames.MAX_REQUEST_ELEMENTS + 1
     body = count.to_bytes(4, "big") + bytes(2 * count) + bytes(4)
     with pytest.raises(MalformedMessageError, match="more array elements"):
-        frames.decode_request(frame("0014 0001 00000001 ffff") + body)
+        decode_request(frame("0014 0001 00000001 ffff") + body)
 
 
 def test_names_and_frames_that_are_too_large() -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.network.protocol.api import ApiKey, requests
 from headrace.network.protocol.codec import codec_for, decode, encode, gather
 from headrace.network.protocol.errors import EncodeError, MalformedMessageError, UnsupportedVersionError
-from headrace.network.protocol.message import Request, Versions, field, fields_of, request, struct
+from headrace.network.protocol.message import Request, Versions, field, fields_of, first_version_with, request, struct
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from headrace.network.protocol.messages.records.fetch import FetchRequest, FetchTopic
@@ -336,3 +336,21 @@ def test_tagged_fields_need_a_flexible_version_and_a_plain_type() -> None:
         codec_for(TaggedRecords, 0, True)
     with pytest.raises(TypeError, match=r"Sample.inner cannot be a tagged field in version 3"):
         codec_for(Sample, 3, False)
+
+
+def test_the_first_version_with_a_field_is_the_one_it_is_declared_for():
+    assert first_version_with(TopicProduceData, "topic_id") == 13
+    assert first_version_with(TopicProduceData, "partition_data") == 0
+    with pytest.raises(TypeError, match="TopicProduceData has no field topic"):
+        first_version_with(TopicProduceData, "topic")
+
+
+def test_the_epochs_of_a_fetch_session_begin_at_1_again_and_skip_0():
+    assert FetchRequest.next_epoch(FetchRequest.INITIAL_EPOCH) == 1
+    assert FetchRequest.next_epoch(1) == 2
+    assert FetchRequest.next_epoch(2**31 - 1) == 1
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 2), (13, 2)])
+def test_the_message_format_that_a_version_of_produce_takes(version: int, magic: int):
+    assert ProduceRequest.newest_magic(version) == magic

@@ -21,7 +21,6 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records import compression
 from headrace.network.records.compression import (
-    LEVELS,
     Compression,
     _only_lz4_block,
     compress,
@@ -30,6 +29,7 @@ from headrace.network.records.compression import (
 )
 
 CODECS = [codec for codec in Compression if codec != Compression.NONE]
+LEVELS = {codec: codec.levels for codec in Compression if codec.levels is not None}
 MIB = 1 << 20
 RANDOM = random.Random(7)
 #: Nothing, less and more than a block, and just a block, of what compresses well and what doesn't at all.
@@ -72,7 +72,7 @@ def test_what_another_implementation_wrote_is_read(codec: Compression):
 
 def test_the_numbers_are_those_of_the_attributes():
     assert [Compression.of_attributes(0xF8 | number) for number in range(5)] == list(Compression)
-    with pytest.raises(UnsupportedCompressionTypeError, match="codec 5, which Headrace doesn't know"):
+    with pytest.raises(UnsupportedCompressionTypeError, match="codec 5, which Headrace does not support"):
         Compression.of_attributes(5)
 
 
@@ -117,7 +117,7 @@ def test_a_level_makes_a_difference(codec: Compression):
     assert len(compress(codec, data, strong)) < len(compress(codec, data, fast))
 
 
-# ------------------------------------------------------------------------------------------------------------ formats
+# --- Formats ---
 
 
 def test_snappy_is_written_as_xerials_stream():
@@ -263,7 +263,7 @@ def test_the_stored_and_the_run_blocks_of_zstd():
     assert decompress(Compression.ZSTD, stored, 9) == b"water!!!!"
 
 
-# ------------------------------------------------------------------------------------------------------------- bounds
+# --- Bounds ---
 
 
 @pytest.mark.parametrize("kind", ["text", "noise"])

@@ -94,7 +94,7 @@ def test_a_channel_wants_to_write_only_while_it_has_something(peer: Peer) -> Non
     assert peer.channel.wanted_events() == selectors.EVENT_WRITE
 
 
-# -- the end of a connection ---------------------------------------------------------------------------------------
+# --- The end of a connection ---
 
 
 def test_closed_before_any_answer_tells_a_client_what_to_check(peer: Peer) -> None:
@@ -194,7 +194,7 @@ def test_closing_twice_is_fine(peer: Peer) -> None:
     assert not peer.channel.ready
 
 
-# -- bytes that are not Kafka's --------------------------------------------------------------------------------------
+# --- Bytes that are not Kafka's ---
 
 
 @pytest.mark.parametrize(

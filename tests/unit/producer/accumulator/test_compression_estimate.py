@@ -74,7 +74,7 @@ def test_what_shrinks_to_nearly_nothing_takes_eight_times_the_memory_at_most(cod
     assert ratio_of(h) < 0.125
     h.append(b"a")
     (batch,) = h.accumulator.take_everything()
-    assert batch.allocated_bytes == 8 * BATCH
+    assert batch.capacity_bytes == 8 * BATCH
 
 
 def test_what_one_partition_teaches_holds_for_the_topic() -> None:

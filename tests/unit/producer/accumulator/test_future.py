@@ -18,6 +18,7 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     NotLeaderOrFollowerError,
 )
+from headrace.network.sections import here
 from headrace.producer import threads
 from headrace.producer.accumulator import batch_cy
 from headrace.producer.accumulator.batch_cy import (
@@ -25,6 +26,7 @@ from headrace.producer.accumulator.batch_cy import (
     RecordFuture,
 )
 from headrace.producer.accumulator.batch_split import split_batch
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 
 
@@ -66,10 +68,10 @@ class OnSenderThread:
     """The calling thread counts as a sender thread."""
 
     def __enter__(self) -> None:
-        threads.enter(threads.Role.SENDER)
+        here.section.acquire()
 
     def __exit__(self, *_: object) -> None:
-        threads.leave()
+        here.section.release()
 
 
 def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,7 @@ def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: p
     assert "not acknowledged within 60 s" in str(raised[0])
 
 
-# -- metadata -----------------------------------------------------------------------------------------------------
+# --- Metadata ---
 
 
 def test_metadata_has_the_sizes_and_the_timestamp_of_its_record() -> None:
@@ -126,7 +128,7 @@ def test_without_an_offset_it_says_so() -> None:
     assert (future.get(0).offset, future.get(0).has_offset) == (-1, False)
 
 
-# -- completion ---------------------------------------------------------------------------------------------------
+# --- Completion ---
 
 
 def test_a_batch_completes_once() -> None:
@@ -218,7 +220,7 @@ def test_it_can_not_be_waited_for_on_the_thread_that_completes_it() -> None:
     batch = open_batch()
     future = append(batch)
     with OnSenderThread():
-        with pytest.raises(IllegalStateError, match="sender thread"):
+        with pytest.raises(IllegalStateError, match="a future can't wait here"):
             future.get()
         complete(batch, 1)
         assert future.get().offset == 1
@@ -239,9 +241,9 @@ def test_a_callback_that_blocks_holds_nobody_up_who_waits_for_a_record() -> None
     batch.complete(1)
 
     def callbacks() -> None:
-        threads.enter(threads.Role.CALLBACKS)
+        threads.enter_callback_thread()
         batch.run_callbacks()
-        threads.leave()
+        threads.leave_callback_thread()
 
     thread = threading.Thread(target=callbacks)
     thread.start()
@@ -283,7 +285,7 @@ def test_those_who_await_are_woken_by_the_sender_thread_whatever_callbacks_do() 
     assert not batch.settled
 
 
-# -- callbacks ----------------------------------------------------------------------------------------------------
+# --- Callbacks ---
 
 
 def test_callbacks_are_called_in_the_order_of_the_records_then_in_that_of_their_adding() -> None:
@@ -381,7 +383,7 @@ def test_callbacks_added_while_others_append_to_the_same_batch_never_mix() -> No
     assert counts == [per_thread, 2 * per_thread]
 
 
-# -- splits -------------------------------------------------------------------------------------------------------
+# --- Splits ---
 
 
 def test_futures_follow_their_records_through_splits_of_splits() -> None:
@@ -404,11 +406,18 @@ def test_futures_follow_their_records_through_splits_of_splits() -> None:
 
 
 def test_the_parts_have_the_records_and_share_the_memory() -> None:
-    batch = open_batch(1001)
+    pool = BufferPool(1001, 1001, MockClock())
+    lease = pool.allocate(1001, 0)
+    batch = ProducerBatch("t", 3, lease.buffer, 0.0, lease)
     for i in range(3):
         append(batch, b"%d" % i, key=b"k", timestamp=100 + i, headers=None)
     parts = split(batch)
-    assert sum(part.allocated_bytes for part in parts) == 1001
+    assert batch.take_lease() is lease
+    for part in parts:
+        assert pool.available_bytes == 0
+        assert part.take_lease() is lease
+        pool.deallocate(lease)
+    assert pool.available_bytes == 1001
     assert all(part.closed for part in parts)
     assert [part.created_ms for part in parts] == [batch.created_ms] * 2
 
@@ -434,7 +443,7 @@ def test_who_waits_for_a_record_of_a_batch_that_is_split_goes_on_waiting() -> No
     assert got == [1, error]
 
 
-# -- await --------------------------------------------------------------------------------------------------------
+# --- Await ---
 
 
 def test_await_in_order_out_of_order_and_late() -> None:
@@ -501,7 +510,7 @@ def test_a_loop_that_was_closed_meanwhile_harms_nobody() -> None:
     assert future.get(0).offset == 1
 
 
-# -- a forked child -----------------------------------------------------------------------------------------------
+# --- A forked child ---
 
 
 def test_an_abandoned_batch_fails_who_waits_and_calls_nobody() -> None:

@@ -12,7 +12,7 @@ from headrace.network.cluster import Cluster, Node, PartitionInfo
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
-from headrace.producer.accumulator.buffer_pool import BufferPool
+from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.config import ProducerConfig
 
 RACKS = ("a", "b", "a", None)

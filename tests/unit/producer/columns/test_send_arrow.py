@@ -34,7 +34,8 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.records.builder_cy import encode_headers
 from headrace.network.records.columns_cy import BytesColumn, Columns, ListColumn
-from headrace.producer import OffsetRange, ProducerConfig, threads
+from headrace.network.sections import here
+from headrace.producer import OffsetRange, ProducerConfig
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.columns.rows_future import RowsFuture
 
@@ -63,7 +64,7 @@ def headers_of(column: Any) -> list[tuple]:
     return [record[5] for record in sent(batch)]
 
 
-# -- values and keys -----------------------------------------------------------------------------------------------
+# --- Values and keys ---
 
 TEXTS = ["", "a", None, "water " * 20, "ü", None, "headrace"]
 BYTES = [None if text is None else text.encode() for text in TEXTS]
@@ -181,7 +182,7 @@ def test_buffers_shorter_than_the_column_are_refused() -> None:
         Columns(two, None, None, array("q", [1]), None, 0)
 
 
-# -- headers -------------------------------------------------------------------------------------------------------
+# --- Headers ---
 
 PAIRS = [
     [("a", b"1"), ("b", None)],
@@ -271,7 +272,7 @@ def test_headers_of_wrong_types_name_the_field() -> None:
         headers_of(pa.array([[{"key": 1, "value": b"a"}]]))
 
 
-# -- timestamps and partitions -------------------------------------------------------------------------------------
+# --- Timestamps and partitions ---
 
 
 def timestamps_of(column: Any) -> list[int]:
@@ -364,7 +365,7 @@ def test_a_partition_of_another_type(column: Any) -> None:
         sent(pa.RecordBatch.from_pydict({"value": ["a"], "partition": column}))
 
 
-# -- topics --------------------------------------------------------------------------------------------------------
+# --- Topics ---
 
 
 @pytest.mark.parametrize(
@@ -447,7 +448,7 @@ def test_a_topic_is_asked_only_for_the_partitions_that_its_own_rows_name() -> No
     assert asked == [("a", 2), ("b", 0)]
 
 
-# -- what is passed ------------------------------------------------------------------------------------------------
+# --- What is passed ---
 
 
 def test_tables_of_chunks_are_sent_in_order_and_rows_count_through() -> None:
@@ -524,7 +525,7 @@ def test_a_row_that_is_too_large_is_told_before_anything_is_sent() -> None:
         assert producer.bench.batches() == []
 
 
-# -- the future ----------------------------------------------------------------------------------------------------
+# --- The future ---
 
 
 def test_a_batch_with_rows_of_several_chunks_counts_once() -> None:
@@ -628,12 +629,8 @@ def test_in_a_forked_child_the_rows_are_the_parents(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_sender_thread_does_not_wait_for_what_it_completes() -> None:
-    threads.enter(threads.Role.SENDER)
-    try:
-        with pytest.raises(IllegalStateError, match="can't be waited for on the sender thread"):
-            RowsFuture(1).get()
-    finally:
-        threads.leave()
+    with here.section, pytest.raises(IllegalStateError, match="a future can't wait here"):
+        RowsFuture(1).get()
 
 
 def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:
@@ -647,7 +644,7 @@ def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:
     assert len(set(depths)) == 1
 
 
-# -- against records that are sent one by one ----------------------------------------------------------------------
+# --- Against records that are sent one by one ---
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 rows = st.lists(

@@ -194,6 +194,26 @@ def test_a_callable_may_take_three_as_in_kafka_python_2_and_aiokafka() -> None:
     assert seen == [(b"k", [0, 1, 2], [0, 1])]
 
 
+class DefaultPartitioner2:
+    """As kafka-python 2.0 to 2.3 write theirs."""
+
+    @classmethod
+    def __call__(cls, key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+        return all_partitions[len(key or b"")]
+
+
+class StaticCall:
+    @staticmethod
+    def __call__(key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
+        return all_partitions[len(key or b"")]
+
+
+@pytest.mark.parametrize("partitioner", [DefaultPartitioner2(), StaticCall()])
+def test_a_callable_whose_call_belongs_to_its_class(partitioner: Any) -> None:
+    assert choose(partitioner) == 0
+    assert choose(partitioner, b"k") == 1
+
+
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
@@ -281,7 +301,7 @@ def queues_with_a_batch(*partitions: int) -> TopicQueues:
     queues = TopicQueues("t")
     queues.update(FOUR)
     for partition in partitions:
-        queues.queues[partition].open_batch(ProducerBatch("t", partition, bytearray(1000), 0.0), {})
+        queues.queues[partition].add(ProducerBatch("t", partition, bytearray(1000), 0.0), {})
     return queues
 
 

@@ -159,6 +159,15 @@ def test_a_function_is_found_by_its_path() -> None:
     assert serialize("binascii.hexlify", b"\x01") == b"01"
 
 
+class Callable:
+    def __call__(self, data: object) -> bytes:
+        return b"called"
+
+
+def test_an_instance_may_be_called() -> None:
+    assert serialize(Callable(), 1) == b"called"
+
+
 class NeedsAnArgument(Serializer):
     def __init__(self, argument: int) -> None:
         raise AssertionError
@@ -173,6 +182,20 @@ class NeedsAnArgument(Serializer):
         (
             "jsn",
             "key.serializer='jsn' is neither one of the built-in bytes, string, short, integer, long, float, double",
+        ),
+        ("jsn", "nor an import path like package.module:Name; did you mean 'json'?"),
+        (
+            "json.dumps",
+            "key.serializer: dumps returns text, and a serializer has to return bytes; use key.serializer='j",
+        ),
+        (json.dumps, "use key.serializer='json', or encode its result"),
+        (str, "str returns text, and a serializer has to return bytes; use key.serializer='string'"),
+        (repr, "use key.serializer='string'"),
+        (int, "to call the class int makes an instance of it, and a serializer has to return bytes; give a function"),
+        (Callable, "makes an instance of it, and a serializer has to return bytes; give an instance of it"),
+        (
+            "org.apache.kafka.common.serialization.VoidSerializer",
+            "is a class of the Java client, which needs the JVM; built in here are bytes, string, short",
         ),
         ("no_such_module.Thing", "can't be imported (ModuleNotFoundError"),
         ("json:Nothing", "can't be imported (AttributeError"),
@@ -190,8 +213,15 @@ def test_what_is_no_serializer_is_refused(value: object, says: str) -> None:
 
 
 def test_output_that_is_not_bytes_names_part_topic_and_type() -> None:
-    with pytest.raises(SerializationError, match="the key serializer dumps returned str for topic t; it has to return"):
-        serialize(json.dumps, {}, part="key")
+    def text(data: object) -> str:
+        return "text"
+
+    with pytest.raises(
+        SerializationError, match=r"the key serializer .*text returned str for topic t; it has to return bytes: encode"
+    ):
+        serialize(text, {}, part="key")
+    with pytest.raises(SerializationError, match=r"returned int for topic t; it has to return bytes$"):
+        serialize(len, {}, part="key")
 
 
 def test_a_serializer_that_raises_is_the_cause() -> None:

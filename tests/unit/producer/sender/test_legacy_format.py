@@ -181,7 +181,7 @@ def test_a_message_set_that_is_too_large_is_split() -> None:
     assert [future.get(0).offset for future in futures] == list(range(6))
 
 
-# -- what the old formats can't carry ------------------------------------------------------------------------------
+# --- What the old formats can't carry ---
 
 
 def test_records_with_headers_fail_and_their_neighbours_are_sent_in_order() -> None:

@@ -53,7 +53,7 @@ def broker_errors(*verdicts: Verdict) -> list[type[errors.BrokerResponseError]]:
     return sorted(known, key=lambda kind: kind.code)
 
 
-# -- sending ------------------------------------------------------------------------------------------------------
+# --- Sending ---
 
 
 def test_a_record_lingers_then_goes_out_and_its_future_tells_where_it_is() -> None:
@@ -184,7 +184,7 @@ def test_a_node_that_is_not_connected_is_waited_for() -> None:
     assert len(h.send()) == 1
 
 
-# -- retries ------------------------------------------------------------------------------------------------------
+# --- Retries ---
 
 
 def test_the_table_has_errors_of_every_verdict() -> None:
@@ -334,7 +334,7 @@ def test_a_node_that_supports_no_version_of_produce_that_we_know_is_a_fatal_erro
     assert isinstance(future.exception(0), errors.UnsupportedVersionError)
 
 
-# -- order without idempotence ------------------------------------------------------------------------------------
+# --- Order without idempotence ---
 
 
 def test_with_one_request_in_flight_order_is_kept_over_retries_without_idempotence() -> None:
@@ -363,7 +363,7 @@ def test_a_partition_is_held_back_on_another_broker_too_while_its_batch_is_in_fl
     assert (after.node_id, values_of(after)) == (1, [b"b"])
 
 
-# -- leader hints (KIP-951) ---------------------------------------------------------------------------------------
+# --- Leader hints (KIP-951) ---
 
 
 def test_the_leader_that_an_answer_names_is_sent_to_without_asking_for_metadata() -> None:
@@ -381,7 +381,7 @@ def test_the_leader_that_an_answer_names_is_sent_to_without_asking_for_metadata(
     assert future.get(0).offset == 2
 
 
-# -- splits (KIP-126) ---------------------------------------------------------------------------------------------
+# --- Splits (KIP-126) ---
 
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.GZIP])
@@ -490,7 +490,7 @@ def test_parts_that_expire_give_back_all_memory() -> None:
     assert h.free_bytes == MEMORY
 
 
-# -- per-record errors (KIP-467) ----------------------------------------------------------------------------------
+# --- Per-record errors (KIP-467) ---
 
 
 def test_a_refused_record_tells_its_own_cause_and_the_others_the_batchs() -> None:
@@ -509,7 +509,7 @@ def test_a_refused_record_tells_its_own_cause_and_the_others_the_batchs() -> Non
         assert "one of them is bad" in str(other.exception(0))
 
 
-# -- expiry -------------------------------------------------------------------------------------------------------
+# --- Expiry ---
 
 
 def test_a_record_that_is_never_sent_expires_and_says_so() -> None:
@@ -634,7 +634,7 @@ def test_a_timed_out_request_is_retried() -> None:
     assert future.get(0).offset == 1
 
 
-# -- the producer id ----------------------------------------------------------------------------------------------
+# --- The producer id ---
 
 
 def test_nothing_goes_out_before_there_is_a_producer_id() -> None:
@@ -722,7 +722,7 @@ def test_an_answer_about_the_producer_id_after_a_fatal_error_changes_nothing() -
         assert isinstance(future.exception(0), errors.ProducerFencedError)
 
 
-# -- a fatal error ------------------------------------------------------------------------------------------------
+# --- A fatal error ---
 
 
 def test_after_a_fatal_error_what_is_in_flight_is_still_answered_and_the_rest_fails() -> None:
@@ -742,7 +742,7 @@ def test_after_a_fatal_error_what_is_in_flight_is_still_answered_and_the_rest_fa
     assert h.free_bytes == MEMORY
 
 
-# -- closing, aborting, dying -------------------------------------------------------------------------------------
+# --- Closing, aborting, dying ---
 
 
 def test_closing_delivers_what_is_there_without_lingering() -> None:
@@ -801,7 +801,7 @@ def test_abort_fails_what_waits_and_lets_what_is_in_flight_go_on() -> None:
     waiting = h.append(b"b")
     done = h.sender.request_abort()
     h.sender.run_once()
-    assert done.is_set()
+    assert done.is_set
     assert isinstance(waiting.exception(0), errors.RecordAbortedError)
     h.answer(request, base_offset=1)
     assert in_flight.get(0).offset == 1

@@ -61,7 +61,7 @@ def finish(h: SenderHarness, leader: FakeLeader) -> None:
     raise AssertionError("it does not come to an end")
 
 
-# -- the states ---------------------------------------------------------------------------------------------------
+# --- The states ---
 
 
 def test_every_state_has_its_transitions_and_nothing_leaves_the_fatal_one() -> None:
@@ -84,7 +84,7 @@ def test_a_transition_that_is_not_in_the_table_is_a_defect() -> None:
         transactions.assign(1, 0)
 
 
-# -- sequence numbers ---------------------------------------------------------------------------------------------
+# --- Sequence numbers ---
 
 
 def test_batches_are_numbered_by_their_records_and_partitions_by_themselves() -> None:
@@ -148,7 +148,7 @@ def test_batches_that_come_back_in_any_order_go_out_again_in_theirs_one_at_a_tim
     assert sent == [(b"0", 0), (b"1", 1), (b"2", 2), (b"new", 3)]
 
 
-# -- duplicates and gaps ------------------------------------------------------------------------------------------
+# --- Duplicates and gaps ---
 
 
 def test_a_duplicate_counts_as_delivered_without_an_offset() -> None:
@@ -304,7 +304,7 @@ def test_one_partition_in_doubt_does_not_keep_another_one_from_its_new_epoch() -
     assert (values_of(again), sequence_of(again)) == ([b"c"], (PRODUCER_ID, 1, 0))
 
 
-# -- unknown producer id ------------------------------------------------------------------------------------------
+# --- Unknown producer id ---
 
 
 def test_unknown_producer_id_without_a_log_start_offset_is_asked_again_as_it_is() -> None:
@@ -329,7 +329,7 @@ def test_unknown_producer_id_begins_a_new_epoch() -> None:
     assert future.get(0).offset == 10
 
 
-# -- failures -----------------------------------------------------------------------------------------------------
+# --- Failures ---
 
 
 def test_a_refused_batch_does_not_take_those_behind_it_along() -> None:
@@ -418,7 +418,7 @@ def test_a_batch_that_expires_before_it_was_sent_leaves_no_gap() -> None:
     assert sequence_of(request) == (PRODUCER_ID, 0, 0)
 
 
-# -- epochs used up -----------------------------------------------------------------------------------------------
+# --- Epochs used up ---
 
 
 def test_when_the_epochs_are_used_up_a_new_producer_id_is_asked_for() -> None:
@@ -443,7 +443,7 @@ def test_the_last_epoch_is_used() -> None:
     assert sequence_of(again) == (PRODUCER_ID, MAX_PRODUCER_EPOCH, 0)
 
 
-# -- splits -------------------------------------------------------------------------------------------------------
+# --- Splits ---
 
 
 def test_the_parts_of_a_split_batch_have_its_numbers() -> None:

@@ -1,0 +1,223 @@
+"""One connection to a broker for code that may block: a request, its answer, the next request.
+
+The producer's I/O goes through `network_client`, which never blocks. The commands and the replica fetchers, which have
+a thread to themselves, use this. TLS and SASL belong here, too: `open_socket` is where the socket comes from, and
+`_connected` is where a new connection is prepared before its first request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..addresses import Address
+from ..clock import SYSTEM_CLOCK, Clock
+from ..protocol.errors import CorrelationIdError, DisconnectedError, make_error
+from ..protocol.frames import decode_response, encode_request
+from ..protocol.message import Request
+from ..protocol.messages.api_versions import ApiVersionsRequest
+from ..sockets.channel import (
+    NEVER_ANSWERED,
+    SCRATCH_BYTES,
+    FrameAssembler,
+    InvalidLength,
+    NetworkReceive,
+    connect_error,
+    invalid_frame_error,
+)
+from ..sockets.resolver import resolve_host
+from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
+
+#: Called with an address and a timeout in seconds; gives a connected socket or raises KafkaConnectionError.
+OpenSocket = Callable[[Address, float], socket.socket]
+
+
+def open_plaintext_socket(address: Address, timeout_s: float) -> socket.socket:
+    """Connect to the first address of the host that accepts. Blocks up to `timeout_s` per address.
+
+    Raises KafkaConnectionError; UnresolvableHostError where the name has no address.
+    """
+    failure = None
+    for family, sockaddr in resolve_host(*address):
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(sockaddr)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            failure = error
+    assert failure is not None
+    raise connect_error(str(address), failure) from failure
+
+
+class BlockingConnection:
+    """Connects at the first request, and again after a failure, which closes it.
+
+    `interrupt` and `rearm` are for any thread, everything else is for one thread at a time.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        timeout_ms: float,
+        max_response_bytes: int,
+        peer: str | None = None,
+        open_socket: OpenSocket = open_plaintext_socket,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`timeout_ms` is for connecting, and again for each request with its answer; a larger answer than
+        `max_response_bytes` is an error. `peer` is what messages call the broker, its address by default."""
+        self._address = address
+        self._peer = str(address) if peer is None else peer
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._max_response_bytes = max_response_bytes
+        self._open_socket = open_socket
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._interrupted = False
+        self._scratch = bytearray(SCRATCH_BYTES)
+        self._assembler = self._new_assembler()
+        self._versions: NodeApiVersions | None = None
+        self._correlation_id = 0
+
+    def request(self, message: Request, version: int | None = None) -> Any:
+        """Send a request and wait for its answer; without `version` in the newest one that both sides know.
+
+        Raises KafkaConnectionError, NotKafkaError and MalformedMessageError, after which the connection is closed, and
+        EncodeError and UnsupportedVersionError, after which it is as before.
+        """
+        return self._exchange(message, self.usable_version(type(message)) if version is None else version)
+
+    def usable_version(self, request_class: type[Request]) -> int:
+        """The newest version of an API that both sides know. Asks the broker once per connection.
+
+        Raises UnsupportedVersionError where there is none, and as `request` does.
+        """
+        return self.api_versions().usable_version(request_class)
+
+    def api_versions(self) -> NodeApiVersions:
+        """What the broker speaks. Connects, and asks it once per connection. Raises as `request` does."""
+        if self._versions is None:
+            self._versions = self._handshake()
+        return self._versions
+
+    def close(self) -> None:
+        """End the connection; the next request makes another."""
+        with self._lock:
+            sock, self._socket = self._socket, None
+        self._versions = None
+        if sock is not None:
+            sock.close()
+
+    def rearm(self) -> None:
+        """Forget interruptions: what has led to them is known by now."""
+        with self._lock:
+            self._interrupted = False
+
+    def interrupt(self) -> None:
+        """Make the request that waits fail at once, and every other until `rearm`. Any thread.
+
+        The socket is shut down, not closed: its descriptor could be another's before the waiting thread has noticed.
+        """
+        with self._lock:
+            self._interrupted = True
+            if self._socket is not None:
+                # What isn't connected any more can't be shut down, and needn't be.
+                with contextlib.suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+    # --- One request ---
+
+    def _handshake(self) -> NodeApiVersions:
+        version = ApiVersionsRequest.versions.max
+        while True:
+            response = self._exchange(handshake_request(), version)
+            if response.error_code == 0:
+                return NodeApiVersions.from_response(response, name=self._peer)
+            fallback = handshake_fallback(response, version)
+            if fallback is None:
+                self.close()
+                error = make_error(response.error_code)
+                raise type(error)(f"{self._peer} answered ApiVersions with: {error}")
+            version = fallback
+
+    def _exchange(self, message: Request, version: int) -> Any:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_request(message, version=version, correlation_id=self._correlation_id, client_id=self._client_id)
+        try:
+            sock = self._connected()
+            deadline_ms = self._clock.now_ms() + self._timeout_ms
+            try:
+                sock.settimeout(self._timeout_ms / 1000.0)
+                sock.sendall(b"".join(frame))
+                payload = self._receive(sock, deadline_ms)
+            except TimeoutError as late:
+                raise DisconnectedError(f"{self._peer} did not answer within {self._timeout_ms:.0f} ms") from late
+            except OSError as failed:
+                self._check_interrupted()
+                reason = failed.strerror or failed
+                raise DisconnectedError(f"the connection to {self._peer} broke: {reason}") from failed
+            answered_id, response = decode_response(type(message), version, payload)
+            if answered_id != self._correlation_id:
+                raise CorrelationIdError(
+                    f"{self._peer} answered request {answered_id}, where {self._correlation_id} was expected"
+                )
+            return response
+        except BaseException:
+            self.close()
+            raise
+
+    def _connected(self) -> socket.socket:
+        sock = self._socket
+        if sock is None:
+            self._check_interrupted()
+            sock = self._open_socket(self._address, self._timeout_ms / 1000.0)
+            self._assembler = self._new_assembler()
+            with self._lock:
+                self._socket = sock
+        self._check_interrupted()
+        return sock
+
+    def _new_assembler(self) -> FrameAssembler:
+        return FrameAssembler(self._peer, self._scratch, self._max_response_bytes)
+
+    def _check_interrupted(self) -> None:
+        with self._lock:
+            if self._interrupted:
+                raise DisconnectedError(f"the request to {self._peer} was interrupted")
+
+    def _receive(self, sock: socket.socket, deadline_ms: float) -> memoryview:
+        assembler = self._assembler
+        frames: list[NetworkReceive] = []
+        while not frames:
+            left_ms = deadline_ms - self._clock.now_ms()
+            if left_ms <= 0:
+                raise TimeoutError
+            sock.settimeout(left_ms / 1000.0)
+            count = sock.recv_into(assembler.target())
+            if not count:
+                self._check_interrupted()
+                why = assembler.unfinished() or ("" if assembler.frames_begun else NEVER_ANSWERED)
+                raise DisconnectedError(f"{self._peer} closed the connection" + (f"; {why}" if why else ""))
+            try:
+                assembler.received(count, frames)
+            except InvalidLength as wrong:
+                raise invalid_frame_error(
+                    self._peer,
+                    wrong,
+                    is_first=not assembler.frames_begun,
+                    initiated=True,
+                    max_receive_bytes=self._max_response_bytes,
+                ) from None
+        if len(frames) > 1:
+            raise CorrelationIdError(f"{self._peer} sent {len(frames)} answers to one request")
+        return frames[0].payload

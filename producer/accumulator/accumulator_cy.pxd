@@ -1,0 +1,40 @@
+# What accumulator_cy.py looks like to the columnar sends.
+
+from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
+from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate
+from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
+
+cdef class RecordAccumulator:
+    cdef readonly dict topics
+    cdef readonly object pool
+    cdef readonly Py_ssize_t batch_size
+    cdef CompressionEstimate estimate
+    cdef double linger_ms
+    cdef object retry_backoff
+    cdef double delivery_timeout_ms
+    cdef bint adaptive
+    cdef double availability_timeout_ms
+    cdef object rack
+    cdef object clock
+    cdef public object wakeup
+    cdef dict active
+    cdef dict incomplete
+    cdef readonly object stash
+    cdef bint keys_choose
+    cdef object updating
+    cdef dict node_latency
+    cdef dict flushes
+    cdef bint closed
+    cdef object transactions
+
+    cpdef bint adopt(self, PartitionQueue queue, ProducerBatch batch)
+    cdef RecordFuture _append(
+        self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,
+        bytes headers, object callback, double max_block_ms
+    )
+    cdef RecordFuture _put_aside(
+        self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,
+        bytes headers, object callback
+    )
+    cdef object _take_up(self, object record, TopicQueues topic_queues, Py_ssize_t count)
+    cdef PartitionQueue _sticky_queue(self, TopicQueues topic_queues, Py_ssize_t size)

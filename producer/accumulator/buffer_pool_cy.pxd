@@ -1,0 +1,39 @@
+# What buffer_pool_cy.py looks like to batches and to the accumulator.
+
+cdef class Lease:
+    cdef public object buffer
+    cdef readonly Py_ssize_t size_bytes
+    cdef public Py_ssize_t holders
+    cdef object reference
+    cdef object __weakref__
+
+cdef class _Turn:
+    cdef Lease lease
+    cdef bint granted
+    cdef object latch
+
+cdef class BufferPool:
+    cdef readonly Py_ssize_t total_bytes
+    cdef readonly Py_ssize_t poolable_bytes
+    cdef readonly double wait_time_ms
+    cdef readonly Py_ssize_t exhausted_count
+    cdef public object wait_sensor
+    cdef public object exhausted_sensor
+    cdef object _clock
+    cdef object _lock
+    cdef list _free
+    cdef dict _leases
+    cdef Py_ssize_t _leased_bytes
+    cdef object _dropped
+    cdef object _line
+    cdef bint _closed
+    cdef object _cause
+
+    cdef Lease _new_lease(self, Py_ssize_t size_bytes)
+    cdef object _queue_up(self, Lease lease, double max_block_ms)
+    cdef bint _has_room(self, Py_ssize_t size_bytes)
+    cdef object _give(self, Lease lease)
+    cdef object _take_back(self, Lease lease)
+    cdef object _collect_dropped(self)
+    cdef object _serve(self)
+    cdef object _closed_error(self, str message)

@@ -1,0 +1,102 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""An estimate per topic of what its records shrink to, so that a batch fills ``batch.size`` once it is compressed.
+
+Source: Kafka's CompressionRatioEstimator, which approaches the ratio from 1.0 in fixed steps. Here the first full
+batch is sampled and believed, as a program that sends faster than it compresses would otherwise fill all memory with
+batches that are short on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...network import _cython as cython
+from ...network.records.batch import RECORD_BATCH_OVERHEAD
+from ...network.records.compression import Compression, compress
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from .batch_cy import ProducerBatch
+    from .queues_cy import PartitionQueue, TopicQueues
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
+
+# A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
+MAX_CAPACITY_FACTOR = 8
+
+# How the estimate moves after the first batch. Up at once and a step beyond, because a batch that turns out too large
+# has to be split; down by a share of the way, so that it settles within some ten batches.
+RATIO_IMPROVING_SHARE = 0.1
+RATIO_DETERIORATE_STEP = 0.05
+
+# The bytes of a topic's first full batch that are compressed as a sample, by the thread that filled it.
+SAMPLE_BYTES = 16_384
+
+
+@cython.final
+@cython.cclass
+class CompressionEstimate:
+    """The ratios are in `TopicQueues.compression_ratio`, 0 until a topic's first batch. `sample` and `capacity` are
+    for callers' threads, `note` for the sender thread."""
+
+    def __init__(self, compression: Compression, batch_size: int, buffer_memory: int) -> None:
+        self.compresses = compression is not Compression.NONE
+        self.compression = compression
+        self.batch_size = batch_size
+        # an eighth of all memory at most, so that an estimate never starves the other partitions
+        self.largest_bytes = max(buffer_memory // 8, batch_size)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
+        """Bytes for a new batch."""
+        ratio: cython.double = topic_queues.compression_ratio
+        if not self.compresses or ratio == 0.0:
+            return self.batch_size
+        factor: cython.double = MAX_CAPACITY_FACTOR if ratio * MAX_CAPACITY_FACTOR < 1.0 else 1.0 / ratio
+        capacity: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, int(self.batch_size * max(factor, 1.0)))
+        return min(capacity, self.largest_bytes)
+
+    @cython.cfunc
+    def sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
+        """Compress a part of the queue's first batch if the topic has no estimate yet. In a section."""
+        batch: Any = None
+        size: cython.Py_ssize_t = 0
+        buffer: Any = None
+        is_there: cython.bint = False
+        if not self.compresses or topic_queues.compression_ratio != 0.0:
+            return None
+        with queue.lock:
+            if queue.open is None and len(queue.batches) > 0:
+                batch = queue.batches[0]
+                if cython.cast(ProducerBatch, batch).compression is None:
+                    size = min(batch.builder.position - RECORD_BATCH_OVERHEAD, SAMPLE_BYTES)
+                    buffer = batch.builder.buffer
+        if size == 0 or size < min(self.batch_size, SAMPLE_BYTES) // 2:
+            return None
+        # copied without the lock, so the copy counts only if the batch is as it was
+        records: bytes = bytes(buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
+        with queue.lock:
+            is_there = len(queue.batches) > 0 and queue.batches[0] is batch and batch.compression is None
+        if is_there:
+            packed: cython.double = len(compress(self.compression, records))
+            topic_queues.compression_ratio = min(packed / len(records), 1.0)
+        return None
+
+    def note(self, topic_queues: TopicQueues, raw_bytes: int, packed_bytes: int) -> None:
+        """Move the estimate by what a batch shrank to. Short batches compress worse and don't count."""
+        if raw_bytes < self.batch_size // 2:
+            return
+        observed: cython.double = packed_bytes / raw_bytes
+        known: cython.double = topic_queues.compression_ratio
+        if known == 0.0:
+            known = observed
+        elif observed > known:
+            known = max(min(known + RATIO_DETERIORATE_STEP, 1.0), observed)
+        else:
+            known += (observed - known) * RATIO_IMPROVING_SHARE
+        topic_queues.compression_ratio = known

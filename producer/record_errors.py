@@ -1,0 +1,90 @@
+"""The errors of a single record or row: each is worded here once, for `send`, columns and Spark alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..network.cluster import TopicPartition
+from ..network.protocol.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    RowDeliveryError,
+    SerializationError,
+    UnknownTopicOrPartitionError,
+    error_for,
+    make_error,
+)
+from ..network.protocol.messages.records.produce import PartitionProduceResponse
+
+
+def record_too_large(size_bytes: int, max_request_bytes: int, buffer_memory_bytes: int, where: str = "") -> KafkaError:
+    """A record that no request can carry (``max.request.size``), or no memory can hold (``buffer.memory``).
+
+    `where` says more about the record, as in " for topic 't'".
+    """
+    what = f"a record of about {size_bytes} bytes{where}"
+    if size_bytes > max_request_bytes:
+        return MessageSizeTooLargeError(
+            f"{what} is larger than max.request.size ({max_request_bytes} bytes): raise max.request.size (and the "
+            f"broker's message.max.bytes), or send less in one record"
+        )
+    return MessageSizeTooLargeError(
+        f"{what} does not fit into buffer.memory ({buffer_memory_bytes} bytes): raise it, or send less in one record"
+    )
+
+
+def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
+    """A record for a partition that the topic, which has `count` of them, does not have."""
+    return UnknownTopicOrPartitionError(
+        f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
+    )
+
+
+def row_error(row: int, topic: str | None, partition: int, cause: BaseException, where: str = "") -> RowDeliveryError:
+    """The error of one row: where it was going and why it was not delivered. Never what is in it.
+
+    `partition` is -1 where none was chosen; `where` names what the row is counted in, as in " of partition 3".
+    """
+    going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
+    name = "" if isinstance(cause, SerializationError) else f"{type(cause).__name__}: "
+    error = RowDeliveryError(
+        f"row {row}{where}{going} was not delivered: {name}{cause}", topic=topic, partition=partition, row=row
+    )
+    error.__cause__ = cause
+    return error
+
+
+def rejection(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:
+    """The error with which a broker rejected a batch, in the broker's words where it sent any."""
+    kind = error_for(answer.error_code)
+    meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
+    return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
+
+
+def rejected_records(answer: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
+    """The records for which a broker rejected a batch, by their index, each with its reason (KIP-467).
+
+    None where the broker names none: then all failed with `error`, as those do that it does not name.
+    """
+    if not answer.record_errors:
+        return None
+    return {
+        entry.batch_index: make_error(
+            answer.error_code, entry.batch_index_error_message or answer.error_message or str(error)
+        )
+        for entry in answer.record_errors
+    }
+
+
+def first_rejected(
+    record_errors: dict[int, BaseException] | None, start: int, count: int, error: BaseException
+) -> tuple[int, BaseException]:
+    """Of a failed batch's `count` records from `start` on: the index of the first that was rejected, and its error.
+
+    (start, error) where the broker named none of them.
+    """
+    rejected: Iterable[int] = record_errors or ()
+    index = min((at for at in rejected if start <= at < start + count), default=None)
+    if record_errors is None or index is None:
+        return start, error
+    return index, record_errors[index]

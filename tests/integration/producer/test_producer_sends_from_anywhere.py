@@ -1,0 +1,364 @@
+"""Sends from finalizers and signal handlers, wherever they run: nothing hangs, and nothing is lost, doubled or leaked.
+
+The same tests run with the compiled modules, where no Python code runs on the way of a record, and with the interpreted
+ones, where a handler may come between any two instructions.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from support.interruptions import Garbage, Interruption, every_point, signals
+from support.waiting import know, memory_comes_back
+
+from headrace.broker import EmbeddedCluster
+from headrace.network.sections import interrupted
+from headrace.producer import KafkaProducer, RecordFuture, errors
+
+PARTITIONS = 3
+
+
+class Boom(Exception):
+    """What a signal handler raises."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(brokers=1, config={"num.partitions": PARTITIONS}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return "".join(each if each.isalnum() else "-" for each in request.node.name)[:200]
+
+
+def in_log(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
+    return Counter(record.value for number in range(PARTITIONS) for record in cluster.records(topic, number))
+
+
+def is_whole(producer: KafkaProducer) -> None:
+    """No section was left open, no lock is held and no memory is gone."""
+    assert not interrupted()
+    assert not gc.garbage
+    producer.flush(60)
+    memory_comes_back(producer)
+    assert producer._engine.accumulator.has_incomplete is False
+
+
+#: What the producer is doing when it is interrupted -> settings under which `send` does just that.
+SITUATIONS: dict[str, dict[str, Any]] = {
+    "the batch has room": {"linger_ms": 1000},
+    "every record needs a batch": {"batch_size": 0},
+    "memory has to be waited for": {"batch_size": 400, "buffer_memory": 400, "linger_ms": 0},
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_send_at_every_point_of_a_send(cluster: EmbeddedCluster, topic: str, situation: str) -> None:
+    futures: list[RecordFuture] = []
+    sent: Counter[bytes] = Counter()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **SITUATIONS[situation]) as producer:
+        know(producer, topic)
+
+        def send(value: bytes) -> None:
+            futures.append(producer.send(topic, value * 10, key=b"k"))
+            sent[value * 10] += 1
+
+        for point in every_point():
+            with Interruption(point, lambda point=point: send(b"inner %d " % point)) as interruption:
+                send(b"outer %d " % point)
+            if not interruption.happened:
+                break
+            if not point % 50:
+                producer.flush(60)
+        assert point >= 1
+        producer.flush(60)
+        assert all(future.succeeded() for future in futures)
+        is_whole(producer)
+    assert in_log(cluster, topic) == sent
+
+
+def test_a_send_at_every_point_of_the_first_send_to_a_topic(cluster: EmbeddedCluster) -> None:
+    futures: list[RecordFuture] = []
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        # a part of the points only, as each needs a topic
+        for point in every_point(step=23):
+            topic = f"first-{point}"
+
+            def send(topic: str = topic) -> None:
+                futures.append(producer.send(topic, b"inner", key=b"k"))
+
+            with Interruption(point, send) as interruption:
+                producer.send(topic, b"outer").get(60)
+            if not interruption.happened:
+                break
+        producer.flush(60)
+        assert point > 23
+        assert all(future.succeeded() for future in futures)
+        is_whole(producer)
+
+
+def test_records_of_one_thread_stay_in_order_where_a_handler_sends_too(cluster: EmbeddedCluster, topic: str) -> None:
+    sent: list[bytes] = []
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, batch_size=300) as producer:
+        know(producer, topic)
+
+        def send(value: bytes) -> None:
+            producer.send(topic, value, key=b"k")
+            sent.append(value)
+
+        for point in every_point():
+            with Interruption(point, lambda point=point: send(b"inner %d" % point)) as interruption:
+                producer.send(topic, b"outer %d" % point, key=b"k")
+            send(b"after %d" % point)
+            if not interruption.happened:
+                break
+        producer.flush(60)
+    log = [record.value for number in range(PARTITIONS) for record in cluster.records(topic, number)]
+    assert [value for value in log if not value.startswith(b"outer")] == sent
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_an_exception_at_every_point_of_a_send_leaves_nothing_taken(
+    cluster: EmbeddedCluster, topic: str, situation: str
+) -> None:
+    def boom() -> None:
+        raise Boom
+
+    possible: set[bytes] = set()
+    certain: set[bytes] = set()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **SITUATIONS[situation]) as producer:
+        know(producer, topic)
+        for point in every_point():
+            value = b"%d " % point * 10
+            try:
+                with Interruption(point, boom, raises=True) as interruption:
+                    producer.send(topic, value)
+                certain.add(value)
+            except Boom:
+                possible.add(value)
+                # the exception is gone with its traceback, and memory that was on its way with that
+            if not interruption.happened:
+                break
+            if not point % 20:
+                is_whole(producer)
+        is_whole(producer)
+    log = in_log(cluster, topic)
+    assert not [value for value, count in log.items() if count > 1]
+    assert certain <= set(log) <= certain | possible
+
+
+CALLS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
+    "done": lambda producer, future: future.done(),
+    "add_callback": lambda producer, future: future.add_callback(lambda metadata: None),
+    "flush": lambda producer, future: producer.flush(60),
+    "get": lambda producer, future: future.get(60),
+    "metrics": lambda producer, future: producer.metrics(),
+    "partitions_for": lambda producer, future: producer.partitions_for("calls"),
+    "abort": lambda producer, future: producer.abort(),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_send_and_a_callback_at_every_point_of_other_calls(cluster: EmbeddedCluster, call: str) -> None:
+    futures: list[RecordFuture] = []
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        know(producer, "calls")
+        for point in every_point(step=301 if call == "metrics" else 7):
+            outer = producer.send("calls", b"outer")
+
+            def act(outer: RecordFuture = outer) -> None:
+                futures.append(producer.send("calls", b"inner", key=b"k", callback=lambda *_: None))
+                futures[-1].add_callback(lambda metadata: None)
+                outer.add_errback(lambda error: None)
+                outer.done()
+
+            with Interruption(point, act) as interruption:
+                CALLS[call](producer, outer)
+            if not interruption.happened:
+                break
+        is_whole(producer)
+        assert all(future.done() for future in futures)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_exception_at_every_point_of_other_calls(cluster: EmbeddedCluster, call: str) -> None:
+    def boom() -> None:
+        raise Boom
+
+    # reading metrics takes tens of thousands of instructions, of which the same ones come again and again
+    step = 301 if call == "metrics" else 3
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        know(producer, "calls")
+        for point in every_point(step=step):
+            outer = producer.send("calls", b"outer")
+            try:
+                with Interruption(point, boom, raises=True) as interruption:
+                    CALLS[call](producer, outer)
+            except Boom:
+                pass
+            if not interruption.happened:
+                break
+            is_whole(producer)
+        is_whole(producer)
+
+
+WAITS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
+    "get": lambda producer, future: future.get(),
+    "flush": lambda producer, future: producer.flush(),
+    "close": lambda producer, future: producer.close(),
+    "partitions_for": lambda producer, future: producer.partitions_for("a topic nobody knows".replace(" ", "-")),
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_what_could_never_return_raises(cluster: EmbeddedCluster, topic: str, wait: str) -> None:
+    raised: list[BaseException] = []
+    settings = {"batch_size": 400, "buffer_memory": 400, "linger_ms": 1000}
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+        know(producer, topic)
+        for point in every_point(step=5):
+            pending = producer.send(topic, b"x" * 100)
+
+            def call(pending: RecordFuture = pending) -> None:
+                if not interrupted():
+                    return
+                try:
+                    WAITS[wait](producer, pending)
+                except errors.IllegalStateError as error:
+                    raised.append(error)
+
+            with Interruption(point, call) as interruption:
+                producer.send(topic, b"y" * 300)
+            if not interruption.happened:
+                break
+        assert raised
+        assert all("finalizer or signal handler" in str(error) for error in raised)
+        is_whole(producer)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"buffer_memory": 200_000}, {"batch_size": 0}], ids=["defaults", "memory", "small"]
+)
+def test_finalizers_that_send(cluster: EmbeddedCluster, topic: str, settings: dict[str, Any]) -> None:
+    count, futures, refused = 1500, [], []
+    threshold = gc.get_threshold()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+
+        def send() -> None:
+            try:
+                futures.append(producer.send(topic, b"finalizer", callback=lambda *_: None))
+            except errors.BufferExhaustedError as full:
+                refused.append(full)
+
+        def run() -> None:
+            for number in range(count):
+                Garbage(send)
+                future = producer.send(topic, b"plain", callback=lambda *_: None)
+                if not number % 500:
+                    future.get(60)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        # at each allocation that the collector hears of, on 3.10 and 3.11 in the midst of C code
+        gc.set_threshold(1)
+        try:
+            for thread in threads:
+                thread.start()
+            run()
+            for thread in threads:
+                thread.join()
+        finally:
+            gc.set_threshold(*threshold)
+        while len(futures) + len(refused) < 3 * count:
+            # does nothing while another thread is at it
+            gc.collect()
+        is_whole(producer)
+        assert all(future.succeeded() for future in futures)
+    assert in_log(cluster, topic) == {b"finalizer": len(futures), b"plain": 3 * count}
+
+
+@pytest.mark.parametrize("settings", [{}, {"buffer_memory": 100_000, "batch_size": 1000}], ids=["defaults", "memory"])
+def test_signal_handlers_that_send(cluster: EmbeddedCluster, topic: str, settings: dict[str, Any]) -> None:
+    futures: list[RecordFuture] = []
+    refused: list[errors.BufferExhaustedError] = []
+    count = 0
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+
+        def send() -> None:
+            try:
+                futures.append(producer.send(topic, b"handler"))
+            except errors.BufferExhaustedError as full:
+                refused.append(full)
+
+        with signals(send):
+            while len(futures) < 300:
+                future = producer.send(topic, b"plain" * 20)
+                count += 1
+                if not count % 1000:
+                    future.get(60)
+        is_whole(producer)
+        assert all(future.succeeded() for future in futures)
+    assert in_log(cluster, topic) == {b"handler": len(futures), b"plain" * 20: count}
+
+
+def test_signal_handlers_that_raise_out_of_sends(cluster: EmbeddedCluster, topic: str) -> None:
+    booms = 0
+
+    def boom() -> None:
+        if armed:
+            raise Boom
+
+    armed = False
+    settings = {"buffer_memory": 20_000, "batch_size": 500, "max_block_ms": 60_000}
+    certain: Counter[bytes] = Counter()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+        know(producer, topic)
+        number = 0
+        with signals(boom):
+            while booms < 300:
+                number += 1
+                value = b"%d" % number + b"x" * 80
+                try:
+                    armed = True
+                    producer.send(topic, value)
+                    armed = False
+                    certain[value] += 1
+                except Boom:
+                    armed = False
+                    booms += 1
+        is_whole(producer)
+    log = in_log(cluster, topic)
+    assert not [value for value, count in log.items() if count > 1]
+    assert not certain.keys() - log.keys()
+
+
+def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, topic: str) -> None:
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+        know(producer, topic)
+        futures: list[RecordFuture] = []
+        refused: list[errors.BufferExhaustedError] = []
+
+        def send_many() -> None:
+            try:
+                while interrupted() and len(futures) < 2000:
+                    futures.append(producer.send(topic, b"x" * 10_000))
+            except errors.BufferExhaustedError as full:
+                refused.append(full)
+
+        # each of these opens a batch, at some points of which the thread is in a section
+        for point in every_point(step=10):
+            with Interruption(point, send_many) as interruption:
+                producer.send(topic, b"y" * 20_000)
+            if refused or not interruption.happened:
+                break
+        assert "finalizers or signal handlers sent" in str(refused[0])
+        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
+        assert [future.get(60).partition for future in futures]
+        is_whole(producer)
+        producer.send(topic, b"on").get(60)

@@ -1,0 +1,111 @@
+"""Code that runs anywhere: at a chosen instruction of the producer, in a finalizer, in a signal handler."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = tuple(f"{ROOT / part}/" for part in ("network", "producer"))
+
+#: After instructions that begin so, CPython may run a signal handler, which may raise. Everywhere else a finalizer may
+#: run, whose exceptions go no further.
+_CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
+
+
+class Interruption:
+    """Run `action` at the instruction number `at` of what the producer's Python code does within the ``with`` block.
+
+    Counts the instructions of this thread that belong to the producer. With `raises` only those count before which a
+    signal handler may run; what `action` raises then comes out of the producer's code there.
+    `happened` tells whether there were as many.
+    """
+
+    def __init__(self, at: int, action: Callable[[], object], *, raises: bool = False) -> None:
+        self.happened = False
+        self.where = ""
+        self._at = at
+        self._action = action
+        self._raises = raises
+        self._count = 0
+        self._last: dict[FrameType, str] = {}
+
+    def __enter__(self) -> Interruption:
+        self._before = sys.gettrace()
+        sys.settrace(self._enter_frame)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+        self._last.clear()
+
+    def _enter_frame(self, frame: FrameType, event: str, argument: object) -> Any:
+        if self.happened or not frame.f_code.co_filename.startswith(_PACKAGES):
+            return None
+        frame.f_trace_opcodes = True
+        frame.f_trace_lines = False
+        return self._in_frame
+
+    def _in_frame(self, frame: FrameType, event: str, argument: object) -> Any:
+        if event == "opcode" and not self.happened:
+            last = self._last.get(frame, "RESUME")
+            self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if not self._raises or last.startswith(_CHECKED):
+                self._count += 1
+                if self._count == self._at:
+                    self.happened = True
+                    self.where = f"{frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name}"
+                    self._action()
+        return self._in_frame
+
+
+def every_point(step: int = 1, first: int = 1) -> Iterator[int]:
+    """Numbers for `Interruption`, to be taken until one hasn't happened."""
+    number = first
+    while True:
+        yield number
+        number += step
+
+
+@contextlib.contextmanager
+def signals(handler: Callable[[], object], every_s: float = 0.001) -> Iterator[None]:
+    """Have `handler` called in the main thread, as the handler of a signal that keeps coming."""
+    ended = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: handler())
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def send() -> None:
+        while not ended.wait(every_s):
+            signal.pthread_kill(main, signal.SIGUSR1)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        # a handler that raises may do so in here, too
+        while not ended.is_set() or thread.is_alive():
+            with contextlib.suppress(BaseException):
+                ended.set()
+                thread.join(10)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR1, before)
+
+
+class Garbage:
+    """A cycle whose finalizer calls `action`, wherever the garbage collector finds it."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        self._action = action
+        vars(self)["itself"] = self
+
+    def __del__(self) -> None:
+        self._action()

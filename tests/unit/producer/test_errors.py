@@ -1,0 +1,41 @@
+"""The module that programs import errors from: everything of the table, and the rest of kafka-python's names."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from headrace.network.protocol import errors as table
+from headrace.producer import errors
+from headrace.producer.errors import KafkaTimeoutError, NodeNotReadyError, NoError, for_code, kafka_errors
+
+
+def test_it_has_the_classes_of_the_table() -> None:
+    assert KafkaTimeoutError is table.KafkaTimeoutError
+    names = [name for name, cls in inspect.getmembers(table, inspect.isclass) if issubclass(cls, table.KafkaError)]
+    assert len(names) > 150
+    assert [name for name in names if getattr(errors, name) is not getattr(table, name)] == []
+
+
+def test_other_names_of_what_is_raised_here() -> None:
+    assert errors.NoBrokersAvailable is errors.NoBrokersAvailableError
+    assert errors.CorruptRecordException is errors.CorruptRecordError
+    assert errors.KafkaProtocolError is errors.ProtocolError
+    assert errors.IncompatibleBrokerVersion is errors.UnsupportedVersionError
+
+
+def test_what_is_never_raised_here_can_be_caught_all_the_same() -> None:
+    with pytest.raises(errors.RetriableError, match="Never raised here"):
+        raise NodeNotReadyError
+    again = pickle.loads(pickle.dumps(NodeNotReadyError("node 1")))
+    assert (type(again), str(again)) == (NodeNotReadyError, "node 1")
+    assert errors.StaleMetadata.invalid_metadata
+
+
+def test_classes_by_code() -> None:
+    assert for_code(0) is kafka_errors[0] is NoError
+    assert (NoError.code, NoError.errno, NoError.message) == (0, 0, "NO_ERROR")
+    assert for_code(3) is kafka_errors[3] is errors.UnknownTopicOrPartitionError
+    assert for_code(999) is errors.UnrecognizedBrokerError

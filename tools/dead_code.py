@@ -1,0 +1,207 @@
+"""Find definitions that only tests use, or nothing: `python tools/dead_code.py`, a part of `make check`.
+
+A definition is a function, class, method, constant or attribute of the four packages. It is used where its name is read
+outside its own body: anywhere in the packages, in the examples, in the generator of the docs, or in the code of a page.
+What tests/support defines is used where a test reads it.
+
+Names are compared, not what they stand for, so two things of one name hide each other; what is reported is dead, or
+reached in a way that no reader of the source can see. The latter goes into `dead_code_allowed.txt` with a reason. An
+entry there that is no longer needed is an error, too.
+
+Not looked at: the public members of what `__all__` of a public module exports, methods that a base class of another
+library calls, and the tables of messages and errors, whose every line is of use.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+ALLOWED = "tools/dead_code_allowed.txt"
+PACKAGES = ("network", "producer", "broker", "cli")
+#: Programs that use the packages as a user does. Tests and benchmarks keep nothing alive.
+USERS = ("examples", "docs/generate.py", "setup.py")
+#: What the tests share, and who may keep it alive.
+SUPPORT = ("tests/support",)
+TESTS = ("tests/unit", "tests/property", "tests/integration", "tests/interop", "tests/conftest.py", "benchmarks")
+TABLES = ("network/protocol/messages/", "network/protocol/errors.py", "network/protocol/api_keys.py")
+#: The modules that users import from.
+PUBLIC = ("producer/__init__.py", "producer/spark/__init__.py", "broker/__init__.py", "producer/*.py")
+#: Modules of the standard library whose base classes call no method by a name of their own.
+SILENT_BASES = ("abc", "collections", "dataclasses", "enum", "typing")
+
+
+class Definition(NamedTuple):
+    """A name, and the lines of its definition, in which a use of it does not count."""
+
+    path: str
+    name: str
+    qualified: str
+    first_line: int
+    last_line: int
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.qualified}"
+
+
+class Module:
+    """One source file: what it defines, and the names that it reads, each with the lines."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self.path = path
+        self._tree = ast.parse(text, path)
+        self.exported: set[str] = set()
+        self.reads: dict[str, set[int]] = {}
+        self._from_outside: set[str] = set()
+        for node in ast.walk(self._tree):
+            for name in self._reads_of(node):
+                self.reads.setdefault(name, set()).add(getattr(node, "lineno", 0))
+
+    def _reads_of(self, node: ast.AST) -> Iterator[str]:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+        elif isinstance(node, ast.Call) and _last_name(node.func) in ("getattr", "hasattr", "attrgetter"):
+            yield from _texts(node.args)
+        elif isinstance(node, ast.Dict):
+            # a table from one name to another
+            yield from _texts(each for each in (*node.keys, *node.values) if each is not None)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            outside = isinstance(node, ast.Import) or (node.level == 0 and not module.startswith("headrace"))
+            if outside and module.split(".")[0] not in SILENT_BASES:
+                self._from_outside.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Assign) and "__all__" in _assigned(node):
+            self.exported.update(_texts(ast.walk(node.value)))
+
+    def definitions(self, public: set[str]) -> Iterator[Definition]:
+        """What the module defines, without the public members of `public` classes."""
+        yield from self._in_body(self._tree.body, "", public)
+
+    def _in_body(self, body: list[ast.stmt], prefix: str, public: set[str]) -> Iterator[Definition]:
+        for node in body:
+            first, last = node.lineno, node.end_lineno or node.lineno
+            if isinstance(node, ast.ClassDef):
+                yield Definition(self.path, node.name, prefix + node.name, first, last)
+                skips_public = node.name in public or self._is_called_from_outside(node)
+                for each in self._in_body(node.body, f"{prefix}{node.name}.", public):
+                    if each.name.startswith("_") or not skips_public:
+                        yield each
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield Definition(self.path, node.name, prefix + node.name, first, last)
+                if prefix:
+                    for name, line in _set_on_self(node):
+                        # what the same line reads was set by another
+                        yield Definition(self.path, name, prefix + name, line, line - 1)
+            elif isinstance(node, (ast.If, ast.Try, ast.With)):
+                for part in ("body", "orelse", "finalbody"):
+                    yield from self._in_body(getattr(node, part, []), prefix, public)
+            else:
+                for name in _assigned(node):
+                    yield Definition(self.path, name, prefix + name, first, last)
+
+    def _is_called_from_outside(self, node: ast.ClassDef) -> bool:
+        names = (each.id for base in node.bases for each in ast.walk(base) if isinstance(each, ast.Name))
+        return any(name in self._from_outside for name in names)
+
+
+def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
+
+
+def _assigned(node: ast.stmt) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    names = (each for target in targets for each in ast.walk(target))
+    return {each.id for each in names if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _set_on_self(function: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _last_name(node.value) == "self":
+            yield node.attr, node.lineno
+
+
+def names_in_code(page: str) -> set[str]:
+    """The names in the code of a page, blocks and spans."""
+    code = re.findall(r"```.*?```|`[^`\n]+`", page, re.DOTALL)
+    return {name for each in code for name in re.findall(r"[A-Za-z_]\w*", each)}
+
+
+def find(root: Path = ROOT) -> list[Definition]:
+    """Every definition below `root` without a use."""
+    packages, support = _modules(root, PACKAGES), _modules(root, SUPPORT)
+    shown: set[str] = set()
+    for page in (*root.glob("*.md"), *root.glob("docs/*.md")):
+        shown |= names_in_code(page.read_text(encoding="utf-8"))
+    public = {
+        name for each in packages if any(Path(each.path).match(pattern) for pattern in PUBLIC) for name in each.exported
+    }
+    shown |= public
+    return [
+        *_unused(
+            [each for each in packages if not each.path.startswith(TABLES)],
+            packages + _modules(root, USERS),
+            public,
+            shown,
+        ),
+        *_unused(support, packages + support + _modules(root, TESTS), set(), set()),
+    ]
+
+
+def _modules(root: Path, parts: Iterable[str]) -> list[Module]:
+    paths = (
+        path for part in parts for path in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
+    )
+    return [
+        Module(str(path.relative_to(root)), path.read_text(encoding="utf-8")) for path in sorted(paths) if path.exists()
+    ]
+
+
+def _unused(defining: list[Module], reading: list[Module], public: set[str], shown: set[str]) -> list[Definition]:
+    return [
+        each
+        for module in defining
+        for each in module.definitions(public)
+        if each.name not in shown and not _is_special(each.name) and not _is_used(each, reading)
+    ]
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _is_used(definition: Definition, modules: list[Module]) -> bool:
+    own_lines = range(definition.first_line, definition.last_line + 1)
+    return any(
+        module.path != definition.path or any(line not in own_lines for line in lines)
+        for module in modules
+        if (lines := module.reads.get(definition.name))
+    )
+
+
+def main() -> int:
+    """Print what is dead and not allowed, and what is allowed and not dead; returns the exit code."""
+    dead = {str(each): each for each in find()}
+    lines = (ROOT / ALLOWED).read_text(encoding="utf-8").splitlines()
+    allowed = {name for line in lines if (name := line.partition("#")[0].strip())}
+    for each in (dead[name] for name in dead if name not in allowed):
+        print(f"{each.path}:{each.first_line}: {each.qualified} is used by tests only, or not at all: remove it")
+    for name in sorted(allowed - dead.keys()):
+        print(f"{ALLOWED}: {name} is used, or does not exist: remove the entry")
+    return int(dead.keys() != allowed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
