@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from headrace.broker.config.broker_config import DEFAULTS_OF_TOPICS, DYNAMIC, OWN_DEFAULTS, BrokerConfig
+from headrace.broker.config.broker_config import DYNAMIC, OWN_DEFAULTS, BrokerConfig
 from headrace.broker.config.profiles import PROFILES, TEST
 from headrace.broker.config.topic_config import TopicConfig, config_text
+from headrace.broker.config.topic_defaults import DEFAULTS_OF_TOPICS
 from headrace.network.client.client_metrics import ClientMetrics
 from headrace.network.clock import MockClock
 from headrace.network.config import Config, Key, dotted

@@ -459,6 +459,10 @@ class Config(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    def _replaced(self: C, values: Mapping[str, Any], origins: Mapping[str, str]) -> C:
+        """With other values (by attribute, parsed and checked) and origins (by name) for some keys."""
+        return _restore(type(self), {**self._values(), **values}, {**self.origins, **origins})
+
     def describe(self) -> str:
         """Every key with its value and origin, a line each, secrets masked."""
         return "\n".join(

@@ -29,7 +29,15 @@ from ...network.protocol import errors
 from ...network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
 from ..config.listeners import Listener
 from ..controller.controller import Controller
-from ..controller.controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
+from ..controller.controller_api import (
+    ControllerApi,
+    ElectionOutcome,
+    IsrChange,
+    MorePartitions,
+    NewTopic,
+    Reassignment,
+    TopicRef,
+)
 from ..log.files import decode_uuid, encode_uuid
 from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..timer import SerialExecutor
@@ -47,6 +55,7 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "controller_id": image.controller_id,
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
+        "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
     }
     if known_version == image.version - 1:
         encoded["changes"] = {
@@ -74,8 +83,8 @@ def decode_topic(entry: Mapping[str, Any]) -> TopicState:
 
 
 def _partition(fields: Sequence[Any]) -> PartitionState:
-    replicas, isr, *rest = fields
-    return PartitionState(tuple(replicas), tuple(isr), *rest)
+    replicas, isr, leader, leader_epoch, partition_epoch, *moving = fields
+    return PartitionState(tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch, *map(tuple, moving))
 
 
 def decode_endpoint(fields: Sequence[Any]) -> BrokerEndpoint:
@@ -87,9 +96,10 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     """An image from JSON, made from the one `before` where that is all but what has changed."""
     brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
+    configs = {(kind, name): of for kind, name, of in entry["configs"]}
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted)
+        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -99,6 +109,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         topics,
         {topic.topic_id: name for name, topic in topics.items()},
         deleted=deleted,
+        configs=configs,
     )
 
 
@@ -290,6 +301,18 @@ def _alter_isrs(controller: Controller, changes: list[list[Any]]) -> list[Any]:
     return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
 
 
+def _alter_reassignments(controller: Controller, changes: list[list[Any]], allow_factor_change: bool) -> list[Any]:
+    asked = [Reassignment(*fields) for fields in changes]
+    outcomes = controller.alter_reassignments(asked, allow_factor_change=allow_factor_change)
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
+
+
+def _elect_leaders(controller: Controller, partitions: list[list[Any]] | None, is_unclean: bool) -> list[Any]:
+    asked = None if partitions is None else [(topic, index) for topic, index in partitions]
+    outcomes = controller.elect_leaders(asked, is_unclean=is_unclean)
+    return [(topic, index, None if error is None else _refusal(error)) for topic, index, error in outcomes]
+
+
 def _refusal(error: BrokerResponseError) -> dict[str, Any]:
     return {"error": error.code, "message": str(error)}
 
@@ -304,11 +327,20 @@ def decode_outcomes(entries: Sequence[Mapping[str, Any]]) -> list[TopicState | B
     ]
 
 
+def _decode_partitions(entries: Sequence[Any]) -> list[PartitionState | BrokerResponseError]:
+    return [
+        make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each) for each in entries
+    ]
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "create_topics": _create_topics,
     "delete_topics": _delete_topics,
     "create_partitions": _create_partitions,
     "set_topic_configs": Controller.set_topic_configs,
+    "set_resource_configs": Controller.set_resource_configs,
+    "elect_leaders": _elect_leaders,
+    "alter_reassignments": _alter_reassignments,
     "alter_isrs": _alter_isrs,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
@@ -431,11 +463,29 @@ class RemoteController(ControllerApi):
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
         self._call("set_topic_configs", name=name, configs=dict(configs), validate_only=validate_only)
 
-    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+    def set_resource_configs(
+        self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        arguments = {"resource_type": resource_type, "name": name, "configs": dict(configs)}
+        self._call("set_resource_configs", **arguments, validate_only=validate_only)
+
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
+    ) -> list[ElectionOutcome]:
         return [
-            make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each)
-            for each in self._call("alter_isrs", changes=changes)
+            ElectionOutcome(topic, index, None if refusal is None else make_error(refusal["error"], refusal["message"]))
+            for topic, index, refusal in self._call("elect_leaders", partitions=partitions, is_unclean=is_unclean)
         ]
+
+    def alter_reassignments(
+        self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
+    ) -> list[PartitionState | BrokerResponseError]:
+        return _decode_partitions(
+            self._call("alter_reassignments", changes=changes, allow_factor_change=allow_factor_change)
+        )
+
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        return _decode_partitions(self._call("alter_isrs", changes=changes))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

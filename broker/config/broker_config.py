@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key, parse_list
+from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
@@ -19,39 +20,7 @@ from .listeners import (
 )
 from .profiles import PROFILES, check_profile
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
-
-_MINUTE_MS = 60_000
-_HOUR_MS = 3_600_000
-
-#: Topic-level key -> the broker's keys for its default, each with its unit in that of the topic's. The first that has a
-#: value decides (Kafka's `ServerTopicConfigSynonyms`).
-DEFAULTS_OF_TOPICS: dict[str, Sequence[tuple[str, int]]] = {
-    "segment_bytes": [("log_segment_bytes", 1)],
-    "segment_ms": [("log_roll_ms", 1), ("log_roll_hours", _HOUR_MS)],
-    "segment_jitter_ms": [("log_roll_jitter_ms", 1), ("log_roll_jitter_hours", _HOUR_MS)],
-    "segment_index_bytes": [("log_index_size_max_bytes", 1)],
-    "index_interval_bytes": [("log_index_interval_bytes", 1)],
-    "retention_ms": [("log_retention_ms", 1), ("log_retention_minutes", _MINUTE_MS), ("log_retention_hours", _HOUR_MS)],
-    "retention_bytes": [("log_retention_bytes", 1)],
-    "cleanup_policy": [("log_cleanup_policy", 1)],
-    "max_message_bytes": [("message_max_bytes", 1)],
-    "message_timestamp_type": [("log_message_timestamp_type", 1)],
-    "message_timestamp_before_max_ms": [("log_message_timestamp_before_max_ms", 1)],
-    "message_timestamp_after_max_ms": [("log_message_timestamp_after_max_ms", 1)],
-    "min_insync_replicas": [("min_insync_replicas", 1)],
-    "compression_type": [("compression_type", 1)],
-    "compression_gzip_level": [("compression_gzip_level", 1)],
-    "compression_lz4_level": [("compression_lz4_level", 1)],
-    "compression_zstd_level": [("compression_zstd_level", 1)],
-    "flush_messages": [("log_flush_interval_messages", 1)],
-    "flush_ms": [("log_flush_interval_ms", 1), ("log_flush_scheduler_interval_ms", 1)],
-    "file_delete_delay_ms": [("log_segment_delete_delay_ms", 1)],
-    "delete_retention_ms": [("log_cleaner_delete_retention_ms", 1)],
-    "min_cleanable_dirty_ratio": [("log_cleaner_min_cleanable_ratio", 1)],
-    "min_compaction_lag_ms": [("log_cleaner_min_compaction_lag_ms", 1)],
-    "max_compaction_lag_ms": [("log_cleaner_max_compaction_lag_ms", 1)],
-    "unclean_leader_election_enable": [("unclean_leader_election_enable", 1)],
-}
+from .topic_defaults import DEFAULTS_OF_TOPICS
 
 #: Defaults that differ from Apache Kafka's in every profile, with the reason.
 OWN_DEFAULTS: dict[str, str] = {
@@ -63,6 +32,10 @@ OWN_DEFAULTS: dict[str, str] = {
     "socket.send.buffer.bytes": "the system's buffer grows with what a connection carries; Kafka has 102400",
 }
 
+#: Where a value comes from that was changed while the broker runs.
+DYNAMIC_OWN = "dynamic, of this broker"
+DYNAMIC_OF_ALL = "dynamic, of all brokers"
+
 #: Keys that take effect when they are changed while the broker runs (Kafka's update mode "cluster-wide"). The others
 #: are decided at the start.
 DYNAMIC = frozenset(
@@ -73,8 +46,7 @@ DYNAMIC = frozenset(
     }
     | {
         *("max_connections", "max_connections_per_ip", "max_connections_per_ip_overrides"),
-        *("leader_replication_throttled_rate", "follower_replication_throttled_rate"),
-        *("replica_alter_log_dirs_io_max_bytes_per_second", "producer_id_expiration_ms"),
+        "replica_alter_log_dirs_io_max_bytes_per_second",
     }
 )
 
@@ -289,20 +261,6 @@ class BrokerConfig(
         at_least=-1,
         at_most=INT32_MAX,
         doc="The receive buffer of a follower's connection (SO_RCVBUF); -1: as the system has it.",
-    )
-    leader_replication_throttled_rate: int = key(
-        default=INT64_MAX,
-        at_least=0,
-        at_most=INT64_MAX,
-        doc="Bytes per second that leaders send of the replicas that `leader.replication.throttled.replicas` of their "
-        "topics names.",
-    )
-    follower_replication_throttled_rate: int = key(
-        default=INT64_MAX,
-        at_least=0,
-        at_most=INT64_MAX,
-        doc="Bytes per second that followers fetch of the replicas that `follower.replication.throttled.replicas` of "
-        "their topics names.",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = key(
         default=INT64_MAX,
@@ -555,6 +513,24 @@ class BrokerConfig(
     def of_profile(cls, profile: str, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> BrokerConfig:
         """The settings that are given, and a profile's defaults for the rest. Raises KafkaConfigurationError."""
         return cls._resolve_over(PROFILES[check_profile(profile)], f"profile {profile}", mapping, keywords, {})
+
+    def check_dynamic(self, texts: Mapping[str, str]) -> None:
+        """Raise KafkaConfigurationError unless these keys can be changed while a broker runs, to these values."""
+        fixed = sorted(name for name in texts if name in self._names and self._names[name].attribute not in DYNAMIC)
+        if fixed:
+            raise KafkaConfigurationError(f"decided when a broker starts: {', '.join(fixed)}; restart it with others")
+        type(self).resolve_from(texts, {}, {})
+
+    def with_dynamic(self, of_all: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
+        """With what was configured for all brokers, and for this one, which comes first."""
+        # What changes nothing was accepted with a warning, once.
+        texts = {self._names[name].name: text for name, text in {**of_all, **own}.items() if name in self._names}
+        if not texts:
+            return self
+        given = type(self).resolve_from(texts, {}, {})
+        names = {self._names[name].name for name in own if name in self._names}
+        origins = {name: DYNAMIC_OWN if name in names else DYNAMIC_OF_ALL for name in texts}
+        return self._replaced({self._names[name].attribute: given[name] for name in texts}, origins)
 
     @property
     def request_memory_per_thread(self) -> int:

@@ -15,6 +15,7 @@ _CLEANER = "compaction runs on one thread and takes the memory that the keys of 
 _REMOTE = "there is no remote storage"
 _METRICS = "the broker keeps no metrics"
 _QUOTAS = "there are no quotas"
+_UNTHROTTLED = "replication is never throttled"
 _TLS = "TLS is not supported yet, so no listener uses it"
 _SASL = "SASL is not supported yet, so no listener uses it"
 _SHARE = "share groups are not supported"
@@ -72,8 +73,10 @@ WITHOUT_EFFECT: dict[str, str] = {
     "telemetry.max.bytes": _METRICS,
     "quota.window.*": _QUOTAS,
     "controller.quota.window.*": _QUOTAS,
-    "replication.quota.window.*": "the rate of replication is that of the last second",
-    "alter.log.dirs.replication.quota.window.*": "the rate of a move is that of the last second",
+    "replication.quota.window.*": _UNTHROTTLED,
+    "leader.replication.throttled.rate": _UNTHROTTLED,
+    "follower.replication.throttled.rate": _UNTHROTTLED,
+    "alter.log.dirs.replication.quota.window.*": "a move waits after each step for as long as its rate asks for",
     "log.preallocate": "files grow as they are written",
     # security
     "ssl.*": _TLS,

@@ -28,18 +28,6 @@ def codec_level_key(codec: Compression) -> Any:
     return level_key(codec, doc=f"The level where the broker compresses with {codec.label} (`compression.type`).")
 
 
-def parse_throttled_replicas(value: Any) -> tuple[str, ...]:
-    """`partition:broker` entries, or `*` alone. Raises ValueError."""
-    entries = parse_list(value)
-    if entries == ("*",):
-        return entries
-    for entry in entries:
-        partition, _, broker = entry.partition(":")
-        if not (partition.isdigit() and broker.isdigit()):
-            raise ValueError(f"has {entry!r}, which is not PARTITION:BROKER")
-    return entries
-
-
 def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
     return None if set(policies) <= set(CLEANUP_POLICIES) else "may hold delete and compact only"
 
@@ -50,6 +38,8 @@ class TopicConfig(
     rules=(COMPRESSION_RULE,),
     without_effect={
         "preallocate": "files grow as they are written",
+        "leader.replication.throttled.replicas": "replication is never throttled",
+        "follower.replication.throttled.replicas": "replication is never throttled",
         "message.downconversion.enable": "there is one message format",
         "message.format.version": "there is one message format",
         "local.retention.ms": "there is no remote storage",
@@ -176,20 +166,6 @@ class TopicConfig(
     max_compaction_lag_ms: int = key(
         default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="How long a record stays uncompacted at most."
     )
-    leader_replication_throttled_replicas: tuple[str, ...] = key(
-        default=(),
-        parse=parse_throttled_replicas,
-        allowed="partition:broker, several separated by commas, or *",
-        show=",".join,
-        doc="The replicas that their leaders send no faster than `leader.replication.throttled.rate`; *: all.",
-    )
-    follower_replication_throttled_replicas: tuple[str, ...] = key(
-        default=(),
-        parse=parse_throttled_replicas,
-        allowed="partition:broker, several separated by commas, or *",
-        show=",".join,
-        doc="The replicas that fetch no faster than `follower.replication.throttled.rate`; *: all.",
-    )
     unclean_leader_election_enable: bool = key(
         default=False, doc="Whether a replica that may lack acknowledged records may lead when no other is left."
     )
@@ -199,13 +175,6 @@ class TopicConfig(
         # Compaction leaves the active segment alone, which must therefore end in time (KIP-354).
         segment_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
         return SegmentLimits(self.segment_bytes, segment_ms, self.segment_jitter_ms)
-
-    def is_throttled(self, index: int, broker_id: int, *, follows: bool) -> bool:
-        """Whether the replica of a partition on a broker is one whose rate is limited."""
-        replicas = (
-            self.follower_replication_throttled_replicas if follows else self.leader_replication_throttled_replicas
-        )
-        return bool(replicas) and (replicas == ("*",) or f"{index}:{broker_id}" in replicas)
 
     @property
     def codec(self) -> Compression | None:

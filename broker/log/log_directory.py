@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ...network.protocol.errors import InconsistentClusterIdError, KafkaConfigurationError, KafkaStorageError
@@ -55,7 +55,7 @@ class LogDirectory:
         #: What the checkpoint files say, by file.
         self.checkpoints: dict[str, dict[Partition, int]] = {}
         self.cleaner_offsets: dict[Partition, int] = {}
-        self._doomed: list[Path] = []
+        self._doomed: set[Path] = set()
         self._directory_lock: DirectoryLock | None = None
 
     def open(self, cluster_id: str, node_id: int) -> list[tuple[Partition, Path]]:
@@ -167,13 +167,15 @@ class LogDirectory:
         topic, index = partition
         doomed = self.path / f"{topic[:150]}-{index}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
         directory.rename(doomed)
-        self._doomed.append(doomed)
+        self._doomed.add(doomed)
         return doomed
 
-    def remove_doomed(self) -> None:
-        doomed, self._doomed = self._doomed, []
-        for path in doomed:
-            shutil.rmtree(path, ignore_errors=True)
+    def remove_doomed(self, doomed: Iterable[Path] | None = None) -> None:
+        """Remove those of these directories that are here, or all that were renamed."""
+        for path in list(self._doomed) if doomed is None else doomed:
+            if path in self._doomed:
+                shutil.rmtree(path, ignore_errors=True)
+                self._doomed.remove(path)
 
     def flush_names(self) -> None:
         """Have it on the disk which logs there are: one that was deleted would come back when the machine loses its

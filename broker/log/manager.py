@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...network.clock import Clock
@@ -135,7 +135,7 @@ class LogManager:
                 except (KafkaError, OSError):
                     _log.exception("%r could not be closed; it is checked at the next start", log)
                     unclean.add(self.directory_of(log.directory))
-            self.delete_doomed()
+            self.remove_doomed()
             for directory in self.directories:
                 try:
                     self._checkpoint_all(directory)
@@ -274,7 +274,7 @@ class LogManager:
         return [key for key, log in self.logs.items() if topic_ids and read_topic_id(log.directory) in topic_ids]
 
     def delete(self, topic: str, partition: int) -> Path | None:
-        """Take the partition's log away at once; its directory, renamed, is removed by `delete_doomed`."""
+        """Take the partition's log away at once; its directory, renamed, is removed by `remove_doomed`."""
         key = (topic, partition)
         with self.lock:
             log = self.logs.pop(key, None)
@@ -297,10 +297,10 @@ class LogManager:
         for directory in self.directories:
             directory.flush_names()
 
-    def delete_doomed(self) -> None:
-        """Remove the directories of deleted partitions."""
+    def remove_doomed(self, doomed: Iterable[Path] | None = None) -> None:
+        """Remove these directories of deleted partitions, or all of them."""
         for directory in self.directories:
-            directory.remove_doomed()
+            directory.remove_doomed(doomed)
 
     def delete_old_segments(self) -> int:
         """Apply retention to every log; returns the number of segments deleted."""

@@ -155,20 +155,6 @@ def test_keys_that_there_are_not_are_refused():
         resolve(log_retention_hour=3)
 
 
-@pytest.mark.parametrize("value", ["", "*", "0:1", "0:1,12:3"])
-def test_throttled_replicas(value):
-    config = TopicConfig.resolve_from({"leader.replication.throttled.replicas": value}, {}, {})
-    assert config.is_throttled(0, 1, follows=False) == bool(value)
-    assert not config.is_throttled(0, 1, follows=True)
-    assert config.is_throttled(7, 9, follows=False) == (value == "*")
-
-
-@pytest.mark.parametrize("value", ["1", "a:b", "*,0:1", "0:1:2"])
-def test_throttled_replicas_that_are_none(value):
-    with pytest.raises(KafkaConfigurationError, match="is not PARTITION:BROKER"):
-        TopicConfig.resolve_from({"follower.replication.throttled.replicas": value}, {}, {})
-
-
 def test_remote_storage_is_refused_where_it_is_asked_for():
     TopicConfig.resolve_from({"remote.storage.enable": "false"}, {}, {})
     with pytest.raises(KafkaConfigurationError, match="there is no remote storage"):
