@@ -474,6 +474,7 @@ class Log:
         """Go on in another directory, which has copies of all files. Called with the lock held."""
         for segment in self.segments:
             segment.load()
+        self._unflushed_directories.discard(self.directory)
         self.directory = directory
         self.segments = [self._new_segment(each.base_offset, each.created_ms) for each in self.segments]
         self.producers.directory = directory

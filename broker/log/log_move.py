@@ -33,6 +33,8 @@ class LogMove:
         self._copied: dict[LogSegment, int] = {}
         self._rewrites = -1
         self._is_abandoned = False
+        #: Where the log was, renamed, once it is in its new place.
+        self.left: Path | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -105,7 +107,7 @@ class LogMove:
             log.relocate(place)
             key = (log.topic, log.partition)
             self.target.cleaner_offsets[key] = self.source.cleaner_offsets.pop(key, 0)
-            self.source.doom(old, key)
+            self.left = self.source.doom(old, key)
             self.source.flush_names()
         return True
 

@@ -150,6 +150,9 @@ class BrokerServices:
         if copied:
             delay_ms = 1_000.0 * copied / max(rate, 1)
             self.cleaner.schedule("move-log", partial(self._continue_move, key, move), delay_ms=delay_ms)
+        elif move.left is not None:
+            remove = partial(self.logs.remove_doomed, [move.left])
+            self.scheduler.schedule("delete-logs", remove, delay_ms=move.log.config.file_delete_delay_ms)
 
     def _balance_leaders(self) -> None:
         """Make first replicas leaders again. One broker has it done for the cluster."""

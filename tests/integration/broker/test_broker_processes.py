@@ -230,7 +230,7 @@ def test_before_its_start_it_says_that_it_is_not_started(tmp_path):
 
 
 def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(processes, "broker_directories", lambda directory, count: {1: "\0"})
+    monkeypatch.setattr(processes, "to_text", lambda config: "no pickle")
     with pytest.raises(KafkaConnectionError, match=r"broker 1 didn't start; what it wrote to stderr says why"):
         ProcessCluster(1, data_dir=tmp_path).start()
     assert "Traceback" in capfd.readouterr().err
