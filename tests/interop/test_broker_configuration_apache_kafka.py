@@ -108,7 +108,7 @@ def test_kafkas_server_properties_is_taken_as_it_is(tmp_path, caplog, profile):
     with EmbeddedCluster(config={"config.file": str(path)}, profile=profile) as cluster:
         cluster.create_topic("t")
         assert (tmp_path / "logs" / "t-0").is_dir()
-    assert {record.args[0] for record in caplog.records if "has no effect" in record.message} == {
+    assert {record.args[0].name for record in caplog.records if "has no effect" in record.message} == {
         *("process.roles", "controller.quorum.bootstrap.servers", "num.io.threads"),
         *("num.recovery.threads.per.data.dir", "share.coordinator.state.topic.replication.factor"),
         *("share.coordinator.state.topic.min.isr", "transaction.state.log.replication.factor"),

@@ -15,7 +15,7 @@ from ....network.protocol.messages.configs.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ...config.broker_config import DYNAMIC
-from ...config.group_config import GroupConfig
+from ...config.group_config import OF_GROUPS_ONLY, GroupConfig
 from ...config.topic_config import config_text
 from ...config.topic_defaults import DEFAULTS_OF_TOPICS
 from ...metadata import BROKER
@@ -92,7 +92,7 @@ def _describe(
     if kind == TOPIC:
         config, source, defaults_of = broker.config.topic_config(overrides), _FROM_TOPIC, _topic_defaults
     else:
-        config, source, defaults_of = GroupConfig.resolve_from(overrides, {}, {}), _FROM_GROUP, _built_in
+        config, source, defaults_of = GroupConfig.resolve_from(overrides, {}, {}), _FROM_GROUP, _group_defaults
     return [
         _result(
             each,
@@ -108,8 +108,13 @@ def _describe(
     ]
 
 
-def _built_in(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+def _built_in(entry: Key) -> list[DescribeConfigsSynonym]:
     return [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
+
+
+def _group_defaults(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+    name = entry.name if entry.attribute in OF_GROUPS_ONLY else f"group.{entry.name}"
+    return [_synonym(name, config_text(entry.default), _DEFAULT)]
 
 
 def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
@@ -120,7 +125,7 @@ def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsS
         if getattr(broker.config, attribute) is not None
         for synonym in _broker_synonyms(broker, attribute)
     ]
-    return synonyms or _built_in(broker, entry)
+    return synonyms or _built_in(entry)
 
 
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
@@ -136,7 +141,7 @@ def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeCon
     entry = next(each for each in static.entries if each.attribute == attribute)
     if not static.origins[name].startswith("default"):
         synonyms.append(_synonym(name, config_text(getattr(static, attribute)), _FROM_BROKER))
-    return [*synonyms, *_built_in(broker, entry)]
+    return [*synonyms, *_built_in(entry)]
 
 
 def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:

@@ -38,8 +38,9 @@ def handle(
     if cursor is not None:
         if cursor.partition_index < 0:
             return _refusal(request, InvalidRequestError("the cursor's partition is negative"))
+        if request.topics and cursor.topic_name not in names:
+            return _refusal(request, InvalidRequestError("the cursor's topic is none of those that are asked for"))
         names = {name for name in names if name >= cursor.topic_name}
-        names |= {cursor.topic_name} & image.topics.keys()
     left = max(min(request.response_partition_limit, broker.config.max_request_partition_size_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in sorted(names):
@@ -78,7 +79,9 @@ def _describe(
             validate_topic_name(name)
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
     except (BrokerResponseError, InvalidTopicError) as refused:
-        return DescribeTopicPartitionsResponseTopic(error_code=refused.code, name=name, partitions=[])
+        return DescribeTopicPartitionsResponseTopic(
+            error_code=refused.code, name=name, partitions=[], topic_authorized_operations=TOPIC_OPERATIONS
+        )
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=state.topic_id,
