@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headrace.broker.config.broker_config import DYNAMIC, OWN_DEFAULTS, BrokerConfig
+from headrace.broker.config.group_config import GroupConfig
 from headrace.broker.config.profiles import PROFILES, TEST
 from headrace.broker.config.topic_config import TopicConfig, config_text
 from headrace.broker.config.topic_defaults import DEFAULTS_OF_TOPICS
@@ -164,6 +165,12 @@ A *profile* is a set of defaults. `kafka`, which `headrace broker` runs with, ha
             "## Keys of topics\n",
             "A topic's own value comes first, then that of the broker's key, then the default.\n",
             _topic_keys(),
+            "## Keys of groups\n",
+            """\
+Kept, described, and accepted with a warning: Kafka applies them to groups of newer protocols, and groups here follow the
+classic one.
+""",
+            _group_keys(),
             "## Accepted with a warning\n",
             "These change nothing here. `*` stands for the rest of a name.\n",
             _reasons(BrokerConfig.without_effect),
@@ -209,6 +216,16 @@ def _topic_keys() -> str:
         of_broker = ", ".join(f"`{dotted(name)}`" for name, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ()))
         rows.append(f"| `{entry.name}` | {_broker_default(entry)} | {of_broker} | {_cell(entry.doc)} |\n")
     return "| key | default | of the broker | |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _group_keys() -> str:
+    entries = sorted(GroupConfig.entries, key=lambda each: each.name)
+    rows = [
+        f"| `{entry.name}` | {_broker_default(entry)} | {_cell(entry.doc)} |\n"
+        for entry in entries
+        if entry.attribute != "config_file"
+    ]
+    return "| key | default | |\n|---|---|---|\n" + "".join(rows)
 
 
 def errors() -> str:
