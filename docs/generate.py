@@ -167,8 +167,8 @@ A *profile* is a set of defaults. `kafka`, which `headrace broker` runs with, ha
             _topic_keys(),
             "## Keys of groups\n",
             """\
-Kept, described, and accepted with a warning: Kafka applies them to groups of newer protocols, and groups here follow the
-classic one.
+Kept, described, and accepted with a warning: Kafka applies them to groups of newer protocols, and groups here follow
+the classic one.
 """,
             _group_keys(),
             "## Accepted with a warning\n",
