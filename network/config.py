@@ -14,14 +14,13 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
+from .config_values import PARSERS, parse_path
 from .protocol.errors import KafkaConfigurationError
 
 INT32_MAX = 2**31 - 1
@@ -178,66 +177,6 @@ def key(
 def dotted(name: str) -> str:
     """Kafka's spelling of a key's name."""
     return name.replace("_", ".")
-
-
-# --- Values ---
-
-
-def parse_bool(value: Any) -> bool:
-    """True or False, as such or as text."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise ValueError("is neither true nor false")
-
-
-def parse_int(value: Any) -> int:
-    """A whole number, as such (also numpy's, also a float without a fraction) or as decimal text."""
-    if isinstance(value, str):
-        if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value) is None:
-            raise ValueError("is not a whole number")
-        return int(value)
-    if isinstance(value, bool):
-        raise ValueError("is not a whole number")
-    try:
-        if isinstance(value, float):
-            value = int(value) if value.is_integer() else None
-        return index(value)
-    except TypeError:
-        raise ValueError("is not a whole number") from None
-
-
-def parse_str(value: Any) -> str:
-    """Text, and nothing else: a number where a name belongs is a mistake."""
-    if isinstance(value, str):
-        return value
-    raise ValueError("is not text")
-
-
-def parse_list(value: Any) -> tuple[str, ...]:
-    """Texts, as a list or tuple or separated by commas; blanks around them and empty ones are dropped."""
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise ValueError("is not a list of texts")
-    return tuple(stripped for item in value if (stripped := item.strip()))
-
-
-def parse_path(value: Any) -> str:
-    """A path, as text or as a path object."""
-    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(path, str) or not path.strip():
-        raise ValueError("is not the path of a file")
-    return path
-
-
-_PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    bool: ("true or false", parse_bool),
-    int: ("a whole number", parse_int),
-    str: ("text", parse_str),
-    tuple[str, ...]: ("a list, or text separated by commas", parse_list),
-}
 
 
 # --- Rules across keys ---
@@ -523,9 +462,9 @@ def _complete(entry: Key, attribute: str, hint: Any) -> None:
     entry.nullable = type(None) in alternatives
     plain = tuple(alternative for alternative in alternatives if alternative is not type(None))
     if entry.parse is None:
-        if len(plain) != 1 or plain[0] not in _PARSERS:
+        if len(plain) != 1 or plain[0] not in PARSERS:
             raise TypeError(f"{name} is annotated {hint}, so it has to say how it is parsed")
-        entry.type_name, entry.parse = _PARSERS[plain[0]]
+        entry.type_name, entry.parse = PARSERS[plain[0]]
     elif not (entry.allowed or entry.choices):
         raise TypeError(f"{name} has a parser, so it has to say in words what is allowed")
     if plain == (int,) and entry.at_most is None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key, parse_list
+from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key
+from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
@@ -156,6 +157,7 @@ class BrokerConfig(
         default_text="the first of `log.dirs`",
         doc="Where the controller keeps topics and the configurations that were changed.",
     )
+
     # --- Sockets ---
 
     socket_request_max_bytes: int = key(
@@ -215,6 +217,7 @@ class BrokerConfig(
         doc="Memory for requests of which not all has arrived, on all connections; beyond it the connection that holds "
         "most of it is closed. -1: no bound.",
     )
+
     # --- Cluster ---
 
     broker_rack: str | None = key(
@@ -230,6 +233,7 @@ class BrokerConfig(
         default=True, doc="Whether a topic is made when a client first asks for it.", importance="high"
     )
     delete_topic_enable: bool = key(default=True, doc="Whether topics may be deleted.")
+
     # --- Replication ---
 
     replica_lag_time_max_ms: int = key(
@@ -285,6 +289,7 @@ class BrokerConfig(
     min_insync_replicas: int = key(
         default=1, at_least=1, at_most=INT32_MAX, doc="In-sync replicas without which acks=all is refused."
     )
+
     # --- Fetching ---
 
     fetch_max_bytes: int = key(
@@ -308,6 +313,7 @@ class BrokerConfig(
         at_most=INT32_MAX,
         doc="Fetch requests that may be completed before they are removed from where they waited.",
     )
+
     # --- Logs ---
 
     message_max_bytes: int = key(
@@ -469,6 +475,7 @@ class BrokerConfig(
     producer_id_expiration_check_interval_ms: int = key(
         default=600_000, at_least=1, at_most=INT64_MAX, doc="How often quiet producers are looked for."
     )
+
     # --- Groups ---
 
     group_initial_rebalance_delay_ms: int = key(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
+from ...network.config import INT32_MAX, INT64_MAX, Config, key
+from ...network.config_values import parse_list
 from ...network.records.compression import Compression
 from ...network.records.compression_config import COMPRESSION_RULE, configured_level, level_key
 

@@ -103,7 +103,7 @@ def run_storm(seed: int, kind: str) -> StormResult:
         return storm(dice, directory, settings, patient=kind == "one by one")
 
 
-# Three brokers, each on a machine of its own
+# --- Three brokers, each on a machine of its own ---
 
 
 def _three_machines(dice: random.Random, directory: Path, settings: dict[str, Any], *, patient: bool) -> StormResult:
@@ -215,7 +215,7 @@ def _records(cluster: EmbeddedCluster, topic: str, partition: int, node_id: int 
     return [(record.offset, bytes(record.value)) for record in cluster.records(topic, partition, node_id)]
 
 
-# Brokers and controller on one machine
+# --- Brokers and controller on one machine ---
 
 
 @dataclass

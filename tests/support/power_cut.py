@@ -60,7 +60,7 @@ class PowerCuts:
         os.fsync, os.fdatasync = self._system_calls
         PowerCuts._watching = None
 
-    # What the program does
+    # --- What the program does ---
 
     def _machine_of(self, path: str) -> str | None:
         return next((each for each in self._changes if f"{path}/".startswith(each)), None)
@@ -135,7 +135,7 @@ class PowerCuts:
         _write(path, content)
         self._flushed[_inode(path)] = content
 
-    # What becomes of it
+    # --- What becomes of it ---
 
     def cut(self, folder: Path, dice: random.Random) -> list[str]:
         """Take the power from a machine. Returns what was lost, a line each."""
