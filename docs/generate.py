@@ -150,8 +150,8 @@ headrace broker --config num.partitions=3 --profile test
 Keys are those of Kafka's `server.properties`, for the whole cluster; `config.file=server.properties` reads such a file.
 Of `listeners` and `advertised.listeners` the next broker takes the next port; of `log.dirs` each of several brokers has
 `broker-<id>` below. All that is wrong with a configuration is reported at once, as a `KafkaConfigurationError`. Nothing
-is accepted and then silently ignored: a key acts, or is accepted with a warning because nothing would change by it, or is
-refused.
+is accepted and then silently ignored: a key acts, or is accepted with a warning because nothing would change by it, or
+is refused.
 
 A *profile* is a set of defaults. `kafka`, which `headrace broker` runs with, has those of Apache Kafka. `test`, which
 `EmbeddedCluster`, `ProcessCluster` and the pytest fixtures have, differs in what a test would wait for.
