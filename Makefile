@@ -13,16 +13,21 @@ PURE_TESTS := tests/unit tests/property tests/integration
 # xdist 3.8 hangs at the end where it has replaced a worker that crashed (its issue 1323): here the run ends instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
 BENCH_ARGS ?=
+# The seeds of `make storm`, FIRST:END with the end excluded: 10 to 20 s per seed, for a storm over a producer and three over
+# clusters.
+STORM_SEEDS ?= 0:20
 
 # The Java that Spark and Apache Kafka are to run on, for the commands after it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-.PHONY: help demo test pythons check lint types floors dead-code prose docs-check bench bench-broker bench-spark compile docs clean distclean
+.PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-broker bench-spark \
+  compile docs clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make pythons       the producer's tests on every Python that is found (PYTHONS='python3.13 /path/to/python')"
+	@echo "make storm         faults, power cuts and restarts drawn from seeds, for minutes (STORM_SEEDS=20:40 draws others)"
 	@echo "make check         lint, format, types, the floors of the packages, dead code, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
@@ -43,6 +48,10 @@ test: build/compiled
 
 pythons:
 	sh tools/test-pythons
+
+storm: build/compiled
+	$(PYTHON_IN_VENV) tests/support/producer_storm.py $(STORM_SEEDS)
+	$(PYTHON_IN_VENV) tests/support/broker_storm.py $(STORM_SEEDS)
 
 check: lint types floors dead-code docs-check
 

@@ -9,7 +9,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from .config.listeners import Listener
+
 NO_LEADER = -1
+
+#: What was configured while the cluster ran, by the type of resource (`BROKER`, `GROUP`) and its name, as text. The
+#: name of what holds for all brokers is empty.
+ResourceConfigs = Mapping[tuple[int, str], Mapping[str, str]]
+BROKER = 4
+GROUP = 32
 
 #: A partition as the broker's tables have it: topic and number.
 PartitionKey = tuple[str, int]
@@ -21,23 +29,38 @@ def advertised_host(host: str) -> str:
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker listens."""
+    """Where a broker is: `host` and `port` for other brokers, `listeners` for clients, who are told the address of the
+    listener that they came in by."""
 
     node_id: int
     host: str
     port: int
     rack: str | None = None
+    listeners: tuple[Listener, ...] = ()
+
+    def at(self, listener: str) -> BrokerEndpoint:
+        """With the address that clients of a listener are told."""
+        for name, host, port in self.listeners:
+            if name == listener:
+                return self._replace(host=host, port=port)
+        return self
 
 
 class PartitionState(NamedTuple):
     """Who holds a partition and who leads it. `leader_epoch` grows with each election, `partition_epoch` with each
-    change."""
+    change. `adding` and `removing` are the replicas that come and go while they are moved."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +86,7 @@ class TopicState:
 class ClusterImage:
     """The cluster at one moment. `version` grows by one with each change; `brokers` are those that are alive; `changed`
     names the topics that differ from the image before; `deleted` has topics that are gone, and of which brokers that
-    are away may still have logs."""
+    are away may still have logs; `configs` are those of brokers and groups, by the resource's type and name."""
 
     cluster_id: str
     version: int = 0
@@ -73,6 +96,7 @@ class ClusterImage:
     topic_names: Mapping[uuid.UUID, str] = field(default_factory=dict)
     changed: frozenset[str] = frozenset()
     deleted: frozenset[uuid.UUID] = frozenset()
+    configs: ResourceConfigs = field(default_factory=dict)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -103,6 +127,7 @@ class ClusterImage:
             names,
             frozenset(topics),
             self.deleted,
+            self.configs,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

@@ -33,7 +33,7 @@ _OF_TOPIC = ("topic_partitions", "topic_config")
 _MAX_REPLICAS = 3
 _ONLY_BROKER = 1
 _LONGEST_NAME = 80
-_GROUP_PATIENCE_S = 5.0
+_RESET_TIMEOUT_S = 10.0
 
 _topic_numbers = itertools.count(1)
 
@@ -50,7 +50,11 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
         if marker.args or unknown:
             what = ", ".join(unknown) or "an argument without a name"
             pytest.fail(f"@pytest.mark.kafka doesn't take {what}; it takes {', '.join(_OF_CLUSTER + _OF_TOPIC)}", False)
-        settings = {**marker.kwargs, **settings}
+        kwargs = dict(marker.kwargs)
+        if "brokers" in settings:
+            # Racks are those of the brokers that they were given with.
+            kwargs.pop("racks", None)
+        settings = {**kwargs, **settings}
     return settings
 
 
@@ -120,10 +124,11 @@ def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
     cluster.control.clear()
     cluster.act_as(None)
     cluster.heal_links()
-    if _ONLY_BROKER not in cluster.brokers:
-        cluster.start_broker(_ONLY_BROKER)
-    # A client that the test forgot to close would join its group again, or make its topic again, while they go.
+    # A client that the test left open would rejoin its group, or create its topic again, while they are deleted.
     with cluster.inject(None, Fault(close=True), times=None):
+        if _ONLY_BROKER not in cluster.brokers:
+            cluster.start_broker(_ONLY_BROKER)
+        _settle(cluster)
         for topic in list(cluster.controller.image.topics.values()):
             if topic.name not in kept_topics and not topic.is_internal:
                 cluster.controller.delete_topic(topic.name)
@@ -131,6 +136,21 @@ def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
             _delete_group(cluster, group)
     cluster.control.requests.clear()
     cluster.control.counts.clear()
+
+
+def _settle(cluster: EmbeddedCluster) -> None:
+    """Wait until the broker has handled what its clients sent before, and has loaded the groups it keeps."""
+    broker = cluster.broker(_ONLY_BROKER)
+    cluster.close_connections(_ONLY_BROKER)
+    # Both threads run their jobs in order: requests that a network thread has handed over, the loading of groups.
+    for what, submit in (
+        ("answer its last requests", broker.request_thread.submit),
+        ("load its groups", lambda job: broker.after(0, job)),
+    ):
+        is_done = threading.Event()
+        submit(is_done.set)
+        if not is_done.wait(_RESET_TIMEOUT_S):
+            raise TimeoutError(f"the broker didn't {what} in {_RESET_TIMEOUT_S:.0f} s")
 
 
 def _delete_group(cluster: EmbeddedCluster, group: Group) -> None:
@@ -142,5 +162,5 @@ def _delete_group(cluster: EmbeddedCluster, group: Group) -> None:
     broker.groups.leave(group.group_id, members)
     forgotten = threading.Event()
     broker.offsets.delete_group(group.group_id, lambda _: forgotten.set())
-    if not forgotten.wait(_GROUP_PATIENCE_S):
-        raise TimeoutError(f"the group {group.group_id!r} was not forgotten in {_GROUP_PATIENCE_S:.0f} s")
+    if not forgotten.wait(_RESET_TIMEOUT_S):
+        raise TimeoutError(f"the group {group.group_id!r} was not forgotten in {_RESET_TIMEOUT_S:.0f} s")

@@ -9,7 +9,9 @@ import logging
 import os
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..network.protocol.api import ApiKey, requests
@@ -26,7 +28,8 @@ from ..network.sockets.selector import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
 from .api.registry import Api
-from .metadata import advertised_host
+from .config.broker_config import BrokerConfig
+from .config.listeners import Listener
 from .replica.connection import CLIENT_ID_PREFIX
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
@@ -35,7 +38,7 @@ from .services.services import BrokerServices
 _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
-_BACKLOG = 1024
+_DROP_TIMEOUT_S = 10.0
 #: What `bind` answers to an address that no interface of this machine has, or of a family that it lacks.
 _FOREIGN_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 #: Sends that a connection may have waiting before no more is read from it.
@@ -46,34 +49,84 @@ class BrokerServer:
     """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for
     any."""
 
-    def __init__(self, broker: BrokerServices, host: str, port: int) -> None:
+    def __init__(self, broker: BrokerServices, listeners: Sequence[Listener]) -> None:
+        """Raises KafkaConnectionError."""
         self._broker = broker
-        self.socket = _listen(host, port)
-        self.host, self.port = advertised_host(host), self.socket.getsockname()[1]
+        self._sockets: dict[str, socket.socket] = {}
+        try:
+            for each in listeners:
+                self._sockets[each.name] = _listen(each, broker.config)
+        except BaseException:
+            self._close_sockets()
+            raise
+        #: Where it listens, with the ports that it got.
+        self.listeners = tuple(each._replace(port=_port_of(self._sockets[each.name])) for each in listeners)
         self.connection_count = 0
+        self._counts_per_ip: Counter[str] = Counter()
+        self._counts_lock = threading.Lock()
         self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
         self._connection_ids = itertools.count()
         self._loops = [_NetworkThread(broker, self, number) for number in range(broker.config.num_network_threads)]
 
     def start(self) -> None:
         """Begin to accept."""
-        self._loops[0].selector.listen(self.socket, self._accept)
+        for name, sock in self._sockets.items():
+            self._loops[0].selector.listen(sock, partial(self._accept, name))
         for loop in self._loops:
             loop.thread.start()
 
-    def _accept(self, sock: socket.socket, address: Any) -> None:
-        if self.connection_count >= self._broker.config.max_connections:
-            _log.warning("closing a connection from %s: there are %d (max.connections)", address, self.connection_count)
+    @property
+    def ports(self) -> dict[str, int]:
+        """The port of each listener."""
+        return {each.name: each.port for each in self.listeners}
+
+    @property
+    def port(self) -> int:
+        """That of the first listener."""
+        return self.listeners[0].port
+
+    def _accept(self, listener: str, sock: socket.socket, address: Any) -> None:
+        peer = str(address[0])
+        too_many = self._too_many(peer)
+        if too_many is not None:
+            _log.warning("closing a connection from %s: there are %s", address, too_many)
             sock.close()
             return
-        self.connection_count += 1
+        config = self._broker.config
+        _set_buffer(sock, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        with self._counts_lock:
+            self.connection_count += 1
+            self._counts_per_ip[peer] += 1
         loop = self._loops[next(self._next_loop)]
-        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, str(address[0]))
+        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, peer, listener)
+
+    def _too_many(self, peer: str) -> str | None:
+        """Which limit leaves no room for one more connection, in words."""
+        config = self._broker.config
+        if self.connection_count >= config.max_connections:
+            return f"{self.connection_count} (max.connections)"
+        if self._counts_per_ip[peer] >= config.max_connections_of(peer):
+            return f"{self._counts_per_ip[peer]} from its address (max.connections.per.ip)"
+        return None
+
+    def connection_ended(self, peer: str) -> None:
+        """Called by network threads."""
+        with self._counts_lock:
+            self.connection_count -= 1
+            self._counts_per_ip[peer] -= 1
+            if not self._counts_per_ip[peer]:
+                del self._counts_per_ip[peer]
 
     def close_connections(self) -> None:
-        """End all connections, as a network that fails does; new ones are accepted."""
-        for loop in self._loops:
-            loop.drop_all()
+        """End all connections, as a network that fails does; new ones are accepted.
+
+        Returns when they have ended and no network thread handles a request that it received before; called on a
+        network thread (by a test's handler), at once.
+        """
+        dropped = [loop.drop_all() for loop in self._loops]
+        if threading.get_ident() not in {loop.thread.ident for loop in self._loops}:
+            for each in dropped:
+                each.wait(_DROP_TIMEOUT_S)
 
     def close(self) -> None:
         """End everything. Blocks until the network threads have ended."""
@@ -83,17 +136,24 @@ class BrokerServer:
             if loop.thread.ident is not None:
                 loop.thread.join()
             loop.selector.close()
-        self.socket.close()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets.values():
+            sock.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(listener: Listener, config: BrokerConfig) -> socket.socket:
+    host, port = listener.host, listener.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Before it listens: the window of a connection is settled when it is made.
+        _set_buffer(sock, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         sock.bind((host, port))
-        sock.listen(_BACKLOG)
-    except (OSError, OverflowError) as failed:
+        sock.listen(config.socket_listen_backlog_size)
+    except OSError as failed:
         sock.close()
         raise KafkaConnectionError(
             f"can't listen on {describe_address((host, port))}: {_reason_and_advice(failed)}"
@@ -101,15 +161,24 @@ def _listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _reason_and_advice(failed: OSError | OverflowError) -> str:
+def _reason_and_advice(failed: OSError) -> str:
     """Why an address can't be listened on, and whether its host or its port has to change."""
-    if isinstance(failed, OverflowError):
-        return "ports are numbers up to 65535; choose another port, or 0 for any"
     if isinstance(failed, socket.gaierror):
         return f"{failed.strerror}; choose a host name or an address of this machine, such as 127.0.0.1"
     if failed.errno in _FOREIGN_ADDRESS:
         return f"{failed.strerror}; choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all it has"
-    return f"{failed.strerror}; choose another port, or 0 for any"
+    if failed.errno == errno.EACCES:
+        return f"{failed.strerror}; choose a port that this user may listen on, from 1024 on, or 0 for any"
+    return f"{failed.strerror or failed}; choose another port, or 0 for any"
+
+
+def _set_buffer(sock: socket.socket, option: int, size_bytes: int) -> None:
+    if size_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+
+
+def _port_of(sock: socket.socket) -> int:
+    return sock.getsockname()[1]
 
 
 class _NetworkThread:
@@ -123,16 +192,16 @@ class _NetworkThread:
             clock=broker.clock,
             max_receive_bytes=broker.config.socket_request_max_bytes,
             connections_max_idle_ms=broker.config.connections_max_idle_ms,
-            max_unfinished_bytes=broker.config.queued_max_request_bytes // broker.config.num_network_threads,
+            max_unfinished_bytes=broker.config.request_memory_per_thread,
         )
         self.thread = section_thread(self._run, f"broker-{broker.node_id}-network-{number}")
         self._connections: dict[str, Connection] = {}
-        self._arrivals: deque[tuple[str, socket.socket, str]] = deque()
+        self._arrivals: deque[tuple[str, socket.socket, str, str]] = deque()
         self._ready: deque[Connection] = deque()
         self._back: deque[tuple[Connection, int, bool]] = deque()
         self._bytes_aside = 0
         self._closing = False
-        self._drop_all = False
+        self._drops: deque[threading.Event] = deque()
 
     # --- Any thread ---
 
@@ -141,17 +210,20 @@ class _NetworkThread:
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
 
-    def take_over(self, connection_id: str, sock: socket.socket, peer: str) -> None:
+    def take_over(self, connection_id: str, sock: socket.socket, peer: str, listener: str) -> None:
         """Serve an accepted socket."""
-        self._arrivals.append((connection_id, sock, peer))
+        self._arrivals.append((connection_id, sock, peer, listener))
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
         else:
             self._register_arrivals()
 
-    def drop_all(self) -> None:
-        self._drop_all = True
+    def drop_all(self) -> threading.Event:
+        """End all connections soon; the event tells when."""
+        is_done = threading.Event()
+        self._drops.append(is_done)
         self.selector.wakeup()
+        return is_done
 
     def stop(self) -> None:
         self._closing = True
@@ -175,19 +247,21 @@ class _NetworkThread:
                 for channel_id, reason in selector.disconnected.items():
                     _log.debug("broker %d: connection %s ended: %s", self._broker.node_id, channel_id, reason)
                     self._forget(channel_id)
-            if self._drop_all:
-                self._drop_all = False
+            while self._drops:
                 for connection in list(self._connections.values()):
                     self._drop(connection)
+                self._drops.popleft().set()
             self._take_back()
             self._send_ready()
         for connection in list(self._connections.values()):
             self._drop(connection)
+        while self._drops:
+            self._drops.popleft().set()
 
     def _register_arrivals(self) -> None:
         while self._arrivals:
-            connection_id, sock, peer = self._arrivals.popleft()
-            self._connections[connection_id] = Connection(connection_id, self, peer)
+            connection_id, sock, peer, listener = self._arrivals.popleft()
+            self._connections[connection_id] = Connection(connection_id, self, peer, listener)
             self.selector.register(connection_id, sock)
 
     def _read_or_not(self, connection: Connection) -> None:
@@ -252,7 +326,7 @@ class _NetworkThread:
     def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
         """Have a request handled on the request thread, and no other of this connection before it is answered: they
         keep their order, and a connection has one of those in memory, not many."""
-        limit = self._broker.config.queued_max_request_bytes // self._broker.config.num_network_threads
+        limit = self._broker.config.request_memory_per_thread
         if self._bytes_aside and self._bytes_aside + body.nbytes > limit:
             _log.info("closing %s: %d bytes of requests wait (queued.max.request.bytes)", connection.id, limit)
             self._drop(connection)
@@ -334,7 +408,7 @@ class _NetworkThread:
             connection.is_open = False
             connection.slots.clear()
             connection.backlog.clear()
-            self._server.connection_count -= 1
+            self._server.connection_ended(connection.peer)
 
 
 def _handle(broker: BrokerServices, api: Api, context: RequestContext, body: memoryview, *, max_elements: int) -> bool:

@@ -9,12 +9,17 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from headrace.broker.config.broker_config import DYNAMIC, OWN_DEFAULTS, BrokerConfig
+from headrace.broker.config.group_config import GroupConfig
+from headrace.broker.config.profiles import PROFILES, TEST
+from headrace.broker.config.topic_config import TopicConfig, config_text
+from headrace.broker.config.topic_defaults import DEFAULTS_OF_TOPICS
 from headrace.network.client.client_metrics import ClientMetrics
 from headrace.network.clock import MockClock
-from headrace.network.config import Config, Key
+from headrace.network.config import Config, Key, dotted
 from headrace.network.metrics import MetricName
 from headrace.network.protocol import errors as protocol_errors
 from headrace.network.protocol.errors import KafkaError
@@ -115,14 +120,113 @@ def _default(entry: Key) -> str:
     return entry.default_text or f"`{entry.text(entry.default)}`"
 
 
-def _reasons(reasons: object) -> str:
-    assert isinstance(reasons, dict)
+def _reasons(reasons: Mapping[str, str]) -> str:
     rows = "".join(f"| `{name}` | {_cell(reason)} |\n" for name, reason in sorted(reasons.items()))
     return "| key | why |\n|---|---|\n" + rows
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def broker_configuration() -> str:
+    """The page about the configuration of the embedded broker and its topics."""
+    return "\n".join(
+        [
+            NOTICE.format(source="broker/config/"),
+            "# Configuration of the embedded broker\n",
+            """\
+```python
+from headrace.broker import EmbeddedCluster
+
+EmbeddedCluster(num_partitions=3)
+EmbeddedCluster(config={"num.partitions": 3}, profile="kafka")
+```
+
+```sh
+headrace broker --config num.partitions=3 --profile test
+```
+
+Keys are those of Kafka's `server.properties`, for the whole cluster; `config.file=server.properties` reads such a file.
+Of `listeners` and `advertised.listeners` the next broker takes the next port; of `log.dirs` each of several brokers has
+`broker-<id>` below. All that is wrong with a configuration is reported at once, as a `KafkaConfigurationError`. Nothing
+is accepted and then silently ignored: a key acts, or is accepted with a warning because nothing would change by it, or
+is refused.
+
+A *profile* is a set of defaults. `kafka`, which `headrace broker` runs with, has those of Apache Kafka. `test`, which
+`EmbeddedCluster`, `ProcessCluster` and the pytest fixtures have, differs in what a test would wait for.
+`profile="kafka"` and `--profile test` choose the other one. `headrace broker` prints which one it runs with.
+""",
+            "## Keys of the broker\n",
+            "*Changeable*: while the broker runs, by IncrementalAlterConfigs, for one broker or for all.\n",
+            _broker_keys(),
+            "## Defaults that are not Kafka's\n",
+            "In both profiles:\n",
+            _reasons(OWN_DEFAULTS),
+            "## Keys of topics\n",
+            "A topic's own value comes first, then that of the broker's key, then the default.\n",
+            _topic_keys(),
+            "## Keys of groups\n",
+            """\
+Kept, described, and accepted with a warning: Kafka applies them to groups of newer protocols, and groups here follow
+the classic one.
+""",
+            _group_keys(),
+            "## Accepted with a warning\n",
+            "These change nothing here. `*` stands for the rest of a name.\n",
+            _reasons(BrokerConfig.without_effect),
+            "Of topics:\n",
+            _reasons(TopicConfig.without_effect),
+            "## Accepted with one value\n",
+            "Any other value is refused, because what it asks for is not there.\n",
+            "| key | value | why no other |\n|---|---|---|\n"
+            + "".join(
+                f"| `{name}` | {f'`{value}`' if value else 'empty'} | {_cell(reason)} |\n"
+                for table in (BrokerConfig, TopicConfig)
+                for name, (value, reason) in sorted(table.fixed.items())
+            ),
+            "## Refused\n",
+            _reasons(BrokerConfig.left_out),
+            "So is any key that Kafka doesn't have, with the nearest one that there is.\n",
+        ]
+    )
+
+
+def _broker_keys() -> str:
+    rows = []
+    for entry in sorted(BrokerConfig.entries, key=lambda each: each.name):
+        in_tests = PROFILES[TEST].get(entry.name)
+        rows.append(
+            f"| `{entry.name}` | {_broker_default(entry)} | "
+            f"{'' if in_tests is None else f'`{config_text(in_tests)}`'} | "
+            f"{'yes' if entry.attribute in DYNAMIC else ''} | {_cell(entry.doc)} |\n"
+        )
+    return "| key | default | in tests | changeable | |\n|---|---|---|---|---|\n" + "".join(rows)
+
+
+def _broker_default(entry: Key) -> str:
+    text = config_text(entry.default)
+    return entry.default_text or (f"`{text}`" if text else "")
+
+
+def _topic_keys() -> str:
+    rows = []
+    for entry in sorted(TopicConfig.entries, key=lambda each: each.name):
+        if entry.attribute == "config_file":
+            continue
+        of_broker = ", ".join(f"`{dotted(name)}`" for name, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ()))
+        rows.append(f"| `{entry.name}` | {_broker_default(entry)} | {of_broker} | {_cell(entry.doc)} |\n")
+    return "| key | default | of the broker | |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def _group_keys() -> str:
+    entries = sorted(GroupConfig.entries, key=lambda each: each.name)
+    rows = [
+        f"| `{entry.name}` | {_broker_default(entry)} | {_cell(entry.doc)} |\n"
+        for entry in entries
+        if entry.attribute != "config_file"
+    ]
+    return "| key | default | |\n|---|---|---|\n" + "".join(rows)
 
 
 def errors() -> str:
@@ -287,7 +391,12 @@ def _metric_groups() -> list[str]:
     return parts
 
 
-PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "errors.md": errors, "metrics.md": metrics}
+PAGES: dict[str, Callable[[], str]] = {
+    "broker-configuration.md": broker_configuration,
+    "configuration.md": configuration,
+    "errors.md": errors,
+    "metrics.md": metrics,
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,14 +14,13 @@ from __future__ import annotations
 import difflib
 import logging
 import os
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
+from .config_values import PARSERS, parse_path
 from .protocol.errors import KafkaConfigurationError
 
 INT32_MAX = 2**31 - 1
@@ -180,66 +179,6 @@ def dotted(name: str) -> str:
     return name.replace("_", ".")
 
 
-# --- Values ---
-
-
-def parse_bool(value: Any) -> bool:
-    """True or False, as such or as text."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-        return value.strip().lower() == "true"
-    raise ValueError("is neither true nor false")
-
-
-def parse_int(value: Any) -> int:
-    """A whole number, as such (also numpy's, also a float without a fraction) or as decimal text."""
-    if isinstance(value, str):
-        if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value) is None:
-            raise ValueError("is not a whole number")
-        return int(value)
-    if isinstance(value, bool):
-        raise ValueError("is not a whole number")
-    try:
-        if isinstance(value, float):
-            value = int(value) if value.is_integer() else None
-        return index(value)
-    except TypeError:
-        raise ValueError("is not a whole number") from None
-
-
-def parse_str(value: Any) -> str:
-    """Text, and nothing else: a number where a name belongs is a mistake."""
-    if isinstance(value, str):
-        return value
-    raise ValueError("is not text")
-
-
-def parse_list(value: Any) -> tuple[str, ...]:
-    """Texts, as a list or tuple or separated by commas; blanks around them and empty ones are dropped."""
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
-        raise ValueError("is not a list of texts")
-    return tuple(stripped for item in value if (stripped := item.strip()))
-
-
-def parse_path(value: Any) -> str:
-    """A path, as text or as a path object."""
-    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(path, str) or not path.strip():
-        raise ValueError("is not the path of a file")
-    return path
-
-
-_PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    bool: ("true or false", parse_bool),
-    int: ("a whole number", parse_int),
-    str: ("text", parse_str),
-    tuple[str, ...]: ("a list, or text separated by commas", parse_list),
-}
-
-
 # --- Rules across keys ---
 
 
@@ -299,6 +238,7 @@ class Config(Mapping[str, Any]):
     rules: ClassVar[tuple[Rule, ...]] = ()
     left_out: ClassVar[Mapping[str, str]] = {}
     without_effect: ClassVar[Mapping[str, str]] = {}
+    fixed: ClassVar[Mapping[str, tuple[str, str]]] = {}
     carried_along: ClassVar[Mapping[str, Callable[[Any], bool]]] = {}
     env_prefix: ClassVar[str] = ""
     listed_in: ClassVar[str] = ""
@@ -322,13 +262,17 @@ class Config(Mapping[str, Any]):
         rules: tuple[Rule, ...] = (),
         left_out: Mapping[str, str] | None = None,
         without_effect: Mapping[str, str] | None = None,
+        fixed: Mapping[str, tuple[str, str]] | None = None,
         carried_along: Mapping[str, Callable[[Any], bool]] | None = None,
     ) -> None:
         """Read the table. What a base declares is inherited.
 
         listed_in: where a user finds all keys; by default the class itself.
         left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
-        without_effect: names that are accepted for compatibility although they change nothing, with the reason.
+        without_effect: names (or `prefix.*`) that are accepted for compatibility although they change nothing, with the
+        reason.
+        fixed: names of keys that exist elsewhere and have one value here (as text), with the reason; any other value is
+        refused.
         carried_along: for names of `left_out` and `without_effect`, whether a value is another client's default. Such a
         value asks for nothing, so it is neither refused nor warned of.
         Raises TypeError for a declaration that contradicts itself.
@@ -352,6 +296,7 @@ class Config(Mapping[str, Any]):
         cls.listed_in = listed_in or f"{cls.__module__}.{cls.__qualname__}"
         cls.left_out = {**cls.left_out, **(left_out or {})}
         cls.without_effect = {**cls.without_effect, **(without_effect or {})}
+        cls.fixed = {**cls.fixed, **(fixed or {})}
         cls.carried_along = {**cls.carried_along, **(carried_along or {})}
 
     def __init__(self) -> None:
@@ -367,9 +312,24 @@ class Config(Mapping[str, Any]):
 
     @classmethod
     def resolve_from(
-        cls: type[C], mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+        cls: type[C],
+        mapping: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+        environ: Mapping[str, str],
     ) -> C:
         """`resolve` with the environment given too."""
+        return cls._resolve_over({}, DEFAULT, mapping, keywords, environ)
+
+    @classmethod
+    def _resolve_over(
+        cls: type[C],
+        defaults: Mapping[str, Any],
+        defaults_origin: str,
+        mapping: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+        environ: Mapping[str, str],
+    ) -> C:
+        """`resolve_from`, with `defaults` in the place of some of the table's."""
         if mapping is not None and (not isinstance(mapping, Mapping) or isinstance(mapping, Config)):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(mapping).__name__}; give a dict of keys, or keyword arguments"
@@ -386,6 +346,7 @@ class Config(Mapping[str, Any]):
         if path is not None:
             gathering.add([Item(*item) for item in read_config_file(path)], is_file=True)
         gathering.add(from_environ)
+        gathering.add([Item(name, value, defaults_origin) for name, value in defaults.items()])
         return gathering.finish()
 
     @classmethod
@@ -409,11 +370,12 @@ class Config(Mapping[str, Any]):
     @classmethod
     def why_left_out(cls, name: str) -> str | None:
         """The reason for which a key that exists elsewhere is refused here; None for any other name."""
-        reason = cls.left_out.get(name)
-        if reason is not None:
-            return reason
-        prefixes = (pattern[:-1] for pattern in cls.left_out if pattern.endswith("*"))
-        return next((cls.left_out[f"{prefix}*"] for prefix in prefixes if name.startswith(prefix)), None)
+        return _by_name_or_prefix(cls.left_out, name)
+
+    @classmethod
+    def why_without_effect(cls, name: str) -> str | None:
+        """The reason for which a key that exists elsewhere changes nothing here; None for any other name."""
+        return _by_name_or_prefix(cls.without_effect, name)
 
     @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
@@ -426,7 +388,7 @@ class Config(Mapping[str, Any]):
         key_name = dotted(name) if isinstance(name, str) else ""
         entry = self._names.get(key_name)
         if entry is None:
-            reason = self.without_effect.get(key_name) or self.why_left_out(key_name)
+            reason = self.why_without_effect(key_name) or self.why_left_out(key_name)
             raise KeyError(f"{name} has no value: {reason}" if reason else name)
         return getattr(self, entry.attribute)
 
@@ -435,6 +397,10 @@ class Config(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def _replaced(self: C, values: Mapping[str, Any], origins: Mapping[str, str]) -> C:
+        """With other values (by attribute, parsed and checked) and origins (by name) for some keys."""
+        return _restore(type(self), {**self._values(), **values}, {**self.origins, **origins})
 
     def describe(self) -> str:
         """Every key with its value and origin, a line each, secrets masked."""
@@ -471,6 +437,13 @@ class Config(Mapping[str, Any]):
         return _restore, (type(self), self._values(), dict(self.origins))
 
 
+def _by_name_or_prefix(reasons: Mapping[str, str], name: str) -> str | None:
+    if name in reasons:
+        return reasons[name]
+    prefixes = (pattern for pattern in reasons if pattern.endswith("*"))
+    return next((reasons[pattern] for pattern in prefixes if name.startswith(pattern[:-1])), None)
+
+
 def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C:
     config = object.__new__(cls)
     vars(config).update(values, origins=types.MappingProxyType(origins))
@@ -489,9 +462,9 @@ def _complete(entry: Key, attribute: str, hint: Any) -> None:
     entry.nullable = type(None) in alternatives
     plain = tuple(alternative for alternative in alternatives if alternative is not type(None))
     if entry.parse is None:
-        if len(plain) != 1 or plain[0] not in _PARSERS:
+        if len(plain) != 1 or plain[0] not in PARSERS:
             raise TypeError(f"{name} is annotated {hint}, so it has to say how it is parsed")
-        entry.type_name, entry.parse = _PARSERS[plain[0]]
+        entry.type_name, entry.parse = PARSERS[plain[0]]
     elif not (entry.allowed or entry.choices):
         raise TypeError(f"{name} has a parser, so it has to say in words what is allowed")
     if plain == (int,) and entry.at_most is None:
@@ -541,10 +514,13 @@ class _Gathering:
         entry = self.table._names.get(name)
         if entry is not None:
             return entry
+        if name in self.table.fixed:
+            self._check_fixed(item, *self.table.fixed[name])
+            return None
         # settings written for another client often carry its defaults along
         is_default = self.table.carried_along.get(name)
         asks_for_nothing = item.value is None or (is_default is not None and is_default(item.value))
-        reason = self.table.without_effect.get(name)
+        reason = self.table.why_without_effect(name)
         if reason is not None:
             if not asks_for_nothing:
                 _log.warning("The configuration key %s has no effect: %s", item, reason)
@@ -558,6 +534,13 @@ class _Gathering:
         hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
         self.problems.append(f"{item} is not a configuration key; {hint}")
         return None
+
+    def _check_fixed(self, item: Item, only: str, reason: str) -> None:
+        value = item.value
+        if value is not None and str(value).strip().lower() != only.lower():
+            self.problems.append(
+                f"{item}: {_shown(value)} is not supported: {reason}; leave the key out, or give {only!r}"
+            )
 
     def _take(self, entry: Key, item: Item) -> None:
         try:

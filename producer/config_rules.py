@@ -7,7 +7,8 @@ import logging
 from typing import Any
 
 from ..network.addresses import DEFAULT_PORT, Address, parse_address
-from ..network.config import INT32_MAX, Draft, Rule, parse_int
+from ..network.config import INT32_MAX, Draft, Rule
+from ..network.config_values import parse_int
 from ..network.records.compression_config import COMPRESSION_RULE
 
 _log = logging.getLogger(__name__)

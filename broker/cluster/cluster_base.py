@@ -4,18 +4,103 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import Any
 
+from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalStateError
+from ...network.sockets.selector import describe_address
+from ..config.broker_config import BrokerConfig
+from ..config.listeners import Listener
 from ..controller.controller import Controller
+from ..metadata import advertised_host
+from ..requests.faults import Fault
+from .arguments import check_address, check_directories, check_fault, check_hook, check_racks, resolve_node_ids
+from .data_dirs import ClusterDirectories
 
 
 class ClusterBase(ABC):
-    """The part that the controller answers. Any thread."""
+    """The settings of a cluster, and the part of its methods that the controller answers. Any thread."""
+
+    def __init__(
+        self,
+        brokers: int | None,
+        default_count: int,
+        *,
+        node_ids: Any,
+        data_dir: Any,
+        host: Any,
+        port: Any,
+        racks: Any,
+        profile: str,
+        config: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+    ) -> None:
+        """Raises KafkaConfigurationError."""
+        self.profile = profile
+        self.config = BrokerConfig.of_profile(profile, config, keywords)
+        self.node_ids = resolve_node_ids(brokers, node_ids, self.config.node_id, default_count)
+        self._racks = check_racks(racks, self.node_ids)
+        self._listeners = check_address(host, port, self.config, len(self.node_ids))
+        self._given_directories = check_directories(data_dir, self.config)
+        self._directories: ClusterDirectories | None = None
+        #: The ports that the brokers got at their first start, by listener: they keep them.
+        self._ports: dict[int, dict[str, int]] = {}
 
     @property
     @abstractmethod
     def controller(self) -> Controller:
         """Raises IllegalStateError before `start` and after `close`."""
+
+    # --- Where it is ---
+
+    def _is_temporary(self) -> bool:
+        return not self._given_directories
+
+    def _make_directories(self) -> ClusterDirectories:
+        """Raises KafkaStorageError."""
+        self._directories = ClusterDirectories.make(
+            self._given_directories, self.node_ids, metadata_directory=self.config.metadata_log_dir
+        )
+        return self._directories
+
+    def _listeners_of(self, node_id: int) -> tuple[Listener, ...]:
+        """Where a broker is to listen: on the ports that it had, or its own of those that were given."""
+        at = self.node_ids.index(node_id)
+        had = self._ports.get(node_id, {})
+        return tuple(
+            each._replace(port=had.get(each.name) or (each.port + at if each.port else 0)) for each in self._listeners
+        )
+
+    def _advertised_of(self, node_id: int) -> dict[str, tuple[str, int]]:
+        """What clients are told of a broker's listeners, where it isn't where they are."""
+        at = self.node_ids.index(node_id)
+        return {each.name: (each.host, each.port + at) for each in self.config.advertised_listeners or ()}
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
+        return. Raises IllegalStateError before `start` and after `close`."""
+        self.controller  # noqa: B018  (raises)
+        first = self._listeners[0]
+        addresses = []
+        for node_id in self.node_ids:
+            told = self._advertised_of(node_id).get(first.name)
+            addresses.append(told or (advertised_host(first.host), self._ports[node_id][first.name]))
+        return ",".join(map(describe_address, addresses))
+
+    # --- What tests give ---
+
+    def _check_injection(self, api_key: ApiKey | None, fault: Fault, times: int | None, node_id: int | None) -> None:
+        """Raises IllegalArgumentError."""
+        check_hook(api_key, times, node_id, self.node_ids)
+        check_fault(api_key, fault)
+
+    def _check_node(self, node_id: int) -> None:
+        """Raises IllegalStateError unless the cluster has such a broker."""
+        if node_id not in self.node_ids:
+            raise IllegalStateError(f"there is no broker {node_id!r}; the cluster has {sorted(self.node_ids)}")
+
+    # --- What the controller answers ---
 
     def create_topic(
         self,

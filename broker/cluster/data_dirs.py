@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...network.protocol.errors import KafkaStorageError
 from ..config.broker_config import BrokerConfig
 from ..controller.controller import Controller
 from ..log.files import META_PROPERTIES_FILE, encode_uuid, read_properties, read_topic_id
-from ..log.manager import parse_directory_name
+from ..log.log_directory import parse_directory_name
 from ..metadata import PartitionState, TopicState
 
 STATE_FILE = "headrace-controller.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDirectories:
+    """Where a cluster keeps its files: each broker's directories by its id, and the controller's state (None: it goes
+    with the cluster)."""
+
+    of_brokers: Mapping[int, tuple[Path, ...]]
+    state_path: Path | None
+    temporary: Path | None = None
+
+    @classmethod
+    def make(
+        cls, given: Sequence[Path], node_ids: Collection[int], *, metadata_directory: str | None
+    ) -> ClusterDirectories:
+        """Make them unless they are there: `broker-<id>` below each given one, or that itself for a broker that is
+        alone. Raises KafkaStorageError."""
+        temporary = None
+        if not given:
+            temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
+            given = [temporary]
+        for directory in given:
+            make_directory(directory)
+        state_directory = given[0] if metadata_directory is None else Path(metadata_directory)
+        make_directory(state_directory)
+        return cls(
+            {
+                node_id: tuple(each / f"broker-{node_id}" if len(node_ids) > 1 else each for each in given)
+                for node_id in node_ids
+            },
+            None if temporary is not None and metadata_directory is None else state_directory / STATE_FILE,
+            temporary,
+        )
+
+    def remove(self) -> None:
+        """Remove what is temporary."""
+        if self.temporary is not None:
+            shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 def make_directory(directory: Path) -> None:
@@ -27,44 +68,36 @@ def make_directory(directory: Path) -> None:
         ) from failed
 
 
-def broker_directories(directory: Path, count: int) -> dict[int, Path]:
-    """Each broker's directory by its id: `broker-<id>`, or the directory itself for a broker that is alone."""
-    if count == 1:
-        return {1: directory}
-    return {node_id: directory / f"broker-{node_id}" for node_id in range(1, count + 1)}
-
-
-def make_controller(directory: Path, count: int, config: BrokerConfig, *, keeps_state: bool) -> Controller:
-    """The controller for what is kept in `directory`; `keeps_state`: it keeps its decisions there, too.
-
-    Raises KafkaStorageError.
-    """
-    directories = broker_directories(directory, count)
+def make_controller(directories: ClusterDirectories, config: BrokerConfig) -> Controller:
+    """The controller for what is kept in the directories. Raises KafkaStorageError."""
     try:
-        known = (read_properties(each / META_PROPERTIES_FILE) for each in directories.values())
+        of_all = [each for of_one in directories.of_brokers.values() for each in of_one]
+        known = (read_properties(each / META_PROPERTIES_FILE) for each in of_all)
         cluster_ids = (each.get("cluster.id") for each in known if each is not None)
         cluster_id = next((each for each in cluster_ids if each), None) or encode_uuid(uuid.uuid4())
-        controller = Controller(cluster_id, config, directory / STATE_FILE if keeps_state else None)
-        controller.load(topics_of_directories(directories))
+        controller = Controller(cluster_id, config, directories.state_path)
+        controller.load(topics_of_directories(directories.of_brokers))
     except OSError as failed:
-        raise KafkaStorageError(f"can't read the data directory {directory}: {failed}") from failed
+        raise KafkaStorageError(f"can't read the data directories: {failed}") from failed
     return controller
 
 
-def topics_of_directories(directories: Mapping[int, Path]) -> dict[str, TopicState]:
+def topics_of_directories(directories: Mapping[int, Sequence[Path]]) -> dict[str, TopicState]:
     """Topics as log directories tell them: for those of Apache Kafka, about which nothing else is known.
 
     A topic some of whose partitions are missing is left out, and its directories alone.
     """
     holders: dict[str, dict[int, list[int]]] = {}
     ids: dict[str, uuid.UUID] = {}
-    for node_id, directory in directories.items():
-        for path in directory.iterdir() if directory.exists() else ():
+    for node_id, of_one in directories.items():
+        for path in (path for each in of_one if each.exists() for path in each.iterdir()):
             partition = parse_directory_name(path.name) if path.is_dir() else None
             if partition is None:
                 continue
             topic, index = partition
-            holders.setdefault(topic, {}).setdefault(index, []).append(node_id)
+            holding = holders.setdefault(topic, {}).setdefault(index, [])
+            if node_id not in holding:
+                holding.append(node_id)
             ids[topic] = read_topic_id(path) or ids.get(topic) or uuid.uuid4()
     topics = {}
     for topic, partitions in holders.items():

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.api import ApiKey
-from ...network.protocol.errors import IllegalStateError, KafkaConfigurationError
-from ...network.sockets.selector import describe_address
-from ..config.broker_config import BrokerConfig
+from ...network.protocol.errors import IllegalArgumentError, IllegalStateError, KafkaConfigurationError
+from ..config.profiles import TEST
 from ..config.releases import highest_versions
 from ..controller.controller import Controller
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
-from ..metadata import advertised_host
 from ..replica.connection import CutLinks
 from ..requests.control import Control, Handler, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
+from .arguments import check_hook
 from .cluster_base import ClusterBase
-from .data_dirs import broker_directories, make_controller, make_directory
+from .data_dirs import make_controller
 from .node import Broker
 
 
@@ -36,42 +33,52 @@ class EmbeddedCluster(ClusterBase):
         with EmbeddedCluster() as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    brokers: how many. data_dir: where the logs are kept (each broker in `broker-<id>` below it, or right in it if there
-    is one broker only), by default a temporary directory that goes with the cluster. host and port: where to listen;
-    port 0 takes a free one, another number is the first broker's, the next brokers take the next. config and keywords:
-    broker keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`). clock: for virtual time.
+    brokers: how many (1). node_ids: their numbers instead, such as `[0, 1, 2]`; by default they count from 1. data_dir:
+    where the logs are kept (each broker in `broker-<id>` below it, or right in it if there is one broker only), by
+    default a temporary directory that goes with the cluster; `log.dirs` of the configuration names several. host
+    (127.0.0.1) and port: where to listen; port 0 takes a free one, another number is the first broker's, the next
+    brokers take the next; `listeners` of the configuration says more. racks: the rack of each broker by its number.
+    profile: "test" has defaults that let tests end soon, "kafka" those of Apache Kafka. config and keywords: broker
+    keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists
+    them. clock: for virtual time.
 
     Start and stop it on one thread; its other methods may be called from any.
     """
 
     def __init__(
         self,
-        brokers: int = 1,
+        brokers: int | None = None,
         *,
+        node_ids: Sequence[int] | None = None,
         data_dir: str | Path | None = None,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        host: str | None = None,
+        port: int | None = None,
         racks: Mapping[int, str] | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        profile: str = TEST,
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
         """Raises KafkaConfigurationError; nothing is started yet."""
-        if brokers < 1:
-            raise KafkaConfigurationError(f"a cluster has at least one broker, not {brokers}")
-        self.config = BrokerConfig.resolve_from(config, keywords, {})
+        super().__init__(
+            brokers,
+            1,
+            node_ids=node_ids,
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            racks=racks,
+            profile=profile,
+            config=config,
+            keywords=keywords,
+        )
+        if not hasattr(clock, "now_ms"):
+            raise KafkaConfigurationError(f"clock is {clock!r} ({type(clock).__name__}); give a headrace Clock")
         self.control = Control()
-        self._broker_count = brokers
-        self._given_directory = Path(data_dir) if data_dir is not None else None
-        self._host = host
-        self._port = port
-        self._racks = dict(racks or {})
         self._clock = clock
         self._lock = threading.RLock()
         self._brokers: dict[int, Broker] = {}
-        self._ports: dict[int, int] = {}
         self._links = CutLinks()
-        self._directory: Path | None = None
         self._controller: Controller | None = None
 
     # --- Life ---
@@ -88,19 +95,10 @@ class EmbeddedCluster(ClusterBase):
         with self._lock:
             if self._controller is not None:
                 raise IllegalStateError("the cluster is started already")
-            if self._given_directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="headrace-"))
-            else:
-                self._directory = self._given_directory
-                make_directory(self._directory)
+            directories = self._make_directories()
             try:
-                self._controller = make_controller(
-                    self._directory,
-                    self._broker_count,
-                    self.config,
-                    keeps_state=self._given_directory is not None,
-                )
-                opened = [self._open_broker(number + 1) for number in range(self._broker_count)]
+                self._controller = make_controller(directories, self.config)
+                opened = [self._open_broker(node_id) for node_id in self.node_ids]
                 self._controller.skip_producer_ids(max(each.logs.last_producer_id for each in opened))
                 self._controller.register_brokers([(each.endpoint, each.apply_image) for each in opened])
                 for broker in opened:
@@ -110,22 +108,21 @@ class EmbeddedCluster(ClusterBase):
                 raise
 
     def _open_broker(self, node_id: int) -> Broker:
-        assert self._directory is not None
-        port = self._ports.get(node_id) or (self._port + node_id - 1 if self._port else 0)
+        assert self._directories is not None
         broker = Broker(
             node_id,
-            broker_directories(self._directory, self._broker_count)[node_id],
+            self._directories.of_brokers[node_id],
             config=self.config,
             clock=self._clock,
             controller=self.controller,
             control=self.control,
             links=self._links,
-            host=self._host,
-            port=port,
+            listeners=self._listeners_of(node_id),
+            advertised=self._advertised_of(node_id),
             rack=self._racks.get(node_id),
         )
         self._brokers[node_id] = broker
-        self._ports[node_id] = broker.server.port
+        self._ports[node_id] = broker.server.ports
         return broker
 
     def close(self) -> None:
@@ -137,15 +134,15 @@ class EmbeddedCluster(ClusterBase):
                 with contextlib.ExitStack() as stack:
                     for broker in brokers.values():
                         # Nobody will read what a clean stop would bring onto a temporary disk.
-                        stack.callback(broker.kill if self._given_directory is None else broker.close)
+                        stack.callback(broker.kill if self._is_temporary() else broker.close)
                     # Nobody copies any more, so nobody misses those that end first.
                     for broker in brokers.values():
                         broker.fetchers.close()
             finally:
                 self._controller = None
-                if self._given_directory is None and self._directory is not None:
-                    shutil.rmtree(self._directory, ignore_errors=True)
-                self._directory = None
+                if self._directories is not None:
+                    self._directories.remove()
+                self._directories = None
 
     # --- Brokers ---
 
@@ -156,21 +153,13 @@ class EmbeddedCluster(ClusterBase):
         return self._controller
 
     @property
-    def bootstrap_servers(self) -> str:
-        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
-        return."""
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        host = advertised_host(self._host)
-        return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
-
-    @property
     def brokers(self) -> dict[int, Broker]:
         """The running brokers by id."""
         return dict(self._brokers)
 
     def broker(self, node_id: int) -> Broker:
         """A running broker. Raises IllegalStateError."""
+        self._check_node(node_id)
         broker = self._brokers.get(node_id)
         if broker is None:
             raise IllegalStateError(f"broker {node_id} is not running; {sorted(self._brokers)} are")
@@ -195,6 +184,7 @@ class EmbeddedCluster(ClusterBase):
     def start_broker(self, node_id: int) -> None:
         """Start a stopped or killed broker again, on its old port and directory."""
         with self._lock:
+            self._check_node(node_id)
             if node_id in self._brokers:
                 raise IllegalStateError(f"broker {node_id} is running already")
             broker = self._open_broker(node_id)
@@ -203,6 +193,8 @@ class EmbeddedCluster(ClusterBase):
 
     def cut_link(self, one: int, other: int) -> None:
         """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        self._check_node(one)
+        self._check_node(other)
         with self._lock:
             self._links.cut |= {frozenset((one, other))}
             for node_id in (one, other):
@@ -223,13 +215,22 @@ class EmbeddedCluster(ClusterBase):
     def on_request(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
     ) -> Registration:
-        """Let `handler(context, request)` look at requests first and return a `Fault`, or None to let them pass."""
+        """Let `handler(context, request)` look at requests first and return a `Fault`, or None to let them pass.
+
+        api_key: the API, or None for all. times: how many faults it may return (None: any number). node_id: the broker
+        (None: all). Raises IllegalArgumentError.
+        """
+        check_hook(api_key, times, node_id, self.node_ids)
+        if not callable(handler):
+            raise IllegalArgumentError(f"the handler is {handler!r}; give a function of a context and a request")
         return self.control.add(api_key, handler, times=times, node_id=node_id)
 
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
     ) -> Registration:
-        """Do `fault` to the next `times` requests of an API (None: until removed)."""
+        """Do `fault` to the next `times` requests of an API (None: until removed), at one broker or all. Raises
+        IllegalArgumentError for what could never happen."""
+        self._check_injection(api_key, fault, times, node_id)
         return self.control.fault(api_key, fault, times=times, node_id=node_id)
 
     def act_as(self, release: str | None) -> None:

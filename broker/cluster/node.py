@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...network.clock import Clock
 from ..config.broker_config import BrokerConfig
+from ..config.listeners import Listener, inter_broker_name
 from ..controller.controller_api import ControllerApi
-from ..metadata import BrokerEndpoint
+from ..metadata import BrokerEndpoint, advertised_host
 from ..replica.connection import Links
 from ..requests.control import Control
 from ..server import BrokerServer
@@ -21,21 +23,21 @@ class Broker(BrokerServices):
     def __init__(
         self,
         node_id: int,
-        directory: Path,
+        directories: Sequence[Path],
         *,
         config: BrokerConfig,
         clock: Clock,
         controller: ControllerApi,
         control: Control,
         links: Links,
-        host: str,
-        port: int,
+        listeners: Sequence[Listener],
+        advertised: Mapping[str, tuple[str, int]],
         rack: str | None = None,
     ) -> None:
         """Raises KafkaStorageError, KafkaConnectionError."""
         super().__init__(
             node_id,
-            directory,
+            directories,
             config=config,
             clock=clock,
             controller=controller,
@@ -44,15 +46,23 @@ class Broker(BrokerServices):
             rack=rack,
         )
         try:
-            self.server = BrokerServer(self, host, port)
+            self.server = BrokerServer(self, listeners)
         except BaseException:
             self.stop_threads()
             self.logs.release()
             raise
+        self._advertised = advertised
 
     @property
     def endpoint(self) -> BrokerEndpoint:
-        return BrokerEndpoint(self.node_id, self.server.host, self.server.port, self.rack)
+        """Where the others and clients find it."""
+        told = []
+        for each in self.server.listeners:
+            host, port = self._advertised.get(each.name) or (advertised_host(each.host), each.port)
+            told.append(Listener(each.name, host, port))
+        name = inter_broker_name(self.server.listeners, self.config.inter_broker_listener_name)
+        own = next(each for each in told if each.name == name)
+        return BrokerEndpoint(self.node_id, own.host, own.port, self.rack, tuple(told))
 
     def start(self) -> None:
         """Serve. The controller knows the broker by now, so the first client already finds it in the metadata."""

@@ -22,14 +22,14 @@ from typing import Any, NoReturn
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalStateError, KafkaError
-from ..config.broker_config import BrokerConfig
+from ..config.listeners import Listener
 from ..config.releases import highest_versions
 from ..replica.connection import CutLinks
 from ..requests.control import Control, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
 from .node import Broker
-from .remote import RemoteController
+from .remote import RemoteController, from_text
 
 _WATCH_S = 0.2
 
@@ -102,21 +102,21 @@ def serve(settings: dict[str, Any]) -> int:
     try:
         broker = asked.broker = Broker(
             settings["node_id"],
-            Path(settings["directory"]),
-            config=BrokerConfig.resolve_from(settings["config"], {}, {}),
+            tuple(map(Path, settings["directories"])),
+            config=from_text(settings["config"]),
             clock=SYSTEM_CLOCK,
             controller=controller,
             control=control,
             links=links,
-            host=settings["host"],
-            port=settings["port"],
+            listeners=tuple(Listener(*each) for each in settings["listeners"]),
+            advertised={name: (host, port) for name, (host, port) in settings["advertised"].items()},
             rack=settings["rack"],
         )
     except KafkaError as failed:
         # a taken port, a directory in use: for whoever started the cluster, who has the link
         controller.report_start_failure(failed)
         return 1
-    controller.register(broker.endpoint, broker.logs.last_producer_id, broker.apply_image, asked)
+    controller.register(broker.endpoint, broker.server.ports, broker.logs.last_producer_id, broker.apply_image, asked)
     broker.start()
     while not stop.wait(_WATCH_S):
         if controller.is_gone.is_set():

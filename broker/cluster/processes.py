@@ -6,15 +6,13 @@ import contextlib
 import itertools
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,21 +20,18 @@ from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import (
     DisconnectedError,
     IllegalStateError,
-    KafkaConfigurationError,
     KafkaConnectionError,
 )
-from ...network.sockets.selector import describe_address
-from ..config.broker_config import BrokerConfig
+from ..config.profiles import TEST
 from ..config.releases import highest_versions
 from ..controller.controller import Controller
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
-from ..metadata import advertised_host
 from ..requests.control import RequestSeen
 from ..requests.faults import Fault
 from .cluster_base import ClusterBase
-from .data_dirs import broker_directories, make_controller, make_directory
-from .remote import BrokerLink
+from .data_dirs import make_controller
+from .remote import BrokerLink, to_text
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
@@ -91,27 +86,31 @@ class ProcessCluster(ClusterBase):
 
     def __init__(
         self,
-        brokers: int = 3,
+        brokers: int | None = None,
         *,
+        node_ids: Sequence[int] | None = None,
         data_dir: str | Path | None = None,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        host: str | None = None,
+        port: int | None = None,
         racks: Mapping[int, str] | None = None,
+        profile: str = TEST,
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        """As `EmbeddedCluster`. Raises KafkaConfigurationError; nothing is started yet."""
-        if brokers < 1:
-            raise KafkaConfigurationError(f"a cluster has at least one broker, not {brokers}")
-        self.config = BrokerConfig.resolve_from(config, keywords, {})
-        self._given_config = {**(config or {}), **keywords}
-        self._broker_count = brokers
-        self._given_directory = Path(data_dir) if data_dir is not None else None
-        self._directory: Path | None = None
-        self._host = host
-        self._port = port
-        self._racks = dict(racks or {})
-        self._ports: dict[int, int] = {}
+        """As `EmbeddedCluster`, with three brokers by default. Raises KafkaConfigurationError; nothing is started
+        yet."""
+        super().__init__(
+            brokers,
+            3,
+            node_ids=node_ids,
+            data_dir=data_dir,
+            host=host,
+            port=port,
+            racks=racks,
+            profile=profile,
+            config=config,
+            keywords=keywords,
+        )
         self._controller: Controller | None = None
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._links: dict[int, BrokerLink] = {}
@@ -134,16 +133,10 @@ class ProcessCluster(ClusterBase):
         """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
         if self._controller is not None:
             raise IllegalStateError("the cluster is started already")
-        self._directory = self._given_directory or Path(tempfile.mkdtemp(prefix="headrace-"))
-        make_directory(self._directory)
+        directories = self._make_directories()
         try:
-            self._controller = make_controller(
-                self._directory,
-                self._broker_count,
-                self.config,
-                keeps_state=self._given_directory is not None,
-            )
-            self._start_brokers(list(range(1, self._broker_count + 1)))
+            self._controller = make_controller(directories, self.config)
+            self._start_brokers(list(self.node_ids))
         except BaseException:
             self.close()
             raise
@@ -160,7 +153,7 @@ class ProcessCluster(ClusterBase):
                 raise type(reason)(f"broker {link.node_id} didn't start: {reason}") from reason
             if link.endpoint is None:
                 raise KafkaConnectionError(f"broker {link.node_id} didn't start; what it wrote to stderr says why")
-            self._ports[link.node_id] = link.endpoint.port
+            self._ports[link.node_id] = link.ports
             self._bring_up_to_date(link)
         controller.skip_producer_ids(max(link.last_producer_id for link in links))
         controller.register_brokers([(link.endpoint, link.push) for link in links if link.endpoint is not None])
@@ -171,16 +164,17 @@ class ProcessCluster(ClusterBase):
 
     def _launch(self, node_ids: list[int], controller: Controller) -> list[BrokerLink]:
         """One process that imports what brokers need, and forks them."""
-        assert self._directory is not None
-        directories = broker_directories(self._directory, self._broker_count)
+        assert self._directories is not None
+        directories = self._directories.of_brokers
+        config = to_text(self.config)
         pairs = {node_id: socket.socketpair() for node_id in node_ids}
         settings = [
             {
                 "node_id": node_id,
-                "directory": str(directories[node_id]),
-                "config": self._given_config,
-                "host": self._host,
-                "port": self._ports.get(node_id) or (self._port + node_id - 1 if self._port else 0),
+                "directories": list(map(str, directories[node_id])),
+                "config": config,
+                "listeners": self._listeners_of(node_id),
+                "advertised": self._advertised_of(node_id),
                 "rack": self._racks.get(node_id),
                 "descriptor": theirs.fileno(),
             }
@@ -233,20 +227,11 @@ class ProcessCluster(ClusterBase):
                     _signal(link, signal.SIGKILL)
                 launcher.wait()
         self._controller = None
-        if self._given_directory is None and self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-        self._directory = None
+        if self._directories is not None:
+            self._directories.remove()
+        self._directories = None
 
     # --- Brokers ---
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
-        return."""
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        host = advertised_host(self._host)
-        return ",".join(describe_address((host, self._ports[node_id])) for node_id in sorted(self._ports))
 
     @property
     def pids(self) -> dict[int, int]:
@@ -264,6 +249,7 @@ class ProcessCluster(ClusterBase):
             return {node_id: link for node_id, link in self._links.items() if not link.is_gone.is_set()}
 
     def _link(self, node_id: int) -> BrokerLink:
+        self._check_node(node_id)
         running = self._running()
         if node_id not in running:
             raise IllegalStateError(f"broker {node_id} is not running; {sorted(running)} are")
@@ -291,12 +277,15 @@ class ProcessCluster(ClusterBase):
 
     def start_broker(self, node_id: int) -> None:
         """Start a broker again that has ended, on its old port and directory."""
+        self._check_node(node_id)
         if node_id in self._running():
             raise IllegalStateError(f"broker {node_id} is running already")
         self._start_brokers([node_id])
 
     def cut_link(self, one: int, other: int) -> None:
         """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        self._check_node(one)
+        self._check_node(other)
         self._cut |= {frozenset((one, other))}
         self._ask_all("cut_links", self._cut)
 
@@ -323,7 +312,9 @@ class ProcessCluster(ClusterBase):
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
     ) -> InjectedFault:
-        """Do `fault` to the next `times` requests of an API (None: until removed), whichever brokers they reach."""
+        """Do `fault` to the next `times` requests of an API (None: until removed), whichever brokers they reach, or at
+        one. Raises IllegalArgumentError for what could never happen."""
+        self._check_injection(api_key, fault, times, node_id)
         injected = InjectedFault(self, next(self._fault_numbers), api_key, fault, times)
         injected.node_id = node_id
         self._faults[injected.number] = injected

@@ -27,8 +27,17 @@ from typing import Any
 
 from ...network.protocol import errors
 from ...network.protocol.errors import BrokerResponseError, DisconnectedError, KafkaError, make_error
+from ..config.listeners import Listener
 from ..controller.controller import Controller
-from ..controller.controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
+from ..controller.controller_api import (
+    ControllerApi,
+    ElectionOutcome,
+    IsrChange,
+    MorePartitions,
+    NewTopic,
+    Reassignment,
+    TopicRef,
+)
 from ..log.files import decode_uuid, encode_uuid
 from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..timer import SerialExecutor
@@ -46,6 +55,7 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "controller_id": image.controller_id,
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
+        "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
     }
     if known_version == image.version - 1:
         encoded["changes"] = {
@@ -73,17 +83,23 @@ def decode_topic(entry: Mapping[str, Any]) -> TopicState:
 
 
 def _partition(fields: Sequence[Any]) -> PartitionState:
-    replicas, isr, *rest = fields
-    return PartitionState(tuple(replicas), tuple(isr), *rest)
+    replicas, isr, leader, leader_epoch, partition_epoch, *moving = fields
+    return PartitionState(tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch, *map(tuple, moving))
+
+
+def decode_endpoint(fields: Sequence[Any]) -> BrokerEndpoint:
+    node_id, host, port, rack, listeners = fields
+    return BrokerEndpoint(node_id, host, port, rack, tuple(Listener(*each) for each in listeners))
 
 
 def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
     """An image from JSON, made from the one `before` where that is all but what has changed."""
-    brokers = {fields[0]: BrokerEndpoint(*fields) for fields in entry["brokers"]}
+    brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
+    configs = {(kind, name): of for kind, name, of in entry["configs"]}
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted)
+        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -93,6 +109,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         topics,
         {topic.topic_id: name for name, topic in topics.items()},
         deleted=deleted,
+        configs=configs,
     )
 
 
@@ -151,13 +168,14 @@ def _error_class(name: str) -> type[KafkaError]:
     return getattr(errors, name)
 
 
-def _to_text(value: object) -> str:
+def to_text(value: object) -> str:
+    """An object as text, for another process of this program."""
     pickled = io.BytesIO()
     _Pickler(pickled).dump(value)
     return base64.b64encode(pickled.getvalue()).decode()
 
 
-def _from_text(text: str) -> Any:
+def from_text(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
@@ -172,6 +190,7 @@ class BrokerLink:
         self.is_registered = threading.Event()
         self.is_gone = threading.Event()
         self.endpoint: BrokerEndpoint | None = None
+        self.ports: dict[str, int] = {}
         #: Why the broker did not start, where it could say so.
         self.start_failure: KafkaError | None = None
         self.last_producer_id = -1
@@ -200,12 +219,13 @@ class BrokerLink:
         try:
             while (message := self._lines.receive()) is not None:
                 if "register" in message:
-                    self.endpoint = BrokerEndpoint(*message["register"])
+                    self.endpoint = decode_endpoint(message["register"])
+                    self.ports = message["ports"]
                     self.last_producer_id = message["last_producer_id"]
                     self.pid = message["pid"]
                     self.is_registered.set()
                 elif "start_failure" in message:
-                    self.start_failure = _from_text(message["start_failure"])
+                    self.start_failure = from_text(message["start_failure"])
                 elif "told" in message:
                     call = self._calls.pop(message["told"], None)
                     if call is not None:
@@ -237,13 +257,13 @@ class BrokerLink:
                 raise DisconnectedError(f"broker {self.node_id} is gone")
             self._calls[call_id] = call
         try:
-            self._lines.send({"ask": call_id, "pickled": _to_text((what, arguments))})
+            self._lines.send({"ask": call_id, "pickled": to_text((what, arguments))})
         except OSError as failed:
             raise DisconnectedError(f"broker {self.node_id} is gone: {failed}") from failed
         if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
             self._calls.pop(call_id, None)
             raise DisconnectedError(f"broker {self.node_id} doesn't answer")
-        failed, result = _from_text(call.answer["pickled"])
+        failed, result = from_text(call.answer["pickled"])
         if failed is not None:
             raise failed
         return result
@@ -281,6 +301,18 @@ def _alter_isrs(controller: Controller, changes: list[list[Any]]) -> list[Any]:
     return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
 
 
+def _alter_reassignments(controller: Controller, changes: list[list[Any]], allow_factor_change: bool) -> list[Any]:
+    asked = [Reassignment(*fields) for fields in changes]
+    outcomes = controller.alter_reassignments(asked, allow_factor_change=allow_factor_change)
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
+
+
+def _elect_leaders(controller: Controller, partitions: list[list[Any]] | None, is_unclean: bool) -> list[Any]:
+    asked = None if partitions is None else [(topic, index) for topic, index in partitions]
+    outcomes = controller.elect_leaders(asked, is_unclean=is_unclean)
+    return [(topic, index, None if error is None else _refusal(error)) for topic, index, error in outcomes]
+
+
 def _refusal(error: BrokerResponseError) -> dict[str, Any]:
     return {"error": error.code, "message": str(error)}
 
@@ -295,11 +327,20 @@ def decode_outcomes(entries: Sequence[Mapping[str, Any]]) -> list[TopicState | B
     ]
 
 
+def _decode_partitions(entries: Sequence[Any]) -> list[PartitionState | BrokerResponseError]:
+    return [
+        make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each) for each in entries
+    ]
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "create_topics": _create_topics,
     "delete_topics": _delete_topics,
     "create_partitions": _create_partitions,
     "set_topic_configs": Controller.set_topic_configs,
+    "set_resource_configs": Controller.set_resource_configs,
+    "elect_leaders": _elect_leaders,
+    "alter_reassignments": _alter_reassignments,
     "alter_isrs": _alter_isrs,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
@@ -330,6 +371,7 @@ class RemoteController(ControllerApi):
     def register(
         self,
         endpoint: BrokerEndpoint,
+        ports: Mapping[str, int],
         last_producer_id: int,
         on_image: Callable[[ClusterImage], Callable[[], None]],
         on_ask: Callable[..., Any],
@@ -337,13 +379,20 @@ class RemoteController(ControllerApi):
         """This broker is alive, takes images from now on, and does what it is asked: `on_ask(what, *arguments)`."""
         self._on_image = on_image
         self._on_ask = on_ask
-        self._lines.send({"register": list(endpoint), "last_producer_id": last_producer_id, "pid": os.getpid()})
+        self._lines.send(
+            {
+                "register": list(endpoint),
+                "ports": dict(ports),
+                "last_producer_id": last_producer_id,
+                "pid": os.getpid(),
+            }
+        )
         self._thread.start()
 
     def report_start_failure(self, error: KafkaError) -> None:
         """Instead of `register`: this broker could not start, and its process ends."""
         with contextlib.suppress(OSError):  # the controller is gone, too
-            self._lines.send({"start_failure": _to_text(error)})
+            self._lines.send({"start_failure": to_text(error)})
 
     def _read(self) -> None:
         try:
@@ -369,13 +418,13 @@ class RemoteController(ControllerApi):
 
     def _tell(self, message: dict[str, Any]) -> None:
         assert self._on_ask is not None
-        what, arguments = _from_text(message["pickled"])
+        what, arguments = from_text(message["pickled"])
         try:
             outcome = (None, self._on_ask(what, *arguments))
         except KafkaError as failed:
             outcome = (failed, None)
         with contextlib.suppress(OSError):  # the one who asked is gone
-            self._lines.send({"told": message["ask"], "pickled": _to_text(outcome)})
+            self._lines.send({"told": message["ask"], "pickled": to_text(outcome)})
 
     def claim_fault(self, number: int) -> bool:
         """Whether an injected fault is still to be done; if so, it is counted as done."""
@@ -414,11 +463,29 @@ class RemoteController(ControllerApi):
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
         self._call("set_topic_configs", name=name, configs=dict(configs), validate_only=validate_only)
 
-    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+    def set_resource_configs(
+        self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        arguments = {"resource_type": resource_type, "name": name, "configs": dict(configs)}
+        self._call("set_resource_configs", **arguments, validate_only=validate_only)
+
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
+    ) -> list[ElectionOutcome]:
         return [
-            make_error(each["error"], each["message"]) if isinstance(each, dict) else _partition(each)
-            for each in self._call("alter_isrs", changes=changes)
+            ElectionOutcome(topic, index, None if refusal is None else make_error(refusal["error"], refusal["message"]))
+            for topic, index, refusal in self._call("elect_leaders", partitions=partitions, is_unclean=is_unclean)
         ]
+
+    def alter_reassignments(
+        self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
+    ) -> list[PartitionState | BrokerResponseError]:
+        return _decode_partitions(
+            self._call("alter_reassignments", changes=changes, allow_factor_change=allow_factor_change)
+        )
+
+    def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
+        return _decode_partitions(self._call("alter_isrs", changes=changes))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -33,9 +33,16 @@ _HIGHEST: dict[ApiKey, tuple[int | None, ...]] = {
     ApiKey.DESCRIBE_LOG_DIRS: (1, 2, 2, 2, 4, 4),
     ApiKey.CREATE_PARTITIONS: (1, 2, 3, 3, 3, 3),
     ApiKey.DELETE_GROUPS: (1, 2, 2, 2, 2, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 1, 2, 2, 2, 2),
+    ApiKey.ELECT_LEADERS: (None, 2, 2, 2, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (None, 1, 1, 1, 1, 1),
     ApiKey.OFFSET_DELETE: (None, 0, 0, 0, 0, 0),
     ApiKey.DESCRIBE_CLUSTER: (None, None, 0, 0, 0, 1),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (None, 0, 0, 0, 0, 0),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (None, 0, 0, 0, 0, 0),
+    ApiKey.DESCRIBE_QUORUM: (None, None, None, None, 1, 2),
+    ApiKey.LIST_CONFIG_RESOURCES: (None, None, None, None, None, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (None, None, None, None, None, 0),
 }
 
 #: Release -> the highest version of each API that it has.

@@ -1,10 +1,11 @@
-"""A topic's configuration, by Kafka's topic-level names. The broker's defaults for it stand in `config.py`."""
+"""A topic's configuration, by Kafka's topic-level names. The broker's defaults for it stand in `broker_config.py`."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...network.config import INT32_MAX, INT64_MAX, Config, key, parse_list
+from ...network.config import INT32_MAX, INT64_MAX, Config, key
+from ...network.config_values import parse_list
 from ...network.records.compression import Compression
 from ...network.records.compression_config import COMPRESSION_RULE, configured_level, level_key
 
@@ -16,13 +17,15 @@ CODECS: dict[str, Compression] = {
 
 
 class SegmentLimits(NamedTuple):
-    """What makes a segment full (`segment.bytes`, `segment.ms`)."""
+    """What makes a segment full (`segment.bytes`, `segment.ms`, `segment.jitter.ms`)."""
 
     segment_bytes: int
     segment_ms: int
+    segment_jitter_ms: int = 0
 
 
-def _level(codec: Compression) -> Any:
+def codec_level_key(codec: Compression) -> Any:
+    """The key of a codec's level, for topics and for brokers."""
     return level_key(codec, doc=f"The level where the broker compresses with {codec.label} (`compression.type`).")
 
 
@@ -32,19 +35,20 @@ def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
 
 class TopicConfig(
     Config,
+    listed_in="docs/broker-configuration.md",
     rules=(COMPRESSION_RULE,),
     without_effect={
-        "segment.jitter.ms": "segments of one process may roll together",
         "preallocate": "files grow as they are written",
-        "max.compaction.lag.ms": "compaction is decided by the share of uncompacted bytes alone",
-        "message.downconversion.enable": "there is one message format",
-        "message.format.version": "there is one message format",
         "leader.replication.throttled.replicas": "replication is never throttled",
         "follower.replication.throttled.replicas": "replication is never throttled",
-        "remote.storage.enable": "there is no remote storage",
+        "message.downconversion.enable": "there is one message format",
+        "message.format.version": "there is one message format",
         "local.retention.ms": "there is no remote storage",
         "local.retention.bytes": "there is no remote storage",
+        "remote.log.copy.disable": "there is no remote storage",
+        "remote.log.delete.on.disable": "there is no remote storage",
     },
+    fixed={"remote.storage.enable": ("false", "there is no remote storage")},
 ):
     """What a topic may override. Frozen: a change makes a new instance, which the topic's logs then take."""
 
@@ -57,6 +61,12 @@ class TopicConfig(
     )
     segment_ms: int = key(
         default=7 * 86_400_000, at_least=1, at_most=INT64_MAX, doc="Age at which a log begins a new segment."
+    )
+    segment_jitter_ms: int = key(
+        default=0,
+        at_least=0,
+        at_most=INT64_MAX,
+        doc="A segment is rolled earlier than its age asks for, by a time drawn at random up to this.",
     )
     segment_index_bytes: int = key(
         default=10 * 2**20,
@@ -109,7 +119,7 @@ class TopicConfig(
         doc="How far behind the broker's clock a record's timestamp may be.",
     )
     message_timestamp_after_max_ms: int = key(
-        default=INT64_MAX,
+        default=3_600_000,
         at_least=0,
         at_most=INT64_MAX,
         doc="How far ahead of the broker's clock a record's timestamp may be.",
@@ -126,9 +136,9 @@ class TopicConfig(
         choices=("producer", *CODECS),
         doc="The codec batches are kept in: the one their producer chose, or always the same.",
     )
-    compression_gzip_level: int = _level(Compression.GZIP)
-    compression_lz4_level: int = _level(Compression.LZ4)
-    compression_zstd_level: int = _level(Compression.ZSTD)
+    compression_gzip_level: int = codec_level_key(Compression.GZIP)
+    compression_lz4_level: int = codec_level_key(Compression.LZ4)
+    compression_zstd_level: int = codec_level_key(Compression.ZSTD)
     flush_messages: int = key(
         default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
     )
@@ -154,13 +164,18 @@ class TopicConfig(
     min_compaction_lag_ms: int = key(
         default=0, at_least=0, at_most=INT64_MAX, doc="How long a record stays uncompacted at least."
     )
+    max_compaction_lag_ms: int = key(
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="How long a record stays uncompacted at most."
+    )
     unclean_leader_election_enable: bool = key(
         default=False, doc="Whether a replica that may lack acknowledged records may lead when no other is left."
     )
 
     @property
     def segment_limits(self) -> SegmentLimits:
-        return SegmentLimits(self.segment_bytes, self.segment_ms)
+        # Compaction leaves the active segment alone, which must therefore end in time (KIP-354).
+        segment_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+        return SegmentLimits(self.segment_bytes, segment_ms, self.segment_jitter_ms)
 
     @property
     def codec(self) -> Compression | None:
@@ -189,4 +204,4 @@ def config_text(value: object) -> str:
     """A configuration value as Kafka spells it."""
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else "" if value is None else str(value)
+    return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)

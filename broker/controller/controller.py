@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ...network.protocol.errors import (
     BrokerResponseError,
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
     FencedLeaderEpochError,
     InvalidConfigurationError,
     InvalidPartitionsError,
@@ -30,15 +31,27 @@ from ...network.protocol.errors import (
     KafkaStorageError,
     NotControllerError,
     PolicyViolationError,
+    PreferredLeaderNotAvailableError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
 from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
+from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
-from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
-from .controller_api import ControllerApi, IsrChange, MorePartitions, NewTopic, TopicRef
+from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from . import reassignment
+from .controller_api import (
+    ControllerApi,
+    ElectionOutcome,
+    IsrChange,
+    MorePartitions,
+    NewTopic,
+    Reassignment,
+    TopicRef,
+)
+from .kept_topics import KeptTopic, keep_topic, topic_from_json
 
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_REQUEST = 10_000
@@ -49,13 +62,6 @@ _STATE_VERSION = 1
 ImageListener = Callable[[ClusterImage], Callable[[], None]]
 
 
-class _Kept(NamedTuple):
-    """A topic as it was written last, and the text that it was written as."""
-
-    state: TopicState
-    text: str
-
-
 class Controller(ControllerApi):
     """Decides, keeps the decisions in `state_path`, and tells the brokers.
 
@@ -64,13 +70,15 @@ class Controller(ControllerApi):
     """
 
     def __init__(self, cluster_id: str, config: BrokerConfig, state_path: Path | None) -> None:
+        self._static_config = config
+        #: With what was configured for all brokers since.
         self.config = config
         self._lock = threading.RLock()
         self._listeners: dict[int, ImageListener] = {}
         self._state_path = state_path
         self._next_producer_id = 0
         self._placement = itertools.count()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, KeptTopic] = {}
         #: Deleted topics, and the brokers that hold them: until all of these have heard of it.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
         self.image = ClusterImage(cluster_id)
@@ -81,19 +89,23 @@ class Controller(ControllerApi):
         """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
         with self._lock:
             topics: dict[str, TopicState] = {}
+            configs: dict[tuple[int, str], Mapping[str, str]] = {}
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
                     self._next_producer_id = state["next_producer_id"]
                     for entry in state["topics"]:
-                        topics[entry["name"]] = _topic_from_json(entry)
+                        topics[entry["name"]] = topic_from_json(entry)
+                    configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
             for name, topic in known_topics.items():
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
-            self.image = replace(self.image.with_changes(topics), deleted=frozenset(self._deleted))
+            image = self.image.with_changes(topics)
+            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
         if self._state_path is None:
@@ -102,13 +114,14 @@ class Controller(ControllerApi):
             "version": _STATE_VERSION,
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
+            "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # The text of a topic that is as it was is not made again: all of them are written at each change.
         kept = {}
         for name, topic in image.topics.items():
             known = self._kept.get(name)
-            kept[name] = known if known is not None and known.state is topic else _kept(topic)
+            kept[name] = known if known is not None and known.state is topic else keep_topic(topic)
         self._kept = kept
         text = f'{json.dumps(state)[:-1]}, "topics": [{", ".join(each.text for each in kept.values())}]}}'
         try:
@@ -188,13 +201,13 @@ class Controller(ControllerApi):
             isr = partition.isr
         if leader == partition.leader and isr == partition.isr:
             return partition
-        return PartitionState(
-            partition.replicas,
-            isr,
-            leader,
-            partition.leader_epoch + (leader != partition.leader),
-            partition.partition_epoch + 1,
+        elected = partition._replace(
+            isr=isr,
+            leader=leader,
+            leader_epoch=partition.leader_epoch + (leader != partition.leader),
+            partition_epoch=partition.partition_epoch + 1,
         )
+        return reassignment.complete(elected, alive)
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
         """Make an in-sync replica the leader. Raises UnknownTopicOrPartitionError, InvalidRequestError."""
@@ -204,12 +217,90 @@ class Controller(ControllerApi):
                 raise InvalidRequestError(f"broker {node_id} is no in-sync replica of {topic}-{index}: {partition.isr}")
             if node_id == partition.leader:
                 return
-            moved = partition._replace(
-                leader=node_id,
-                leader_epoch=partition.leader_epoch + 1,
-                partition_epoch=partition.partition_epoch + 1,
+            self._replace_topic(state.with_partition(index, _led_by(partition, node_id)))
+
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
+    ) -> list[ElectionOutcome]:
+        with self._lock:
+            asked = partitions
+            if asked is None:
+                asked = [(name, at) for name, topic in self.image.topics.items() for at in range(len(topic.partitions))]
+            changed: dict[str, list[PartitionState]] = {}
+            outcomes: list[ElectionOutcome] = []
+            for topic, index in asked:
+                try:
+                    state, partition = self._partition(topic, index)
+                    partition = changed[topic][index] if topic in changed else partition
+                    leader = self._wanted_leader(partition, is_unclean)
+                    isr = partition.isr if leader in partition.isr else (leader,)
+                    elected = _led_by(partition, leader)._replace(isr=isr)
+                    changed.setdefault(topic, list(state.partitions))[index] = elected
+                    outcomes.append(ElectionOutcome(topic, index, None))
+                except BrokerResponseError as refused:
+                    if partitions is not None or not isinstance(refused, ElectionNotNeededError):
+                        outcomes.append(ElectionOutcome(topic, index, refused))
+            failed = self._publish_partitions(changed)
+            return outcomes if failed is None else [each._replace(error=each.error or failed) for each in outcomes]
+
+    def _wanted_leader(self, partition: PartitionState, is_unclean: bool) -> int:
+        preferred = partition.replicas[0]
+        if partition.leader == preferred or (is_unclean and partition.leader != NO_LEADER):
+            raise ElectionNotNeededError(f"broker {partition.leader} leads already")
+        alive = self.image.brokers
+        if not is_unclean:
+            if preferred in alive and preferred in partition.isr:
+                return preferred
+            raise PreferredLeaderNotAvailableError(f"broker {preferred} is not in sync: {list(partition.isr)}")
+        candidates = [node for node in partition.replicas if node in alive]
+        if not candidates:
+            raise EligibleLeadersNotAvailableError(f"none of the replicas {list(partition.replicas)} is alive")
+        return next((node for node in candidates if node in partition.isr), candidates[0])
+
+    def alter_reassignments(
+        self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
+    ) -> list[PartitionState | BrokerResponseError]:
+        with self._lock:
+            changed: dict[str, list[PartitionState]] = {}
+            outcomes: list[PartitionState | BrokerResponseError] = []
+            for topic, index, replicas in changes:
+                try:
+                    state, partition = self._partition(topic, index)
+                    partition = changed[topic][index] if topic in changed else partition
+                    moved = self._reassign(partition, replicas, allow_factor_change)
+                    changed.setdefault(topic, list(state.partitions))[index] = moved
+                    outcomes.append(moved)
+                except BrokerResponseError as refused:
+                    outcomes.append(refused)
+            failed = self._publish_partitions(changed)
+            return outcomes if failed is None else [_or_failed(each, failed) for each in outcomes]
+
+    def _reassign(
+        self, partition: PartitionState, replicas: Sequence[int] | None, allow_factor_change: bool
+    ) -> PartitionState:
+        alive = self.image.brokers
+        if replicas is None:
+            return reassignment.cancel(partition, alive)
+        known = {*alive, *partition.replicas}
+        if not replicas or len(set(replicas)) != len(replicas) or any(node not in known for node in replicas):
+            raise InvalidReplicationAssignmentError(
+                f"replicas {list(replicas)} must be different brokers that are alive: {sorted(alive)}"
             )
-            self._replace_topic(state.with_partition(index, moved))
+        factor = len(partition.replicas) - len(partition.adding)
+        if not allow_factor_change and len(replicas) != factor:
+            raise InvalidReplicationFactorError(f"the partition has {factor} replicas, {len(replicas)} were asked for")
+        return reassignment.begin(partition, replicas, alive)
+
+    def _publish_partitions(self, changed: Mapping[str, Sequence[PartitionState]]) -> KafkaStorageError | None:
+        """Publish topics with new partitions; returns why that failed."""
+        if changed:
+            topics = self.image.topics
+            states = {name: replace(topics[name], partitions=tuple(parts)) for name, parts in changed.items()}
+            try:
+                self._publish(self.image.with_changes(states))
+            except KafkaStorageError as failed:
+                return failed
+        return None
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         with self._lock:
@@ -220,14 +311,8 @@ class Controller(ControllerApi):
                     outcomes.append(self._alter_isr(change, changed))
                 except BrokerResponseError as refused:
                     outcomes.append(refused)
-            if changed:
-                topics = self.image.topics
-                states = {name: replace(topics[name], partitions=tuple(parts)) for name, parts in changed.items()}
-                try:
-                    self._publish(self.image.with_changes(states))
-                except KafkaStorageError as failed:
-                    return [each if isinstance(each, BrokerResponseError) else failed for each in outcomes]
-            return outcomes
+            failed = self._publish_partitions(changed)
+            return outcomes if failed is None else [_or_failed(each, failed) for each in outcomes]
 
     def _alter_isr(self, change: IsrChange, changed: dict[str, list[PartitionState]]) -> PartitionState:
         topic, index, leader, leader_epoch, partition_epoch, isr = change
@@ -241,7 +326,9 @@ class Controller(ControllerApi):
         if partition_epoch != partition.partition_epoch:
             raise InvalidUpdateVersionError(f"{topic}-{index} has changed since epoch {partition_epoch}")
         in_sync = tuple(broker for broker in partition.replicas if broker in isr and broker in self.image.brokers)
-        altered = partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1)
+        altered = reassignment.complete(
+            partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1), self.image.brokers
+        )
         changed.setdefault(topic, list(state.partitions))[index] = altered
         return altered
 
@@ -394,6 +481,28 @@ class Controller(ControllerApi):
             if not validate_only:
                 self._replace_topic(replace(state, configs=dict(configs)))
 
+    def set_resource_configs(
+        self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        with self._lock:
+            try:
+                if resource_type == BROKER:
+                    self._static_config.check_dynamic(configs)
+                else:
+                    GroupConfig.resolve_from(configs, {}, {})
+            except KafkaConfigurationError as wrong:
+                # Kafka's two codes for the same thing (KAFKA-13609).
+                kind = InvalidRequestError if resource_type == BROKER else InvalidConfigurationError
+                raise kind(str(wrong)) from wrong
+            if validate_only:
+                return
+            changed = {key: of for key, of in self.image.configs.items() if key != (resource_type, name)}
+            if configs:
+                changed[resource_type, name] = dict(configs)
+            of_all = changed.get((BROKER, ""), {})
+            self._publish(replace(self.image.with_changes({}), configs=changed))
+            self.config = self._static_config.with_dynamic(of_all, {})
+
     def skip_producer_ids(self, last: int) -> None:
         """Give no producer id up to `last`: logs that came from elsewhere know producers with such ids."""
         with self._lock:
@@ -439,31 +548,13 @@ class _Changes:
         return state
 
 
-def _kept(topic: TopicState) -> _Kept:
-    return _Kept(topic, json.dumps(_topic_to_json(topic)))
-
-
-def _topic_to_json(topic: TopicState) -> dict[str, object]:
-    return {
-        "name": topic.name,
-        "topic_id": encode_uuid(topic.topic_id),
-        "configs": dict(topic.configs),
-        "partitions": [
-            [
-                list(partition.replicas),
-                list(partition.isr),
-                partition.leader,
-                partition.leader_epoch,
-                partition.partition_epoch,
-            ]
-            for partition in topic.partitions
-        ],
-    }
-
-
-def _topic_from_json(entry: dict) -> TopicState:
-    partitions = tuple(
-        PartitionState(tuple(replicas), tuple(isr), leader, leader_epoch, partition_epoch)
-        for replicas, isr, leader, leader_epoch, partition_epoch in entry["partitions"]
+def _led_by(partition: PartitionState, leader: int) -> PartitionState:
+    return partition._replace(
+        leader=leader, leader_epoch=partition.leader_epoch + 1, partition_epoch=partition.partition_epoch + 1
     )
-    return TopicState(entry["name"], decode_uuid(entry["topic_id"]), partitions, entry["configs"])
+
+
+def _or_failed(
+    outcome: PartitionState | BrokerResponseError, failed: KafkaStorageError
+) -> PartitionState | BrokerResponseError:
+    return outcome if isinstance(outcome, BrokerResponseError) else failed

@@ -48,6 +48,22 @@ class IsrChange(NamedTuple):
     isr: Sequence[int]
 
 
+class Reassignment(NamedTuple):
+    """The brokers that are to have a partition; None: those that it had before the move in progress."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int] | None
+
+
+class ElectionOutcome(NamedTuple):
+    """What became of the election of a partition's leader; no error: it has a new one."""
+
+    topic: str
+    partition: int
+    error: BrokerResponseError | None
+
+
 class ControllerApi(ABC):
     """The calls about several topics or partitions give an outcome for each, in their order, and make one image of all
     that went well, so that a thousand are told to the brokers once and not a thousand times. Any thread."""
@@ -76,6 +92,29 @@ class ControllerApi(ABC):
     @abstractmethod
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
         """Replace a topic's overrides. Raises UnknownTopicOrPartitionError, InvalidConfigurationError."""
+
+    @abstractmethod
+    def set_resource_configs(
+        self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        """Replace what was configured of a broker, of all (an empty name) or of a group. Raises InvalidRequestError,
+        InvalidConfigurationError, KafkaStorageError."""
+
+    @abstractmethod
+    def elect_leaders(
+        self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
+    ) -> list[ElectionOutcome]:
+        """Make each partition's first replica its leader, or any replica that is alive (`is_unclean`) where there is no
+        leader. UnknownTopicOrPartitionError, ElectionNotNeededError, PreferredLeaderNotAvailableError,
+        EligibleLeadersNotAvailableError, KafkaStorageError. None: all partitions that need it, and only of these there
+        is an outcome."""
+
+    @abstractmethod
+    def alter_reassignments(
+        self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
+    ) -> list[PartitionState | BrokerResponseError]:
+        """Begin to move replicas, or cancel that. UnknownTopicOrPartitionError, InvalidReplicationAssignmentError,
+        InvalidReplicationFactorError, NoReassignmentInProgressError, KafkaStorageError."""
 
     @abstractmethod
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:

@@ -52,8 +52,6 @@ from .store import (
 
 _log = logging.getLogger(__name__)
 
-_COMMIT_TIMEOUT_MS = 5_000.0
-
 Done = Callable[[BrokerResponseError | None], None]
 
 
@@ -253,7 +251,9 @@ class OffsetStore:
             error = results[partition.key].error
             done(None if error is None else _coordinator_error(error))
 
-        self.replicas.append_records(_COMMIT_TIMEOUT_MS, -1, [(partition.key, memoryview(batch))], respond)
+        self.replicas.append_records(
+            self.config.offsets_commit_timeout_ms, -1, [(partition.key, memoryview(batch))], respond
+        )
 
     # --- Offsets ---
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from ...network.records.batch import DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, RecordBatch, write_header
 from ...network.records.compression import COMPRESSION_MASK, Compression, compress
 from ...network.records.record import Record
+from .files import sync_directory
 from .log import Log
 from .segment import LogSegment, segment_name
 
@@ -42,11 +43,14 @@ class _Retained(NamedTuple):
     is_tombstone: bool
 
 
-def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
-    """Compact a log, unless too little of it is new; None then.
+def clean(
+    log: Log, first_dirty_offset: int, *, before_replacing: Callable[[], None] = lambda: None
+) -> CleanResult | None:
+    """Compact a log, unless too little of it is new; None then. `before_replacing` is called before the first segment
+    is written anew.
 
     Runs on the cleaner's thread and holds the log's lock only to put the result in place. Raises OSError,
-    KafkaStorageError, CorruptRecordError.
+    KafkaStorageError, CorruptRecordError, and what `before_replacing` raises.
     """
     wall_ms = log.clock.wall_ms()
     segments = _cleanable(log, wall_ms)
@@ -55,8 +59,13 @@ def clean(log: Log, first_dirty_offset: int) -> CleanResult | None:
     following = log.segments[log.segments.index(segments[-1]) + 1].base_offset
     dirty_bytes = sum(each.size_bytes for each in segments if each.base_offset >= first_dirty_offset)
     total_bytes = sum(each.size_bytes for each in segments)
-    if not dirty_bytes or dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio:
+    if not dirty_bytes:
         return None
+    if dirty_bytes / total_bytes < log.config.min_cleanable_dirty_ratio and not _is_overdue(
+        log, segments, first_dirty_offset, wall_ms
+    ):
+        return None
+    before_replacing()
     last_offsets = _last_offsets(segments, first_dirty_offset)
     bytes_after = 0
     for group in _groups(segments, log.config.segment_bytes):
@@ -76,6 +85,12 @@ def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:
             break
         found.append(segment)
     return found
+
+
+def _is_overdue(log: Log, segments: Iterable[LogSegment], first_dirty_offset: int, wall_ms: int) -> bool:
+    """Whether a record has been uncompacted for longer than `max.compaction.lag.ms` (KIP-354)."""
+    earliest = next(each for each in segments if each.base_offset >= first_dirty_offset)
+    return 0 <= earliest.first_timestamp() < wall_ms - log.config.max_compaction_lag_ms
 
 
 def _batches(segment: LogSegment) -> Iterator[RecordBatch]:
@@ -235,20 +250,21 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
     """
     first = group[0]
     for segment in group:
-        # Loaded now, for a reader that comes later would find the new files.
-        segment.log.fileno()
-        assert segment.offset_index is not None
-        assert segment.time_index is not None
+        segment.load()
     swap = cleaned.with_name(cleaned.name.replace(CLEANED_SUFFIX, SWAP_SUFFIX))
     with log.lock:
         if any(segment not in log.segments for segment in group):
             # Retention or truncation was faster.
             cleaned.unlink()
             return
+        log.rewrites += 1
         cleaned.replace(swap)
+        # Its name is on the disk before those that it replaces go.
+        sync_directory(log.directory)
         for segment in group:
             segment.delete()
         swap.replace(swap.with_suffix(""))
+        sync_directory(log.directory)
         replacement = LogSegment(
             log.directory,
             first.base_offset,
@@ -256,6 +272,6 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
             max_index_bytes=log.config.segment_index_bytes,
             created_ms=first.created_ms,
         )
-        replacement.recover(lambda _header, _content: None)
+        replacement.recover(lambda _header: True)
         start = log.segments.index(first)
         log.segments = [*log.segments[:start], replacement, *log.segments[start + len(group) :]]

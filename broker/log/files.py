@@ -28,6 +28,9 @@ LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 
+_TOPIC_ID_HEAD = b"version: 0\ntopic_id: "
+_TOPIC_ID_LENGTH = 22
+
 
 class CorruptCheckpointError(ValueError):
     """A checkpoint file isn't in Kafka's format; its reader falls back to what the log itself tells."""
@@ -57,7 +60,7 @@ def replace_file_over_spare(path: Path, content: bytes) -> None:
     before. Raises OSError.
 
     What is replaced stays beside as the spare, whose place on the disk the next content takes. Whole after the death of
-    the process at any point, but not on the disk when this returns.
+    the process or the loss of power at any point, and on the disk when this returns.
     """
     spare, old = path.with_name(path.name + ".spare"), path.with_name(path.name + ".old")
     if old.exists() and not spare.exists():
@@ -66,11 +69,13 @@ def replace_file_over_spare(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         file.truncate()
+        os.fsync(file.fileno())
     # A file system without links keeps no spare.
     with contextlib.suppress(OSError):
         old.unlink(missing_ok=True)
         os.link(path, old)
     spare.replace(path)
+    sync_directory(path.parent)
     with contextlib.suppress(OSError):
         old.replace(spare)
         with spare.open("ab") as file:
@@ -95,11 +100,14 @@ def write_checkpoint(path: Path, entries: Iterable[tuple], *, sync: bool = True)
 def read_checkpoint(path: Path, columns: int) -> list[list[str]]:
     """Read a checkpoint's entries; none where there is no file. Raises CorruptCheckpointError."""
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as wrong:
         raise CorruptCheckpointError(f"{path} is not text") from wrong
+    if not text.endswith("\n"):
+        raise CorruptCheckpointError(f"{path} is cut off: its last line doesn't end")
+    lines = text.splitlines()
     try:
         if int(lines[0]) != 0:
             raise CorruptCheckpointError(f"{path} has version {lines[0]}, known is version 0")
@@ -160,12 +168,16 @@ def write_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
 
 
 def read_topic_id(directory: Path) -> uuid.UUID | None:
-    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8). Raises
-    KafkaStorageError."""
+    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8), or only the
+    beginning of one, from before the machine lost its power. Raises KafkaStorageError."""
     try:
-        lines = (directory / PARTITION_METADATA_FILE).read_text(errors="replace").splitlines()
+        content = (directory / PARTITION_METADATA_FILE).read_bytes()
     except FileNotFoundError:
         return None
+    kept = content.rstrip(b"\0")
+    if len(kept) < len(_TOPIC_ID_HEAD) + _TOPIC_ID_LENGTH and _TOPIC_ID_HEAD.startswith(kept[: len(_TOPIC_ID_HEAD)]):
+        return None
+    lines = kept.decode(errors="replace").splitlines()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     try:
         return decode_uuid(fields["topic_id"])

@@ -23,6 +23,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._offsets: list[int] = []
         self._is_written = True
+        self._is_synced = False
         try:
             entries = sorted((int(epoch), int(offset)) for epoch, offset in read_checkpoint(self.path, 2))
         except (CorruptCheckpointError, ValueError):
@@ -93,15 +94,21 @@ class LeaderEpochs:
     def clear(self) -> None:
         self._replace([])
 
-    def write_out(self) -> None:
-        """Bring the checkpoint up to date. Raises OSError."""
-        if not self._is_written:
-            write_checkpoint(self.path, self.entries, sync=False)
+    def relocate(self, directory: Path) -> None:
+        """Go on with the file in another directory."""
+        self.path = directory / LEADER_EPOCH_FILE
+        self._is_written = self._is_synced = False
+
+    def write_out(self, *, sync: bool = False) -> None:
+        """Bring the checkpoint up to date; with `sync` also onto the disk. Raises OSError."""
+        if not self._is_written or (sync and not self._is_synced):
+            write_checkpoint(self.path, self.entries, sync=sync)
             self._is_written = True
+            self._is_synced = sync
 
     def _replace(self, entries: list[tuple[int, int]], *, write: bool = True) -> None:
         self._epochs = [epoch for epoch, _ in entries]
         self._offsets = [offset for _, offset in entries]
-        self._is_written = False
+        self._is_written = self._is_synced = False
         if write:
             self.write_out()

@@ -22,6 +22,7 @@ _log = logging.getLogger(__name__)
 #: Left by a compaction or a deletion that a crash cut short; the segment itself is whole without them.
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
 _SWAP = ".swap"
+_INDEXES = (".index", ".timeindex", ".txnindex")
 
 
 def load_log(
@@ -38,9 +39,11 @@ def load_log(
 ) -> Log:
     """Open (or make) the log in `directory`.
 
-    Unless the last stop was clean and its files look like it, every batch from `recovery_point` on is checked: the log
-    ends before the first one that isn't whole. Indexes that are missing or break their rules are rebuilt. Raises
-    OSError, KafkaStorageError, UnsupportedForMessageFormatError.
+    Unless the last stop was clean and its files look like it, nothing above `recovery_point` is trusted, because a
+    machine that lost its power may have kept any part of it. Every batch is checked, and the log ends before the first
+    one that is not whole or does not follow the one before: later segments, epochs and snapshots above it go. Indexes
+    that are missing or break their rules are rebuilt. Raises OSError, KafkaStorageError,
+    UnsupportedForMessageFormatError.
     """
 
     def load(*, trusts_files: bool) -> Log:
@@ -99,7 +102,12 @@ def _load(
 
     bases = sorted(int(path.stem) for path in directory.glob("*.log") if path.stem.isdigit())
     segments = [segment(base) for base in bases] or [segment(log_start_offset)]
-    segments = _check(segments, epochs, is_clean, recovery_point)
+    if is_clean:
+        segments = _check(segments)
+    else:
+        segments = _recover(segments, epochs, recovery_point, may_have_gaps=config.is_compacted)
+        # Of a log that was truncated and has grown again there may be both.
+        producers.delete_snapshots(after=recovery_point)
     next_offset = segments[-1].next_offset()
     log_start_offset = min(max(log_start_offset, segments[0].base_offset), next_offset)
     if epochs_are_lost:
@@ -113,7 +121,11 @@ def _load(
         _log.warning("can't write %s yet: %s", epochs.path, failed.strerror)
     producers.delete_snapshots(after=next_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
-    replay_producers(segments, producers, next_offset)
+    try:
+        replay_producers(segments, producers, next_offset, takes_snapshots=not is_clean)
+    except OSError as failed:
+        _log.warning("can't write snapshots of producers in %s: %s", directory, failed.strerror)
+        replay_producers(segments, producers, next_offset)
     recall_batches(segments, producers)
     return Log(
         directory,
@@ -127,6 +139,7 @@ def _load(
         log_start_offset=log_start_offset,
         next_offset=next_offset,
         recovery_point=next_offset if is_clean else min(recovery_point, next_offset),
+        unflushed_directories=set() if is_clean and bases else {directory, directory.parent},
     )
 
 
@@ -136,6 +149,10 @@ def _tidy(directory: Path) -> None:
             path.unlink()
         elif path.suffix == _SWAP:
             _finish_swap(directory, path)
+    for path in list(directory.iterdir()):
+        if path.suffix in _INDEXES and not path.with_suffix(".log").exists():
+            # Its segment was deleted, or never reached the disk; the next one of its name would take it for its own.
+            path.unlink()
 
 
 def _finish_swap(directory: Path, swap: Path) -> None:
@@ -155,31 +172,71 @@ def _finish_swap(directory: Path, swap: Path) -> None:
     swap.replace(swap.with_suffix(""))
 
 
-def _check(segments: list[LogSegment], epochs: LeaderEpochs, is_clean: bool, recovery_point: int) -> list[LogSegment]:
-    """Recover what has to be; the segments that are left, at least one."""
-
-    def note_epoch(header: BatchHeader, _content: bytes) -> None:
-        epochs.assign(header.partition_leader_epoch, header.base_offset, write=False)
-
+def _check(segments: list[LogSegment]) -> list[LogSegment]:
+    """The segments of a log that was stopped cleanly: their indexes are rebuilt where they break their rules."""
     for number, segment in enumerate(segments):
-        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else None
-        needs_recovery = not is_clean and (next_base is None or next_base > recovery_point)
-        if not needs_recovery:
-            try:
-                segment.sanity_check()
-                continue
-            except CorruptIndexError as wrong:
-                _log.warning("rebuilding the indexes of %s: %s", segment.log.path, wrong)
-        cut = segment.recover(note_epoch)
-        if cut:
-            _log.warning("cut %d bytes that are no whole batch from the end of %s", cut, segment.log.path)
-            # What follows a gap can't be told to follow it.
-            for later in segments[number + 1 :]:
-                _log.warning("deleting %s, which follows the cut", later.log.path)
-                later.delete()
-            segments = segments[: number + 1]
-            break
+        if _needs_rebuild(segment) and segment.recover(lambda _header: True):
+            _cut(segments, number + 1, "it follows bytes that are no whole batch")
+            return segments[: number + 1]
     return segments
+
+
+def _needs_rebuild(segment: LogSegment) -> bool:
+    try:
+        segment.sanity_check()
+    except CorruptIndexError as wrong:
+        _log.warning("rebuilding the indexes of %s: %s", segment.log.path, wrong)
+        return True
+    return False
+
+
+def _recover(
+    segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: int, *, may_have_gaps: bool
+) -> list[LogSegment]:
+    """The segments that are left of a log that was not stopped cleanly, at least one.
+
+    `may_have_gaps`: whether offsets may be missing within a segment, as in a compacted log and its copies. Between two
+    segments above the recovery point nothing is ever missing.
+    """
+    # One that ends at the recovery point may have been cut there, and have its rest again.
+    flushed = sum(segment.base_offset < recovery_point for segment in segments[1:])
+    kept = _check(segments[:flushed])
+    if len(kept) < flushed:
+        _cut(segments, flushed, "it follows bytes that are no whole batch")
+        return kept
+    # The file may be older or newer than the batches, each of which has its epoch.
+    epochs.truncate_from_end(segments[flushed].base_offset, write=False)
+    next_offset = segments[flushed].base_offset
+
+    def accepts(header: BatchHeader) -> bool:
+        nonlocal next_offset
+        if header.base_offset > max(next_offset, recovery_point) and not may_have_gaps:
+            return False
+        if 0 <= header.partition_leader_epoch < epochs.latest_epoch:
+            # The rest of a log that was truncated, behind the beginning of what took its place.
+            return False
+        epochs.assign(header.partition_leader_epoch, header.base_offset, write=False)
+        next_offset = header.next_offset
+        return True
+
+    for number, segment in enumerate(segments[flushed:], flushed):
+        if segment.base_offset != next_offset:
+            _cut(segments, number, f"the segment before it ends at {next_offset}")
+            return segments[:number]
+        cut_bytes = segment.recover(accepts)
+        if cut_bytes:
+            _log.warning("cut %d bytes from the end of %s that don't follow", cut_bytes, segment.log.path)
+            _cut(segments, number + 1, "it follows the cut")
+            return segments[: number + 1]
+    return segments
+
+
+def _cut(segments: list[LogSegment], number: int, why: str) -> None:
+    doomed = segments[number:]
+    if doomed:
+        _log.warning("deleting %s and %d segments after it: %s", doomed[0].log.path, len(doomed) - 1, why)
+    for segment in doomed:
+        segment.delete()
 
 
 def _recall_epochs(epochs: LeaderEpochs, segments: list[LogSegment]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ...network.sockets.transport import FileRegion
 from ..config.topic_config import TopicConfig
 from .batch_header import BatchHeader
 from .files import sync_directory
-from .index import NO_TIMESTAMP, TimestampOffset
+from .index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, TimestampOffset
 from .leader_epochs import LeaderEpochs
 from .producer_state import NO_PRODUCER_ID, ProducerStateEntry, ProducerStateManager
 from .segment import LogSegment
@@ -60,7 +60,8 @@ class Log:
     after the bytes it covers are in the file.
 
     Invariants: log_start_offset <= high_watermark <= end.offset; segments are never empty as a list, ascend by base
-    offset, and the last one is the only one appended to; everything below `recovery_point` is on the disk.
+    offset, and the last one is the only one appended to; everything below `recovery_point` is on the disk. Above it
+    each segment begins where the one before ends, which is how the loader knows that nothing between them is lost.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Log:
         log_start_offset: int,
         next_offset: int,
         recovery_point: int,
+        unflushed_directories: set[Path],
     ) -> None:
         self.directory = directory
         self.topic = topic
@@ -93,6 +95,12 @@ class Log:
         self.high_watermark = log_start_offset
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
+        #: How often its files were written anew, by truncation or compaction.
+        self.rewrites = 0
+        #: Called with the lock held after `recovery_point` was lowered, to have that on the disk. May raise OSError.
+        self.on_recovery_point_lowered: Callable[[Log], None] = lambda _log: None
+        #: Those whose names may not be on the disk yet.
+        self._unflushed_directories = unflushed_directories
 
     def __repr__(self) -> str:
         return f"Log({self.topic}-{self.partition}, {self.log_start_offset}..{self.end.offset})"
@@ -178,7 +186,8 @@ class Log:
         segment = self.segments[-1]
         now_ms = self.clock.wall_ms()
         if segment.should_roll(size_bytes, last.last_offset, max_timestamp, now_ms, limits=config.segment_limits):
-            segment = self.roll(headers[0].base_offset)
+            # At the log's end even where the batches begin later (in a compacted log), see the invariants.
+            segment = self.roll(last.last_offset - MAX_RELATIVE_OFFSET)
         segment.append([records], size_bytes, last.last_offset, max_timestamp)
         for header in headers:
             if header.producer_id != NO_PRODUCER_ID:
@@ -223,15 +232,16 @@ class Log:
         segment.log.fileno()
         self.segments = [*kept, segment]
         self.end = LogEnd(self.end.offset, base_offset, 0)
+        self._unflushed_directories.add(self.directory)
         return segment
 
-    def _new_segment(self, base_offset: int) -> LogSegment:
+    def _new_segment(self, base_offset: int, created_ms: int | None = None) -> LogSegment:
         return LogSegment(
             self.directory,
             base_offset,
             index_interval_bytes=self.config.index_interval_bytes,
             max_index_bytes=self.config.segment_index_bytes,
-            created_ms=self.clock.wall_ms(),
+            created_ms=self.clock.wall_ms() if created_ms is None else created_ms,
         )
 
     # --- Reading ---
@@ -336,6 +346,8 @@ class Log:
             if not kept or offset < self.log_start_offset:
                 self.truncate_fully_and_start_at(offset)
                 return
+            cut = kept[-1].find(offset)
+            self._before_truncation(offset if cut is None else min(offset, cut.header.base_offset))
             for segment in self.segments[len(kept) :]:
                 segment.delete()
             kept[-1].truncate_to(offset)
@@ -352,6 +364,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin again at `offset`: a follower too far behind its leader. Raises OSError."""
         with self.lock:
+            self._before_truncation(offset)
             for segment in self.segments:
                 segment.delete()
             self.producers.producers.clear()
@@ -362,11 +375,19 @@ class Log:
             self.segments[0].log.fileno()
             self._after_truncation(offset)
 
+    def _before_truncation(self, offset: int) -> None:
+        """Lower the recovery point on the disk first: what replaces the part that is cut off is not flushed, and must
+        be checked after a crash. Raises OSError."""
+        self._unflushed_directories.add(self.directory)
+        self.rewrites += 1
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self.on_recovery_point_lowered(self)
+
     def _after_truncation(self, offset: int) -> None:
         self.end = LogEnd(offset, self.segments[-1].base_offset, self.segments[-1].size_bytes)
         self.high_watermark = min(self.high_watermark, offset)
         self.high_watermark = max(self.high_watermark, self.log_start_offset)
-        self.recovery_point = min(self.recovery_point, offset)
         self.producers.end_offset = offset
 
     def _rebuild_producers(self) -> None:
@@ -397,6 +418,7 @@ class Log:
             self.segments = kept
             self.leader_epochs.truncate_from_start(self.log_start_offset)
             try:
+                self._unflushed_directories.add(self.directory)
                 for segment in doomed:
                     segment.delete()
                 if is_all:
@@ -433,18 +455,31 @@ class Log:
         """Have everything appended so far on the disk, and say so in `recovery_point`. Raises KafkaStorageError."""
         with self.lock:
             end = self.end.offset
-            # From the segment on that the recovery point lies in: it may have grown before the next one began.
-            first = max(bisect_right(self.segments, self.recovery_point, key=_base_offset) - 1, 0)
+            # From the segment on that ends at the recovery point: it may have grown, or been cut there, before the next
+            # one began.
+            first = max(bisect_right(self.segments, self.recovery_point - 1, key=_base_offset) - 1, 0)
             try:
                 for segment in self.segments[first:]:
                     segment.flush()
-                if self.segments[-1].base_offset >= self.recovery_point:
-                    sync_directory(self.directory)
-                self.leader_epochs.write_out()
+                self.leader_epochs.write_out(sync=True)
+                for directory in tuple(self._unflushed_directories):
+                    sync_directory(directory)
+                    self._unflushed_directories.remove(directory)
             except OSError as failed:
                 raise KafkaStorageError(f"can't flush {self.directory}: {failed.strerror}") from failed
             self.recovery_point = end
             self.last_flush_ms = self.clock.now_ms()
+
+    def relocate(self, directory: Path) -> None:
+        """Go on in another directory, which has copies of all files. Called with the lock held."""
+        for segment in self.segments:
+            segment.load()
+        self._unflushed_directories.discard(self.directory)
+        self.directory = directory
+        self.segments = [self._new_segment(each.base_offset, each.created_ms) for each in self.segments]
+        self.producers.directory = directory
+        self.leader_epochs.relocate(directory)
+        self._unflushed_directories.add(directory)
 
     def close(self) -> None:
         """Write out what is only in memory; appends fail from now on. Raises OSError."""
@@ -500,12 +535,19 @@ def _tail(segments: list[LogSegment]) -> list[tuple[LogSegment, int]]:
     return tail[::-1]
 
 
-def replay_producers(segments: list[LogSegment], producers: ProducerStateManager, end_offset: int) -> None:
-    """Bring a restored producer state from its `end_offset` up to `end_offset`, from the batches' headers."""
+def replay_producers(
+    segments: list[LogSegment], producers: ProducerStateManager, end_offset: int, *, takes_snapshots: bool = False
+) -> None:
+    """Bring a restored producer state from its `end_offset` up to `end_offset`, from the batches' headers; with
+    `takes_snapshots`, one where each segment begins, as rolling does. Raises CorruptRecordError, KafkaStorageError,
+    OSError."""
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if next_base <= producers.end_offset:
             continue
+        if takes_snapshots and number and producers.end_offset <= segment.base_offset:
+            producers.end_offset = segment.base_offset
+            producers.take_snapshot()
         for found in segment.batches(segment.offset_index.lookup(producers.end_offset).position):
             header = found.header
             if header.base_offset < producers.end_offset or header.producer_id == NO_PRODUCER_ID:
@@ -514,4 +556,5 @@ def replay_producers(segments: list[LogSegment], producers: ProducerStateManager
                 producers.end_transaction(header.producer_id, header.producer_epoch, -1, header.max_timestamp)
             else:
                 producers.update(header)
+            producers.end_offset = header.next_offset
     producers.end_offset = end_offset

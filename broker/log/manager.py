@@ -1,71 +1,50 @@
-"""All logs of one broker's data directory (Kafka's `LogManager`)."""
+"""All logs of one broker (Kafka's `LogManager`)."""
 
 from __future__ import annotations
 
 import logging
-import shutil
 import threading
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...network.clock import Clock
 from ...network.protocol.errors import (
     CorruptRecordError,
-    InconsistentClusterIdError,
     InconsistentTopicIdError,
-    KafkaConfigurationError,
     KafkaError,
     KafkaStorageError,
+    LogDirNotFoundError,
 )
 from ...network.repeats import Repeats
 from ..config.topic_config import TopicConfig
 from ..scheduler import Scheduler
 from .cleaner import clean
 from .files import (
-    CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
-    META_PROPERTIES_FILE,
-    PARTITION_METADATA_FILE,
     RECOVERY_POINT_FILE,
-    CorruptCheckpointError,
-    DirectoryLock,
-    encode_uuid,
-    read_offsets,
-    read_properties,
     read_topic_id,
-    replace_file,
-    write_offsets,
-    write_properties,
     write_topic_id,
 )
 from .loader import load_log
 from .log import Log
+from .log_directory import LogDirectory, Partition
+from .log_move import LogMove
 
 _log = logging.getLogger(__name__)
 
-DELETE_SUFFIX = "-delete"
-#: Kafka's own metadata log, which is not a topic of this broker.
-_NOT_TOPICS = ("__cluster_metadata",)
-
-Partition = tuple[str, int]
-
 
 class LogManager:
-    """Loads, makes, deletes, flushes and checkpoints logs; writes the clean shutdown marker.
+    """Loads, makes, deletes, moves, flushes and checkpoints logs.
 
     `lock` guards the table of logs, never a log itself; it is taken before a log's own lock, not after. Reading the
-    table needs no lock. `_checkpoint_lock` is for the writing of checkpoints, and taken last.
-
-    Invariant: no checkpoint file tells of a log that was deleted, once there is another of that name. It would hide
-    the new one's records after a crash, or have them pass unchecked.
+    table needs no lock.
     """
 
     def __init__(
         self,
-        directory: Path,
+        directories: Sequence[Path],
         *,
         clock: Clock,
         cluster_id: str,
@@ -73,7 +52,7 @@ class LogManager:
         config_of: Callable[[str], TopicConfig],
         producer_id_expiration_ms: int,
     ) -> None:
-        self.directory = directory
+        self.directories = tuple(map(LogDirectory, directories))
         self.clock = clock
         self.cluster_id = cluster_id
         self.node_id = node_id
@@ -81,109 +60,67 @@ class LogManager:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.lock = threading.RLock()
         self.logs: dict[Partition, Log] = {}
-        self.directory_id = ""
-        self._checkpoint_lock = threading.Lock()
-        #: What the checkpoint files say, by file.
-        self._checkpoints: dict[str, dict[Partition, int]] = {}
-        self._doomed: list[Path] = []
-        self._cleaner_offsets: dict[Partition, int] = {}
+        #: Where a replica that is not made yet is to be made (AlterReplicaLogDirs).
+        self._wanted: dict[Partition, LogDirectory] = {}
+        self.moves: dict[Partition, LogMove] = {}
         self._uncleanable: set[Partition] = set()
         self._repeats = Repeats()
-        self._is_clean = False
-        self._directory_lock: DirectoryLock | None = None
 
     # --- Start and stop ---
 
     def load(self) -> None:
-        """Load every partition directory. Raises InconsistentClusterIdError, KafkaStorageError.
+        """Load every partition directory. Raises InconsistentClusterIdError, KafkaConfigurationError,
+        KafkaStorageError.
 
-        The directory is this broker's until `release`, unless that fails.
+        The directories are this broker's until `release`, unless that fails.
         """
         try:
-            self._load_all()
+            for directory in self.directories:
+                self._load_directory(directory)
         except BaseException:
             self.release()
             raise
 
-    def _load_all(self) -> None:
+    def _load_directory(self, directory: LogDirectory) -> None:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._directory_lock = DirectoryLock(self.directory)
-            self._check_meta_properties()
-            for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
-                self._checkpoints[name] = self._read_offsets(name)
-            self._cleaner_offsets = self._read_offsets(CLEANER_OFFSET_FILE)
-            marker = self.directory / CLEAN_SHUTDOWN_FILE
-            self._is_clean = marker.exists()
-            # From here on a crash must not look like a clean stop.
-            marker.unlink(missing_ok=True)
-            for path in sorted(self.directory.iterdir()):
-                if not path.is_dir():
-                    continue
-                if path.name.endswith(DELETE_SUFFIX):
-                    shutil.rmtree(path)
-                    continue
-                partition = parse_directory_name(path.name)
-                if partition is not None:
-                    self._load(partition, self.config_of(partition[0]))
+            for partition, path in directory.open(self.cluster_id, self.node_id):
+                config = self.config_of(partition[0])
+                log = self._load(partition, path, directory, config, is_clean=directory.was_stopped_cleanly)
+                known = self.logs.get(partition)
+                if known is not None:
+                    # It was being moved from one to the other, and is whole in both.
+                    log = max(known, log, key=lambda each: each.end.offset)
+                    other = path if log is known else known.directory
+                    _log.warning("%r is in %s, too, which is deleted", log, other)
+                    self.directory_of(other).doom(other, partition)
+                self.logs[partition] = log
+            watermarks = directory.checkpoints[HIGH_WATERMARK_FILE]
+            for partition, log in self._logs_in(directory).items():
+                log.advance_high_watermark(watermarks.get(partition, 0))
         except OSError as failed:
-            raise KafkaStorageError(f"can't load {self.directory}: {failed}; repair the data directory") from failed
-        for partition, offset in self._checkpoints[HIGH_WATERMARK_FILE].items():
-            log = self.logs.get(partition)
-            if log is not None:
-                log.advance_high_watermark(offset)
+            raise KafkaStorageError(f"can't load {directory.path}: {failed}; repair the data directory") from failed
 
-    def _load(self, partition: Partition, config: TopicConfig) -> Log:
+    def _load(
+        self, partition: Partition, path: Path, directory: LogDirectory, config: TopicConfig, *, is_clean: bool
+    ) -> Log:
         topic, number = partition
         log = load_log(
-            self.directory / f"{topic}-{number}",
+            path,
             topic,
             number,
             config=config,
             clock=self.clock,
-            is_clean=self._is_clean,
-            recovery_point=self._checkpoints[RECOVERY_POINT_FILE].get(partition, 0),
-            log_start_offset=self._checkpoints[LOG_START_OFFSET_FILE].get(partition, 0),
+            is_clean=is_clean,
+            recovery_point=directory.checkpoints[RECOVERY_POINT_FILE].get(partition, 0),
+            log_start_offset=directory.checkpoints[LOG_START_OFFSET_FILE].get(partition, 0),
             producer_id_expiration_ms=self.producer_id_expiration_ms,
         )
-        self.logs[partition] = log
+        # A method and no closure over the log: a cycle would keep a deleted log's files open.
+        log.on_recovery_point_lowered = self._checkpoint_recovery_point
         return log
 
-    def _check_meta_properties(self) -> None:
-        path = self.directory / META_PROPERTIES_FILE
-        known = read_properties(path)
-        if known is not None:
-            if known.get("cluster.id", self.cluster_id) != self.cluster_id:
-                raise InconsistentClusterIdError(
-                    f"{self.directory} belongs to the cluster {known['cluster.id']}, not to {self.cluster_id}"
-                )
-            if known.get("node.id", str(self.node_id)) != str(self.node_id):
-                raise KafkaConfigurationError(
-                    f"{self.directory} belongs to the broker {known['node.id']}, not to "
-                    f"{self.node_id}; set node.id to it"
-                )
-            self.directory_id = known.get("directory.id", "")
-            return
-        self.directory_id = encode_uuid(uuid.uuid4())
-        write_properties(
-            path,
-            {
-                "version": "1",
-                "cluster.id": self.cluster_id,
-                "node.id": str(self.node_id),
-                "directory.id": self.directory_id,
-            },
-        )
-
-    def _read_offsets(self, name: str) -> dict[Partition, int]:
-        try:
-            return read_offsets(self.directory / name)
-        except CorruptCheckpointError as wrong:
-            _log.warning("%s; every log is checked from its start", wrong)
-            return {}
-
     def release(self) -> None:
-        """Close every file and let another broker have the directory. Any number of times.
+        """Close every file and let another broker have the directories. Any number of times.
 
         Called once all threads that use a log have ended. A broker is a cycle of objects: left to the garbage
         collector, thousands of descriptors stay open for as long as it pleases.
@@ -191,37 +128,121 @@ class LogManager:
         for log in self.logs.values():
             for segment in log.segments:
                 segment.log.close()
-        lock, self._directory_lock = self._directory_lock, None
-        if lock is not None:
-            lock.release()
+        for directory in self.directories:
+            directory.release()
 
     def close(self) -> None:
         """Flush and close every log, then leave the marker that says so. Raises KafkaStorageError."""
-        is_clean = True
         with self.lock:
+            unclean: set[LogDirectory] = set()
             for log in self.logs.values():
                 try:
                     log.flush()
                     log.close()
                 except (KafkaError, OSError):
                     _log.exception("%r could not be closed; it is checked at the next start", log)
-                    is_clean = False
-            self.delete_doomed()
-            try:
-                self.checkpoint()
-                if is_clean:
-                    replace_file(self.directory / CLEAN_SHUTDOWN_FILE, b'{"version":1}')
-            except OSError as failed:
-                raise KafkaStorageError(f"can't write to {self.directory}: {failed.strerror}") from failed
+                    unclean.add(self.directory_of(log.directory))
+            self.remove_doomed()
+            for directory in self.directories:
+                try:
+                    self._checkpoint_all(directory)
+                    if directory not in unclean:
+                        directory.mark_clean_stop()
+                except OSError as failed:
+                    raise KafkaStorageError(f"can't write to {directory.path}: {failed.strerror}") from failed
 
-    def schedule(self, scheduler: Scheduler, *, retention_ms: int, flush_ms: int, checkpoint_ms: int) -> None:
+    def schedule(
+        self,
+        scheduler: Scheduler,
+        *,
+        retention_ms: int,
+        flush_ms: int,
+        recovery_point_ms: int,
+        log_start_ms: int,
+        high_watermark_ms: int,
+    ) -> None:
         """Hand the periodic jobs to the broker's scheduler; the periods are Kafka's log.retention.check.interval.ms
         etc."""
-        scheduler.schedule("log-retention", self.delete_old_segments, delay_ms=retention_ms, period_ms=retention_ms)
-        scheduler.schedule("log-flusher", self.flush_dirty, delay_ms=flush_ms, period_ms=flush_ms)
-        scheduler.schedule(
-            "recovery-point-checkpoint", self.checkpoint, delay_ms=checkpoint_ms, period_ms=checkpoint_ms
-        )
+        for name, job, period_ms in (
+            ("log-retention", self.delete_old_segments, retention_ms),
+            ("log-flusher", self.flush_dirty, flush_ms),
+            ("recovery-points", lambda: self._checkpoint(RECOVERY_POINT_FILE), recovery_point_ms),
+            ("log-starts", lambda: self._checkpoint(LOG_START_OFFSET_FILE), log_start_ms),
+            ("high-watermarks", lambda: self._checkpoint(HIGH_WATERMARK_FILE), high_watermark_ms),
+        ):
+            scheduler.schedule(name, job, delay_ms=period_ms, period_ms=period_ms)
+
+    # --- Directories ---
+
+    def directory_of(self, path: Path) -> LogDirectory:
+        """The directory that a log's directory lies in."""
+        return next(each for each in self.directories if each.path == path.parent)
+
+    def find_directory(self, path: str) -> LogDirectory:
+        """The directory of `log.dirs` with this path. Raises LogDirNotFoundError."""
+        for directory in self.directories:
+            if str(directory.path) == path or directory.path == Path(path):
+                return directory
+        known = ", ".join(str(each.path) for each in self.directories)
+        raise LogDirNotFoundError(f"broker {self.node_id} has no log directory {path!r}; it has {known}")
+
+    def _logs_in(self, directory: LogDirectory) -> dict[Partition, Log]:
+        return {key: log for key, log in list(self.logs.items()) if log.directory.parent == directory.path}
+
+    def _place(self, partition: Partition) -> LogDirectory:
+        """Where a new log goes: where it was asked to be, or into the directory that has the fewest."""
+        wanted = self._wanted.pop(partition, None)
+        if wanted is not None or len(self.directories) == 1:
+            return wanted or self.directories[0]
+        return min(self.directories, key=lambda each: len(self._logs_in(each)))
+
+    def move(self, partition: Partition, target: LogDirectory) -> LogMove | None:
+        """Have a log moved to another directory, or made there if there is none yet. A move to elsewhere ends. Returns
+        the move whose steps are to be taken, if it has just begun."""
+        with self.lock:
+            log = self.logs.get(partition)
+            going = self.moves.get(partition)
+            if log is None:
+                self._wanted[partition] = target
+                return None
+            if going is not None:
+                if going.target is target:
+                    return None
+                self._end_move(partition)
+            if self.directory_of(log.directory) is target:
+                return None
+            move = self.moves[partition] = LogMove(log, self.directory_of(log.directory), target)
+            return move
+
+    def continue_move(self, partition: Partition, move: LogMove, max_bytes: int) -> int:
+        """Copy up to `max_bytes` more, and put the log in its new place when all is there. Returns the bytes that were
+        copied; 0: the move has ended. Raises KafkaStorageError."""
+        if self.moves.get(partition) is not move:
+            return 0
+        try:
+            copied = move.copy(max_bytes)
+            if copied:
+                return copied
+            with self.lock:
+                if self.moves.get(partition) is not move:
+                    return 0
+                # Known there before it is there, with what it had deleted from its start.
+                logs = {**self._logs_in(move.target), partition: move.log}
+                for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
+                    move.target.write_checkpoint(name, logs)
+                if move.finish():
+                    del self.moves[partition]
+                    return 0
+            return 1
+        except OSError as failed:
+            with self.lock:
+                self._end_move(partition)
+            raise KafkaStorageError(f"can't move {move.log!r} to {move.target.path}: {failed.strerror}") from failed
+
+    def _end_move(self, partition: Partition) -> None:
+        move = self.moves.pop(partition, None)
+        if move is not None:
+            move.abandon()
 
     # --- Logs ---
 
@@ -233,13 +254,15 @@ class LogManager:
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """The partition's log, made where there is none. Raises InconsistentTopicIdError, KafkaStorageError."""
         with self.lock:
-            log = self.logs.get((topic, partition))
+            key = (topic, partition)
+            log = self.logs.get(key)
+            directory = self._place(key) if log is None else self.directory_of(log.directory)
             try:
                 if log is None:
-                    self._is_clean = True
-                    self._forget_checkpoints((topic, partition))
-                    log = self._load((topic, partition), config)
-                known = read_topic_id(log.directory) if (log.directory / PARTITION_METADATA_FILE).exists() else None
+                    directory.forget(key, self._logs_in(directory))
+                    path = directory.path / f"{topic}-{partition}"
+                    log = self.logs[key] = self._load(key, path, directory, config, is_clean=True)
+                known = read_topic_id(log.directory)
                 if known is None:
                     write_topic_id(log.directory, topic_id)
                 elif known != topic_id:
@@ -248,7 +271,7 @@ class LogManager:
                     )
             except OSError as failed:
                 raise KafkaStorageError(
-                    f"can't make {self.directory / f'{topic}-{partition}'}: {failed.strerror}; "
+                    f"can't make {directory.path / f'{topic}-{partition}'}: {failed.strerror}; "
                     "free space or repair the data directory"
                 ) from failed
             return log
@@ -258,29 +281,33 @@ class LogManager:
         return [key for key, log in self.logs.items() if topic_ids and read_topic_id(log.directory) in topic_ids]
 
     def delete(self, topic: str, partition: int) -> Path | None:
-        """Take the partition's log away at once; its directory, renamed, is removed by `delete_doomed`."""
+        """Take the partition's log away at once; its directory, renamed, is removed by `remove_doomed`."""
+        key = (topic, partition)
         with self.lock:
-            log = self.logs.pop((topic, partition), None)
-            self._cleaner_offsets.pop((topic, partition), None)
-            self._uncleanable.discard((topic, partition))
+            log = self.logs.pop(key, None)
+            self._uncleanable.discard(key)
+            self._wanted.pop(key, None)
+            self._end_move(key)
             if log is None:
                 return None
+            directory = self.directory_of(log.directory)
+            directory.cleaner_offsets.pop(key, None)
             with log.lock:
                 log.is_closed = True
-                doomed = self.directory / f"{topic[:150]}-{partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
                 try:
-                    log.directory.rename(doomed)
+                    return directory.doom(log.directory, key)
                 except OSError as failed:
                     raise KafkaStorageError(f"can't delete {log.directory}: {failed.strerror}") from failed
-            self._doomed.append(doomed)
-            return doomed
 
-    def delete_doomed(self) -> None:
-        """Remove the directories of deleted partitions. Raises OSError."""
-        with self.lock:
-            doomed, self._doomed = self._doomed, []
-        for path in doomed:
-            shutil.rmtree(path, ignore_errors=True)
+    def flush_deletions(self) -> None:
+        """Have it on the disk that logs were deleted. Raises KafkaStorageError."""
+        for directory in self.directories:
+            directory.flush_names()
+
+    def remove_doomed(self, doomed: Iterable[Path] | None = None) -> None:
+        """Remove these directories of deleted partitions, or all of them."""
+        for directory in self.directories:
+            directory.remove_doomed(doomed)
 
     def delete_old_segments(self) -> int:
         """Apply retention to every log; returns the number of segments deleted."""
@@ -302,12 +329,18 @@ class LogManager:
 
         One that is damaged is left alone until the broker is started again; what the disk refuses is tried again.
         """
-        cleaned = 0
+        cleaned: set[LogDirectory] = set()
+        count = 0
         for key, log in list(self.logs.items()):
             if not log.config.is_compacted or key in self._uncleanable:
                 continue
+            directory = self.directory_of(log.directory)
             try:
-                result = clean(log, self._cleaner_offsets.get(key, 0))
+                result = clean(
+                    log,
+                    directory.cleaner_offsets.get(key, 0),
+                    before_replacing=lambda key=key, log=log: self._flush_for_cleaning(key, log),
+                )
             except (CorruptRecordError, KafkaStorageError, OSError) as failed:
                 if log.is_closed:
                     # Deleted in the meantime, so there is nothing left to compact.
@@ -319,11 +352,22 @@ class LogManager:
                 continue
             if result is not None:
                 _log.info("compacted %r from %d to %d bytes", log, result.bytes_before, result.bytes_after)
-                self._cleaner_offsets[key] = result.first_dirty_offset
-                cleaned += 1
-        if cleaned:
-            write_offsets(self.directory / CLEANER_OFFSET_FILE, self._cleaner_offsets)
-        return cleaned
+                directory.cleaner_offsets[key] = result.first_dirty_offset
+                cleaned.add(directory)
+                count += 1
+        for directory in cleaned:
+            directory.write_cleaner_offsets()
+        return count
+
+    def _flush_for_cleaning(self, key: Partition, log: Log) -> None:
+        """Have the recovery point on the disk past all that is compacted: above it a gap in a log means that something
+        was lost. Raises OSError, KafkaStorageError."""
+        end = log.segments[-1].base_offset
+        if log.recovery_point < end:
+            log.flush()
+        directory = self.directory_of(log.directory)
+        if directory.checkpoints[RECOVERY_POINT_FILE].get(key, 0) < end:
+            directory.write_checkpoint(RECOVERY_POINT_FILE, self._logs_in(directory))
 
     def flush_dirty(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""
@@ -346,32 +390,19 @@ class LogManager:
 
     def checkpoint(self) -> None:
         """Write where each log is flushed up to, where it starts, and its high watermark. Raises OSError."""
-        with self._checkpoint_lock:
-            self._write_checkpoints()
+        for directory in self.directories:
+            self._checkpoint_all(directory)
 
-    def _write_checkpoints(self) -> None:
-        logs = dict(self.logs)
-        starts = {
-            key: log.log_start_offset for key, log in logs.items() if log.log_start_offset > log.segments[0].base_offset
-        }
-        for name, offsets in (
-            (RECOVERY_POINT_FILE, {key: log.recovery_point for key, log in logs.items()}),
-            (LOG_START_OFFSET_FILE, starts),
-            (HIGH_WATERMARK_FILE, {key: log.high_watermark for key, log in logs.items()}),
-        ):
-            write_offsets(self.directory / name, offsets)
-            self._checkpoints[name] = offsets
+    def _checkpoint_all(self, directory: LogDirectory) -> None:
+        logs = self._logs_in(directory)
+        for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
+            directory.write_checkpoint(name, logs)
 
-    def _forget_checkpoints(self, partition: Partition) -> None:
-        """Before a log is made: what is known of a deleted one of that name doesn't hold for it. Raises OSError."""
-        with self._checkpoint_lock:
-            if any(partition in offsets for offsets in self._checkpoints.values()):
-                self._write_checkpoints()
+    def _checkpoint(self, name: str) -> None:
+        for directory in self.directories:
+            directory.write_checkpoint(name, self._logs_in(directory))
 
-
-def parse_directory_name(name: str) -> Partition | None:
-    """The topic and partition that a directory is named for; None for any other directory."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or not topic or not number.isdigit() or topic in _NOT_TOPICS:
-        return None
-    return topic, int(number)
+    def _checkpoint_recovery_point(self, log: Log) -> None:
+        """Called with the log's lock held. Raises OSError."""
+        directory = self.directory_of(log.directory)
+        directory.write_checkpoint(RECOVERY_POINT_FILE, self._logs_in(directory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -57,6 +58,8 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._bytes_since_index_entry = 0
+        # Of `segment.jitter.ms`: segments that begin together shouldn't end together.
+        self._jitter = random.random()
         self._first_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = None
 
@@ -111,7 +114,7 @@ class LogSegment:
         first = self.first_timestamp()
         # By the records' own time where they have one, so that replicas roll alike (KIP-33).
         age_ms = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
-        return age_ms > limits.segment_ms
+        return age_ms > limits.segment_ms - self._jitter * min(limits.segment_jitter_ms, limits.segment_ms)
 
     def first_timestamp(self) -> int:
         """The max timestamp of the first batch; -1 while there is none."""
@@ -190,6 +193,15 @@ class LogSegment:
         """Where some batch begins, at or before a position, as near as the index knows."""
         return self.offset_index.entry_before_position(position)
 
+    def offset_at(self, position: int) -> int:
+        """The offset of the first batch that begins at or after a position; the next offset where there is none."""
+        next_offset = self.base_offset
+        for found in self.batches(self.position_before(position)):
+            if found.position >= position:
+                return found.header.base_offset
+            next_offset = found.header.next_offset
+        return next_offset
+
     def find(self, offset: int) -> FoundBatch | None:
         """The first batch whose last offset is at least `offset`; None past the end."""
         for found in self.batches(self.offset_index.lookup(offset).position):
@@ -241,10 +253,11 @@ class LogSegment:
                 f"{self.offset_index.path} has offset {entry.offset} at byte {entry.position}, {self.log.path} hasn't"
             )
 
-    def recover(self, on_batch: Callable[[BatchHeader, bytes], None]) -> int:
+    def recover(self, accepts: Callable[[BatchHeader], bool]) -> int:
         """Check every batch (CRC too), cut the file after the last good one, rebuild both indexes.
 
-        Calls `on_batch` with each good batch, in order. Returns the bytes cut. Raises OSError, KafkaStorageError.
+        Calls `accepts` with each batch that is whole, in order; the first one that it refuses is cut off, too. Returns
+        the bytes cut. Raises OSError, KafkaStorageError.
         """
         self._reset_indexes()
         position, last_indexed, next_offset = 0, 0, self.base_offset
@@ -256,7 +269,7 @@ class LogSegment:
                 header = found.header
                 if header.base_offset < next_offset or header.crc != crc32c(memoryview(content)[ATTRIBUTES_OFFSET:]):
                     break
-                if not self.offset_index.can_append_offset(header.last_offset):
+                if not self.offset_index.can_append_offset(header.last_offset) or not accepts(header):
                     break
                 if header.max_timestamp > largest.timestamp:
                     largest = TimestampOffset(header.max_timestamp, header.last_offset)
@@ -268,7 +281,6 @@ class LogSegment:
                     self._first_timestamp = header.max_timestamp
                 position += header.size_bytes
                 next_offset = header.next_offset
-                on_batch(header, content)
         except CorruptRecordError:
             # The torn tail of a write that was cut short: what is good ends at `position`.
             pass
@@ -299,6 +311,13 @@ class LogSegment:
         self._offset_index = self._time_index = None
 
     # --- Files ---
+
+    def load(self) -> None:
+        """Open the file and read the indexes, for those who go on reading when others take their place. Raises
+        KafkaStorageError, CorruptIndexError."""
+        self.log.fileno()
+        assert self.offset_index is not None
+        assert self.time_index is not None
 
     @property
     def paths(self) -> list[Path]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+from functools import partial
 from typing import Any, Protocol
 
 from ...network.addresses import Address
-from ...network.client.blocking_connection import BlockingConnection
+from ...network.client.blocking_connection import BlockingConnection, open_plaintext_socket
 from ...network.protocol.errors import KafkaConnectionError
 from ...network.protocol.message import Request
 from ..metadata import BrokerEndpoint
@@ -34,13 +36,18 @@ class CutLinks:
 class InterBrokerConnection(BlockingConnection):
     """A `BlockingConnection` that a test may cut."""
 
-    def __init__(self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, links: Links) -> None:
+    def __init__(
+        self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, receive_buffer_bytes: int, links: Links
+    ) -> None:
+        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's."""
+        address = Address(peer.host, peer.port)
         super().__init__(
-            Address(peer.host, peer.port),
+            address,
             client_id=f"{CLIENT_ID_PREFIX}{own_id}",
             timeout_ms=timeout_ms,
             max_response_bytes=_MAX_RESPONSE_BYTES,
-            peer=f"broker {peer.node_id} ({Address(peer.host, peer.port)})",
+            peer=f"broker {peer.node_id} ({address})",
+            open_socket=partial(_open_socket, receive_buffer_bytes),
         )
         self._own_id = own_id
         self._peer_id = peer.node_id
@@ -52,3 +59,10 @@ class InterBrokerConnection(BlockingConnection):
             self.close()
             raise KafkaConnectionError(f"broker {self._own_id} is cut off from broker {self._peer_id}")
         return super().request(message, version)
+
+
+def _open_socket(receive_buffer_bytes: int, address: Address, timeout_s: float) -> socket.socket:
+    sock = open_plaintext_socket(address, timeout_s)
+    if receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+    return sock

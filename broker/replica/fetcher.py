@@ -99,7 +99,11 @@ class FetcherThread:
         self._failing = False
         self._session = _Session()
         self._connection = InterBrokerConnection(
-            broker_id, leader, timeout_ms=config.replica_socket_timeout_ms, links=links
+            broker_id,
+            leader,
+            timeout_ms=config.replica_socket_timeout_ms,
+            receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
+            links=links,
         )
         self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from ...network.clock import Clock
@@ -93,6 +95,8 @@ class ReplicaManager:
         self.replicas = Replicas(broker_id, ClusterImage(logs.cluster_id))
         self._lock = threading.RLock()
         self._retry_is_scheduled = False
+        #: Directories of deleted logs that are not scheduled to be removed yet, by the delay.
+        self._doomed: dict[int, list[Path]] = {}
         self._partitions = self.replicas.partitions
 
     @property
@@ -120,8 +124,9 @@ class ReplicaManager:
             if image.version <= self.image.version:
                 return lambda: None
             before, self.replicas.image = self.image, image
-            if before.version == 0:
-                self._delete_leftovers(image)
+            doomed = self._leftovers(image) if before.version == 0 else []
+            for key in doomed:
+                self._delete_log(key)
             brokers_changed = before.brokers != image.brokers
             touched: list[Partition] = []
             restarted: list[Partition] = []
@@ -139,12 +144,21 @@ class ReplicaManager:
             for key in gone:
                 touched.append(self._partitions.pop(key))
                 self._delete_log(key)
-            if gone:
+            if self._doomed:
                 self._remove_later()
             perhaps_followed = self._partitions.values() if brokers_changed else restarted
             followed = [each for each in perhaps_followed if not each.is_leader]
         self._announce(touched)
         return lambda: self._follow(followed, image)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Take another configuration, for all partitions. Called by the controller, as `apply_image` is, before it."""
+        with self._lock:
+            self.config = config
+            for partition in self._partitions.values():
+                topic = self.image.topics.get(partition.topic)
+                if topic is not None:
+                    partition.log.config = config.topic_config(topic.configs)
 
     def _announce(self, touched: Iterable[Partition]) -> None:
         for partition in touched:
@@ -178,22 +192,32 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.follow(followed, image)
 
-    def _delete_leftovers(self, image: ClusterImage) -> None:
-        """Delete the logs of topics that were deleted while this broker was away; there may be others of their name."""
+    def _leftovers(self, image: ClusterImage) -> list[PartitionKey]:
+        """The logs of topics that were deleted while this broker was away (there may be others of their name), and of
+        partitions that other brokers hold now."""
         leftovers = self.logs.of_topics(image.deleted)
-        for key in leftovers:
-            self._delete_log(key)
-        if leftovers:
-            self._remove_later()
+        for key in self.logs.logs:
+            partition = image.partition(*key)
+            if partition is not None and self.broker_id not in partition.replicas and key not in leftovers:
+                leftovers.append(key)
+        return leftovers
 
     def _remove_later(self) -> None:
-        self.scheduler.schedule(
-            "delete-logs", self.logs.delete_doomed, delay_ms=self.config.log_segment_delete_delay_ms
-        )
+        """Logs were deleted: have that on the disk, and remove their files after each one's `file.delete.delay.ms`."""
+        try:
+            self.logs.flush_deletions()
+        except KafkaStorageError:
+            _log.exception("broker %d can't flush its data directory", self.broker_id)
+        doomed, self._doomed = self._doomed, {}
+        for delay_ms, directories in doomed.items():
+            self.scheduler.schedule("delete-logs", partial(self.logs.remove_doomed, directories), delay_ms=delay_ms)
 
     def _delete_log(self, key: PartitionKey) -> None:
+        log = self.logs.logs.get(key)
         try:
-            self.logs.delete(*key)
+            directory = self.logs.delete(*key)
+            if log is not None and directory is not None:
+                self._doomed.setdefault(log.config.file_delete_delay_ms, []).append(directory)
         except KafkaStorageError:
             # The other brokers must hear of the image, too, whatever this one's disk is like.
             _log.exception("broker %d can't delete %s-%d", self.broker_id, *key)
@@ -390,4 +414,4 @@ class ReplicaManager:
         try:
             self.logs.close()
         except OSError as failed:
-            raise KafkaStorageError(f"can't close {self.logs.directory}: {failed}") from failed
+            raise KafkaStorageError(f"can't close the logs of broker {self.broker_id}: {failed}") from failed

@@ -6,10 +6,11 @@ franz-go's kfake is the model of the hook; the ready-made faults are those that 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.message import Request
@@ -135,20 +136,40 @@ class Control:
         return None
 
 
-def _names(message: Request, context: RequestContext, topic: str, partition: int | None) -> bool:
-    """Whether a request is about a topic (and partition), wherever its API has them."""
-    for group in getattr(message, "topic_data", None) or getattr(message, "topics", None) or ():
-        name = getattr(group, "name", None) or getattr(group, "topic", None)
-        if not name:
-            name = context.topic_name(getattr(group, "topic_id", None))
-        if name != topic:
+#: Where requests have topics: in fields of these names, on their own or within groups.
+_TOPIC_FIELDS = ("topic_data", "topics", "topic_names", "topic_partitions", "resources")
+
+
+def names_topics(request: type[Request]) -> bool:
+    """Whether requests of this class are about topics, so that a fault may be for one of them."""
+    return any(hasattr(request, name) for name in _TOPIC_FIELDS)
+
+
+def _names(message: Any, context: RequestContext, topic: str, partition: int | None) -> bool:
+    """Whether a request (or a group within it) is about a topic (and partition), wherever its API has them."""
+    if any(_names(group, context, topic, partition) for group in getattr(message, "groups", ())):
+        return True
+    for part in itertools.chain.from_iterable(getattr(message, name, None) or () for name in _TOPIC_FIELDS):
+        if _topic_of(part, context) != topic:
             continue
-        parts = getattr(group, "partition_data", None) or getattr(group, "partitions", None)
-        if partition is None or parts is None:
-            return True
-        numbers = {
-            getattr(part, "index", getattr(part, "partition", getattr(part, "partition_index", part))) for part in parts
-        }
-        if partition in numbers:
+        within = getattr(part, "partition_data", None) or getattr(part, "partitions", None)
+        if partition is None or within is None or partition in map(_number_of, within):
             return True
     return False
+
+
+def _topic_of(part: Any, context: RequestContext) -> str | None:
+    if isinstance(part, str):
+        return part
+    for name in ("name", "topic", "resource_name"):
+        topic = getattr(part, name, None)
+        if topic:
+            return topic
+    return context.topic_name(getattr(part, "topic_id", None))
+
+
+def _number_of(part: Any) -> int:
+    for name in ("index", "partition", "partition_index"):
+        if hasattr(part, name):
+            return getattr(part, name)
+    return part

@@ -12,7 +12,7 @@ from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, EncodeError
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
-from ..metadata import ClusterImage
+from ..metadata import BrokerEndpoint, ClusterImage
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -51,9 +51,10 @@ class Connection:
     request that the request thread was given, until its answer goes out: what else has arrived waits in `backlog`.
     """
 
-    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "loop", "peer", "slots", "unsent")
+    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
 
-    def __init__(self, connection_id: str, loop: NetworkLoop, peer: str) -> None:
+    def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
+        self.listener = listener
         self.id = connection_id
         self.loop = loop
         self.peer = peer
@@ -98,6 +99,16 @@ class RequestContext:
     @property
     def node_id(self) -> int:
         return self.broker.node_id
+
+    def endpoint(self, node_id: int) -> BrokerEndpoint | None:
+        """Where this client finds a broker: by the listener that it came in by. None where that isn't alive."""
+        found = self.broker.image.brokers.get(node_id)
+        return None if found is None else found.at(self.connection.listener)
+
+    def endpoints(self) -> list[BrokerEndpoint]:
+        """Where this client finds each broker that is alive."""
+        listener = self.connection.listener
+        return [each.at(listener) for each in self.broker.image.brokers.values()]
 
     @property
     def client_host(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ...network.clock import Clock
@@ -11,8 +12,9 @@ from ..config.topic_config import TopicConfig
 from ..controller.controller_api import ControllerApi
 from ..group.coordinator import GroupCoordinator
 from ..group.offsets import OffsetStore
+from ..log.log_move import LogMove
 from ..log.manager import LogManager
-from ..metadata import ClusterImage
+from ..metadata import BROKER, ClusterImage, PartitionKey
 from ..purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
 from ..replica.connection import Links
 from ..replica.fetcher import FetcherManager
@@ -24,6 +26,8 @@ from .fetch_sessions import FetchSessions
 from .producer_ids import ProducerIds
 
 _CLOSE_TIMEOUT_MS = 30_000.0
+#: Bytes of a moving log that are copied at a time.
+_MOVE_STEP_BYTES = 4 * 2**20
 
 
 class BrokerServices:
@@ -35,7 +39,7 @@ class BrokerServices:
     def __init__(
         self,
         node_id: int,
-        directory: Path,
+        directories: Sequence[Path],
         *,
         config: BrokerConfig,
         clock: Clock,
@@ -45,7 +49,8 @@ class BrokerServices:
         rack: str | None = None,
     ) -> None:
         self.node_id = node_id
-        self.directory = directory
+        self.static_config = config
+        #: With what was configured while it runs.
         self.config = config
         self.clock = clock
         self.controller = controller
@@ -53,7 +58,7 @@ class BrokerServices:
         self.rack = rack if rack is not None else config.broker_rack
         self.producer_ids = ProducerIds(controller.allocate_producer_ids)
         self.logs = LogManager(
-            directory,
+            directories,
             clock=clock,
             cluster_id=controller.image.cluster_id,
             node_id=node_id,
@@ -67,9 +72,11 @@ class BrokerServices:
         self.reaper = ExpiredOperationReaper(f"broker-{node_id}-reaper", self.timer)
         self.request_thread = SerialExecutor(f"broker-{node_id}-requests")
         self.produce_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
-            "Produce", self.timer, self.reaper
+            "Produce", self.timer, self.reaper, purge_interval=config.producer_purgatory_purge_interval_requests
         )
-        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Fetch", self.timer, self.reaper)
+        self.fetch_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory(
+            "Fetch", self.timer, self.reaper, purge_interval=config.fetch_purgatory_purge_interval_requests
+        )
         self.replicas = ReplicaManager(
             node_id,
             config=config,
@@ -112,10 +119,45 @@ class BrokerServices:
     def apply_image(self, image: ClusterImage) -> Callable[[], None]:
         """Take a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
         before = self.image
+        if image.configs != before.configs:
+            self._reconfigure(image)
         follow = self.replicas.apply_image(image)
         for name in image.changed_since(before):
             self.topic_purgatory.check_and_complete(name)
         return follow
+
+    def _reconfigure(self, image: ClusterImage) -> None:
+        of_all, own = (image.configs.get((BROKER, name), {}) for name in ("", str(self.node_id)))
+        self.config = self.static_config.with_dynamic(of_all, own)
+        self.replicas.reconfigure(self.config)
+
+    def move_replica(self, key: PartitionKey, path: str) -> None:
+        """Begin to move a replica's log to another of this broker's directories, in which it is made if it isn't there
+        yet. Raises LogDirNotFoundError, and as `ReplicaManager.partition` does."""
+        target = self.logs.find_directory(path)
+        if self.image.partition(*key) is None:
+            # Not remembered: it may never be made.
+            self.replicas.partition(key)
+        move = self.logs.move(key, target)
+        if move is not None:
+            self.cleaner.schedule("move-log", partial(self._continue_move, key, move), delay_ms=0)
+        self.replicas.partition(key)
+
+    def _continue_move(self, key: PartitionKey, move: LogMove) -> None:
+        """One step, and the next one when the rate allows it."""
+        rate = self.config.replica_alter_log_dirs_io_max_bytes_per_second
+        copied = self.logs.continue_move(key, move, max(min(_MOVE_STEP_BYTES, rate), 1))
+        if copied:
+            delay_ms = 1_000.0 * copied / max(rate, 1)
+            self.cleaner.schedule("move-log", partial(self._continue_move, key, move), delay_ms=delay_ms)
+        elif move.left is not None:
+            remove = partial(self.logs.remove_doomed, [move.left])
+            self.scheduler.schedule("delete-logs", remove, delay_ms=move.log.config.file_delete_delay_ms)
+
+    def _balance_leaders(self) -> None:
+        """Make first replicas leaders again. One broker has it done for the cluster."""
+        if self.image.controller_id == self.node_id:
+            self.controller.elect_leaders(None)
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
         """Run something later, on the scheduler's thread."""
@@ -128,7 +170,9 @@ class BrokerServices:
             self.scheduler,
             retention_ms=config.log_retention_check_interval_ms,
             flush_ms=config.log_flush_scheduler_interval_ms,
-            checkpoint_ms=config.log_flush_offset_checkpoint_interval_ms,
+            recovery_point_ms=config.log_flush_offset_checkpoint_interval_ms,
+            log_start_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+            high_watermark_ms=config.replica_high_watermark_checkpoint_interval_ms,
         )
         self.scheduler.schedule(
             "producer-expiration",
@@ -142,6 +186,9 @@ class BrokerServices:
             delay_ms=config.offsets_retention_check_interval_ms,
             period_ms=config.offsets_retention_check_interval_ms,
         )
+        if config.auto_leader_rebalance_enable:
+            period_ms = config.leader_imbalance_check_interval_seconds * 1_000
+            self.scheduler.schedule("leader-balance", self._balance_leaders, delay_ms=period_ms, period_ms=period_ms)
         if config.log_cleaner_enable:
             # On a thread of its own: a long compaction must not hold up the in-sync replicas.
             self.cleaner.schedule(

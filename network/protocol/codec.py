@@ -20,6 +20,8 @@ from .message import FieldSpec, Message, fields_of
 from .types import Cursor, Read, References, WireType, Write, read_uvarint, write_uvarint
 
 _MessageT = TypeVar("_MessageT", bound=Message)
+_PRESENT = 1
+_NULL = 0xFF
 _ENCODE_FAULTS = (structs.error, AttributeError, TypeError, ValueError, OverflowError)
 
 
@@ -101,7 +103,29 @@ def _compile_type(where: str, type_: Any, version: int, flexible: bool, nullable
             _array_reader(where, element, fixed, flexible, nullable),
             1 if flexible else 4,
         )
-    return codec_for(type_, version, flexible)
+    codec = codec_for(type_, version, flexible)
+    return _nullable(where, codec) if nullable else codec
+
+
+def _nullable(where: str, codec: Codec) -> Codec:
+    """A struct that may be None has a byte before it: 1, or -1 where it is missing."""
+    write_struct, read_struct = codec.write, codec.read
+
+    def write(out: bytearray, value: Any, references: References) -> None:
+        out.append(_NULL if value is None else _PRESENT)
+        if value is not None:
+            write_struct(out, value, references)
+
+    def read(cursor: Cursor) -> Any:
+        mark = cursor.buffer[cursor.position]
+        cursor.position += 1
+        if mark == _NULL:
+            return None
+        if mark != _PRESENT:
+            raise MalformedMessageError(f"{where}: {mark} is neither 1 (present) nor 255 (null)")
+        return read_struct(cursor)
+
+    return Codec(write, read, 1)
 
 
 def _parts(inline: list[tuple[FieldSpec, Codec]]) -> list[_Part]:

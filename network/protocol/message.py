@@ -235,7 +235,5 @@ def _wire_type(where: str, hint: Any) -> tuple[Any, bool]:
         if isinstance(extra, WireType):
             return extra, may_be_none
     if dataclasses.is_dataclass(hint):
-        if may_be_none:
-            raise TypeError(f"{where}: a field with fields cannot be None")
         return hint, may_be_none
     raise TypeError(f"{where}: {hint!r} is no type of the wire protocol")

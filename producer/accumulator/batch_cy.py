@@ -81,8 +81,8 @@ class ProducerBatch:
 
     Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
     the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
-    `last_error` is that of the last attempt to send it, `maybe_persisted_error` the one that left it open whether a broker has it: None
-    where it is known that none has.
+    `last_error` is the error of the last attempt; `maybe_persisted_error` that of an attempt that may have left the
+    batch in a log, None once the broker is known not to have it.
     """
 
     if not cython.compiled:

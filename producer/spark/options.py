@@ -12,7 +12,8 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-from ...network.config import dotted, parse_bool
+from ...network.config import dotted
+from ...network.config_values import parse_bool
 from ...network.protocol.errors import InvalidTopicError, KafkaConfigurationError
 from ...network.topic_names import validate_topic_name
 from ..config import ProducerConfig

@@ -8,14 +8,13 @@ scenario says so and why.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.conversation import NOW_MS, Conversation, changed, differences, records
+from support.conversation import NOW_MS, Conversation, Scenario, changed, compare, records
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
@@ -81,8 +80,6 @@ from headrace.network.protocol.messages.topics.metadata import MetadataRequest, 
 from headrace.network.records.compression import Compression
 
 pytestmark = pytest.mark.timeout(180)
-
-Scenario = Callable[[Conversation], None]
 
 
 def produce_refusals(broker: Conversation) -> None:
@@ -791,17 +788,5 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_both_answer_the_same(apache_kafka, cluster: EmbeddedCluster, scenario: Scenario) -> None:
-    prefix = f"d{uuid.uuid4().hex[:8]}-"
-    answers = []
-    for bootstrap_servers in (apache_kafka.bootstrap_servers, cluster.bootstrap_servers):
-        with contextlib.closing(Conversation(bootstrap_servers, prefix)) as broker:
-            scenario(broker)
-        answers.append(broker.answers)
-    theirs, ours = answers
-    assert [label for label, _ in ours] == [label for label, _ in theirs]
-    found = [
-        f"{label}: {difference}"
-        for (label, expected), (_, answer) in zip(theirs, ours, strict=True)
-        for difference in differences(expected, answer)
-    ]
+    found = compare(apache_kafka.bootstrap_servers, cluster.bootstrap_servers, scenario)
     assert not found, "\n".join(["Kafka's answers | ours:", *found])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import uuid
@@ -193,3 +194,23 @@ def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
             yield from differences(*pair, f"{path}[{at}]")
     elif expected != found:
         yield f"{path}: {expected!r} | {found!r}"
+
+
+Scenario = Callable[[Conversation], None]
+
+
+def compare(theirs: str, ours: str, scenario: Scenario) -> list[str]:
+    """Where two brokers' answers to a scenario differ, in a line each."""
+    prefix = f"d{uuid.uuid4().hex[:8]}-"
+    answers = []
+    for bootstrap_servers in (theirs, ours):
+        with contextlib.closing(Conversation(bootstrap_servers, prefix)) as broker:
+            scenario(broker)
+        answers.append(broker.answers)
+    expected, found = answers
+    assert [label for label, _ in found] == [label for label, _ in expected]
+    return [
+        f"{label}: {difference}"
+        for (label, one), (_, other) in zip(expected, found, strict=True)
+        for difference in differences(one, other)
+    ]

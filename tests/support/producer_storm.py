@@ -151,10 +151,10 @@ class Storm:
         if dice.random() >= self.rate:
             return None
         if self.kind == "acks 0":
-            return Fault(throttle_ms=dice.randrange(20))
+            return Fault(throttle_ms=1 + dice.randrange(20))
         lossless = [
-            lambda: Fault(delay_ms=dice.randrange(60)),
-            lambda: Fault(throttle_ms=dice.randrange(20)),
+            lambda: Fault(delay_ms=1 + dice.randrange(60)),
+            lambda: Fault(throttle_ms=1 + dice.randrange(20)),
             lambda: Fault(error=dice.choice(self.retriable), topic=TOPIC, partition=dice.randrange(self.partitions)),
             lambda: Fault(error=dice.choice(self.retriable)),
             lambda: Fault(error=errors.NotLeaderOrFollowerError),

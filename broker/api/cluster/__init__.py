@@ -1,5 +1,5 @@
-"""Answers about the cluster itself: its brokers and their log directories."""
+"""Answers about the cluster itself: its brokers, their log directories, its controller."""
 
-from . import describe_cluster, describe_log_dirs
+from . import alter_replica_log_dirs, describe_cluster, describe_log_dirs, describe_quorum
 
-__all__ = ["describe_cluster", "describe_log_dirs"]
+__all__ = ["alter_replica_log_dirs", "describe_cluster", "describe_log_dirs", "describe_quorum"]

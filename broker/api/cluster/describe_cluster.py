@@ -35,7 +35,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeClu
         controller_id=image.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in image.brokers.values()
+            for each in context.endpoints()
         ],
     )
     if request.include_cluster_authorized_operations:

@@ -1,8 +1,9 @@
-"""DescribeLogDirs: how much room each partition takes in the broker's directory."""
+"""DescribeLogDirs: how much room each partition takes in the broker's directories."""
 
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 from ....network.protocol.errors import KafkaStorageError
 from ....network.protocol.messages.cluster.describe_log_dirs import (
@@ -19,23 +20,41 @@ from ..registry import serves
 
 @serves(DescribeLogDirsRequest, max_version=4, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Answers at once. There is one directory."""
+    """Answers at once. A replica that is moved to another directory is in both, there as a future one."""
     error = context.injected_error("")
     if error is not None:
         return DescribeLogDirsResponse(error_code=error.code, results=[])
     asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
-    topics: dict[str, DescribeLogDirsTopic] = {}
-    for (name, index), partition in sorted(broker.replicas.partitions.items()):
-        if asked is not None and index not in asked.get(name, ()):
-            continue
-        topic = topics.setdefault(name, DescribeLogDirsTopic(name=name, partitions=[]))
-        topic.partitions.append(
-            DescribeLogDirsPartition(partition_index=index, partition_size=partition.log.size_bytes)
-        )
-    result = DescribeLogDirsResult(log_dir=str(broker.directory), topics=list(topics.values()))
+    moves = dict(broker.logs.moves)
+    results = []
+    for directory in broker.logs.directories:
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for (name, index), partition in sorted(broker.replicas.partitions.items()):
+            if asked is not None and index not in asked.get(name, ()):
+                continue
+            move = moves.get((name, index))
+            log = partition.log
+            if log.directory.parent == directory.path:
+                told = DescribeLogDirsPartition(partition_index=index, partition_size=log.size_bytes)
+            elif move is not None and move.target is directory:
+                told = DescribeLogDirsPartition(
+                    partition_index=index,
+                    partition_size=move.size_bytes,
+                    offset_lag=move.offset_lag,
+                    is_future_key=True,
+                )
+            else:
+                continue
+            topics.setdefault(name, DescribeLogDirsTopic(name=name, partitions=[])).partitions.append(told)
+        results.append(_result(directory.path, list(topics.values())))
+    return DescribeLogDirsResponse(results=results)
+
+
+def _result(path: Path, topics: list[DescribeLogDirsTopic]) -> DescribeLogDirsResult:
+    result = DescribeLogDirsResult(log_dir=str(path), topics=topics)
     try:
-        usage = shutil.disk_usage(broker.directory)
+        usage = shutil.disk_usage(path)
         result.total_bytes, result.usable_bytes = usage.total, usage.free
     except OSError:
         result.error_code = KafkaStorageError.code
-    return DescribeLogDirsResponse(results=[result])
+    return result

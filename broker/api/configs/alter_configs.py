@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all that a topic overrides."""
+"""AlterConfigs: replaces all that is configured of a resource."""
 
 from __future__ import annotations
 

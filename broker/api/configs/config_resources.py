@@ -1,16 +1,18 @@
-"""What has a configuration, for the three APIs that tell and change it."""
+"""What has a configuration, for the APIs that describe and change it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from ....network.config import INT32_MAX, Key
-from ....network.protocol.errors import InvalidConfigurationError, InvalidRequestError, UnknownTopicOrPartitionError
-from ...metadata import TopicState
+from ....network.protocol.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from ...metadata import BROKER, GROUP, TopicState
 from ...services.services import BrokerServices
 
+_log = logging.getLogger(__name__)
+
 TOPIC = 2
-BROKER = 4
 
 _INT = 3
 _LONG = 5
@@ -35,20 +37,39 @@ def check_broker(broker: BrokerServices, name: str) -> None:
 
 def refuse_type(resource_type: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"topics (2) and brokers (4) have configurations here, not resources of type {resource_type}"
+        f"topics (2), brokers (4) and groups (32) have configurations here, not resources of type {resource_type}"
     )
 
 
 def set_configs(
     broker: BrokerServices, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool
 ) -> None:
-    """Replace what a topic overrides. Raises UnknownTopicOrPartitionError, InvalidConfigurationError,
-    InvalidRequestError."""
+    """Replace what a topic or a group overrides, or what is configured of this broker or of all. Raises
+    UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError."""
+    check_resource(broker, resource_type, name)
+    if resource_type == TOPIC:
+        broker.controller.set_topic_configs(name, configs, validate_only=validate_only)
+        return
+    broker.controller.set_resource_configs(resource_type, name, configs, validate_only=validate_only)
+    if resource_type == GROUP and configs and not validate_only:
+        _log.warning("The configuration of the group %r has no effect: groups follow the classic protocol", name)
+
+
+def check_resource(broker: BrokerServices, resource_type: int, name: str) -> None:
+    """Raises InvalidRequestError unless this broker may describe and change the configuration."""
     if resource_type == BROKER:
-        raise InvalidConfigurationError("a broker's configuration is decided when it starts; restart it with another")
-    if resource_type != TOPIC:
+        check_broker(broker, name)
+    elif resource_type == GROUP and not name:
+        raise InvalidRequestError("groups have no configuration in common; name one")
+    elif resource_type not in (TOPIC, GROUP):
         raise refuse_type(resource_type)
-    broker.controller.set_topic_configs(name, configs, validate_only=validate_only)
+
+
+def overrides_of(broker: BrokerServices, resource_type: int, name: str) -> Mapping[str, str]:
+    """What is configured now of a resource that may have a configuration. Raises UnknownTopicOrPartitionError."""
+    if resource_type == TOPIC:
+        return find_topic(broker, name).configs
+    return broker.image.configs.get((resource_type, name), {})
 
 
 def type_of(entry: Key) -> int:

@@ -1,10 +1,10 @@
-"""DescribeConfigs: the configuration of topics and brokers, and where each value comes from."""
+"""DescribeConfigs: the configuration of topics, brokers and groups, and where each value comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ....network.config import Key
+from ....network.config import Config, Key
 from ....network.protocol.errors import BrokerResponseError
 from ....network.protocol.messages.configs.describe_configs import (
     DescribeConfigsRequest,
@@ -14,16 +14,22 @@ from ....network.protocol.messages.configs.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from ...config.broker_config import DEFAULTS_OF_TOPICS
+from ...config.broker_config import DYNAMIC
+from ...config.group_config import OF_GROUPS_ONLY, GroupConfig
 from ...config.topic_config import config_text
+from ...config.topic_defaults import DEFAULTS_OF_TOPICS
+from ...metadata import BROKER
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
-from .config_resources import BROKER, TOPIC, check_broker, find_topic, refuse_type, type_of
+from .config_resources import TOPIC, check_resource, overrides_of, type_of
 
 _FROM_TOPIC = 1
+_FROM_THIS_BROKER = 2
+_FROM_ALL_BROKERS = 3
 _FROM_BROKER = 4
 _DEFAULT = 5
+_FROM_GROUP = 8
 
 
 @serves(DescribeConfigsRequest, waits=True)
@@ -60,57 +66,82 @@ def _describe(
             key=lambda each: each.name,
         )
 
-    if resource.resource_type == TOPIC:
-        state = find_topic(broker, resource.resource_name)
-        config = broker.config.topic_config(state.configs)
+    kind, name = resource.resource_type, resource.resource_name
+    check_resource(broker, kind, name)
+    overrides = overrides_of(broker, kind, name)
+    if kind == BROKER:
+        config: Config = broker.config
+        described = wanted(config.entries)
+        if not name:
+            # What holds for all brokers, and no more: each has values of its own beside it.
+            return [
+                _result(each, text, [_synonym(each.name, text, _FROM_ALL_BROKERS)], request, read_only=False)
+                for each in described
+                if (text := overrides.get(each.name)) is not None
+            ]
         return [
             _result(
                 each,
                 config_text(getattr(config, each.attribute)),
-                [
-                    *(
-                        [_synonym(each.name, state.configs[each.name], _FROM_TOPIC)]
-                        if each.name in state.configs
-                        else []
-                    ),
-                    *_defaults_of(broker, each),
-                ],
-                request,
-                read_only=False,
-            )
-            for each in wanted(config.entries)
-        ]
-    if resource.resource_type == BROKER:
-        check_broker(broker, resource.resource_name)
-        return [
-            _result(
-                each,
-                config_text(getattr(broker.config, each.attribute)),
                 _broker_synonyms(broker, each.attribute),
                 request,
-                read_only=True,
+                read_only=each.attribute not in DYNAMIC,
             )
-            for each in wanted(broker.config.entries)
+            for each in described
         ]
-    raise refuse_type(resource.resource_type)
+    if kind == TOPIC:
+        config, source, defaults_of = broker.config.topic_config(overrides), _FROM_TOPIC, _topic_defaults
+    else:
+        config, source, defaults_of = GroupConfig.resolve_from(overrides, {}, {}), _FROM_GROUP, _group_defaults
+    return [
+        _result(
+            each,
+            config_text(getattr(config, each.attribute)),
+            [
+                *([_synonym(each.name, overrides[each.name], source)] if each.name in overrides else []),
+                *defaults_of(broker, each),
+            ],
+            request,
+            read_only=False,
+        )
+        for each in wanted(config.entries)
+    ]
 
 
-def _defaults_of(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+def _built_in(entry: Key) -> list[DescribeConfigsSynonym]:
+    return [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
+
+
+def _group_defaults(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+    name = entry.name if entry.attribute in OF_GROUPS_ONLY else f"group.{entry.name}"
+    return [_synonym(name, config_text(entry.default), _DEFAULT)]
+
+
+def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
     """Where the value comes from that a topic has unless it overrides it."""
-    attribute = DEFAULTS_OF_TOPICS.get(entry.attribute)
-    if attribute is None:
-        return [_synonym(entry.name, config_text(entry.default), _DEFAULT)]
-    return _broker_synonyms(broker, attribute)
+    synonyms = [
+        synonym
+        for attribute, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ())
+        if getattr(broker.config, attribute) is not None
+        for synonym in _broker_synonyms(broker, attribute)
+    ]
+    return synonyms or _built_in(entry)
 
 
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
-    """Where a broker-level value comes from: given at its start, built in, or both."""
+    """Where a broker-level value comes from, the one that counts first: configured while the broker runs (for it, for
+    all), given at its start, built in."""
     name = attribute.replace("_", ".")
-    entry = next(each for each in broker.config.entries if each.attribute == attribute)
-    built_in = _synonym(name, config_text(entry.default), _DEFAULT)
-    if broker.config.origins[name].startswith("default"):
-        return [built_in]
-    return [_synonym(name, config_text(getattr(broker.config, attribute)), _FROM_BROKER), built_in]
+    synonyms = []
+    for of, source in ((str(broker.node_id), _FROM_THIS_BROKER), ("", _FROM_ALL_BROKERS)):
+        text = broker.image.configs.get((BROKER, of), {}).get(name)
+        if text is not None:
+            synonyms.append(_synonym(name, text, source))
+    static = broker.static_config
+    entry = next(each for each in static.entries if each.attribute == attribute)
+    if not static.origins[name].startswith("default"):
+        synonyms.append(_synonym(name, config_text(getattr(static, attribute)), _FROM_BROKER))
+    return [*synonyms, *_built_in(entry)]
 
 
 def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:

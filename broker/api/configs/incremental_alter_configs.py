@@ -1,7 +1,8 @@
-"""IncrementalAlterConfigs: changes single keys of what a topic overrides (KIP-339)."""
+"""IncrementalAlterConfigs: changes single keys of a configuration (KIP-339)."""
 
 from __future__ import annotations
 
+from ....network.config import Config
 from ....network.protocol.errors import BrokerResponseError, InvalidConfigurationError, InvalidRequestError
 from ....network.protocol.messages.configs.incremental_alter_configs import (
     AlterableConfig,
@@ -10,14 +11,15 @@ from ....network.protocol.messages.configs.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ...config.group_config import GroupConfig
 from ...config.topic_config import config_text
+from ...metadata import BROKER
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..registry import serves
-from .config_resources import TOPIC, find_topic, set_configs
+from .config_resources import TOPIC, check_resource, overrides_of, set_configs
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_LISTS = ("cleanup.policy",)
 
 
 @serves(IncrementalAlterConfigsRequest, waits=True)
@@ -46,17 +48,23 @@ def handle(
 
 
 def _changed(broker: BrokerServices, resource: AlterConfigsResource) -> dict[str, str]:
-    if resource.resource_type != TOPIC:
-        return {}
-    configs = dict(find_topic(broker, resource.resource_name).configs)
+    check_resource(broker, resource.resource_type, resource.resource_name)
+    configs = dict(overrides_of(broker, resource.resource_type, resource.resource_name))
     if len({each.name for each in resource.configs}) < len(resource.configs):
         raise InvalidRequestError(f"the request changes a key of {resource.resource_name!r} twice")
     for each in resource.configs:
-        _change(broker, configs, each)
+        _change(_effective(broker, resource.resource_type), configs, each)
     return configs
 
 
-def _change(broker: BrokerServices, configs: dict[str, str], change: AlterableConfig) -> None:
+def _effective(broker: BrokerServices, resource_type: int) -> Config:
+    """What counts where nothing is overridden."""
+    if resource_type == TOPIC:
+        return broker.config.topic_config({})
+    return broker.config if resource_type == BROKER else GroupConfig.resolve_from({}, {}, {})
+
+
+def _change(effective: Config, configs: dict[str, str], change: AlterableConfig) -> None:
     name, value = change.name, change.value
     if change.config_operation == _DELETE:
         configs.pop(name, None)
@@ -68,9 +76,10 @@ def _change(broker: BrokerServices, configs: dict[str, str], change: AlterableCo
         return
     if change.config_operation not in (_APPEND, _SUBTRACT):
         raise InvalidRequestError(f"there is no operation {change.config_operation}")
-    if name not in _LISTS:
+    default = effective.get(name)
+    if not isinstance(default, tuple):
         raise InvalidConfigurationError(f"{name!r} is no list, so nothing can be added to it or taken away")
-    current = configs.get(name) or config_text(broker.config.topic_config({})[name])
+    current = configs.get(name) or config_text(default)
     items = [item for item in current.split(",") if item]
     changes = value.split(",")
     if change.config_operation == _APPEND:

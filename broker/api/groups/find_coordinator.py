@@ -56,7 +56,7 @@ def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: i
     if not key:
         raise InvalidGroupIdError("a group needs an id")
     node_id = broker.offsets.coordinator_of(key)
-    endpoint = broker.image.brokers.get(node_id)
+    endpoint = context.endpoint(node_id)
     if endpoint is None:
         raise CoordinatorNotAvailableError(f"the coordinator of {key!r} is not alive")
     return endpoint

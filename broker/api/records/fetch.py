@@ -169,7 +169,7 @@ def _partition_data(context: RequestContext, result: FetchResult, endpoints: dic
     if result.leader is not None and context.api_version >= _FIRST_VERSION_WITH_LEADERS:
         leader_id, leader_epoch = result.leader
         data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-        endpoint = context.broker.image.brokers.get(leader_id)
+        endpoint = context.endpoint(leader_id)
         if endpoint is not None and context.api_version >= _FIRST_VERSION_WITH_ENDPOINTS:
             endpoints[leader_id] = NodeEndpoint(
                 node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack

@@ -136,7 +136,7 @@ def _partition_response(
         # Told at once, so that the producer needn't ask for metadata first (KIP-951).
         image = context.broker.image
         state = image.partition(*key)
-        endpoint = image.brokers.get(state.leader) if state is not None else None
+        endpoint = context.endpoint(state.leader) if state is not None else None
         if state is not None and endpoint is not None:
             response.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
             endpoints[state.leader] = NodeEndpoint(

@@ -1,5 +1,23 @@
-"""Answers about topics: metadata, creation, deletion, partitions."""
+"""Answers about topics: metadata, creation, deletion, partitions, leaders and replicas."""
 
-from . import create_partitions, create_topics, delete_topics, metadata
+from . import (
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_topic_partitions,
+    elect_leaders,
+    list_partition_reassignments,
+    metadata,
+)
 
-__all__ = ["create_partitions", "create_topics", "delete_topics", "metadata"]
+__all__ = [
+    "alter_partition_reassignments",
+    "create_partitions",
+    "create_topics",
+    "delete_topics",
+    "describe_topic_partitions",
+    "elect_leaders",
+    "list_partition_reassignments",
+    "metadata",
+]

@@ -56,7 +56,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-            for each in image.brokers.values()
+            for each in context.endpoints()
         ],
         cluster_id=image.cluster_id,
         controller_id=image.controller_id,

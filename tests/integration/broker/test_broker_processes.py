@@ -230,7 +230,7 @@ def test_before_its_start_it_says_that_it_is_not_started(tmp_path):
 
 
 def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(processes, "broker_directories", lambda directory, count: {1: "\0"})
+    monkeypatch.setattr(processes, "to_text", lambda config: "no pickle")
     with pytest.raises(KafkaConnectionError, match=r"broker 1 didn't start; what it wrote to stderr says why"):
         ProcessCluster(1, data_dir=tmp_path).start()
     assert "Traceback" in capfd.readouterr().err
@@ -239,14 +239,14 @@ def test_a_broker_that_dies_at_its_start_leaves_a_traceback(tmp_path, capfd, mon
 def test_errors_on_the_link_load_no_producer():
     """Their `__module__` is the producer's, which a broker never imports."""
     sent = (errors.NotEnoughReplicasError("x"), Fault(error=errors.NotLeaderForPartitionError))
-    text = remote._to_text(sent)
+    text = remote.to_text(sent)
     assert b"headrace.producer" not in base64.b64decode(text)
-    error, fault = remote._from_text(text)
+    error, fault = remote.from_text(text)
     assert (type(error), error.args, fault) == (errors.NotEnoughReplicasError, ("x",), sent[1])
     program = (
         "import pickle, sys; from headrace import broker; from headrace.broker import pytest_plugin\n"
         "from headrace.broker.cluster import process, remote; from headrace.cli import main\n"
-        f"error, fault = remote._from_text({text!r}); remote._to_text((error, fault))\n"
+        f"error, fault = remote.from_text({text!r}); remote.to_text((error, fault))\n"
         "print(fault.error.code, [name for name in sys.modules if name.startswith('headrace.producer')])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

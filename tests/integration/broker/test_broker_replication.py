@@ -85,7 +85,7 @@ def test_acks_all_means_on_every_replica(cluster):
         log = broker.replicas.partition(("t", 0)).log
         assert log.end.offset >= 100
         until(lambda log=log: log.high_watermark == log.end.offset)
-        files.add((broker.directory / "t-0" / "00000000000000000000.log").read_bytes())
+        files.add((broker.logs.directories[0].path / "t-0" / "00000000000000000000.log").read_bytes())
         assert set(values_of(cluster, "t", node_id)) >= set(sent.values)
     assert len(files) == 1
 

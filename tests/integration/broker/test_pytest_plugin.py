@@ -90,6 +90,37 @@ def test_the_session_cluster_is_shared_and_as_new_for_every_test(run):
     """).assert_outcomes(passed=2)
 
 
+def test_groups_that_the_broker_has_not_loaded_yet_are_reset(run):
+    run("""
+    import threading
+    import confluent_kafka
+    from headrace.broker.group import offsets
+
+    read_groups = offsets._read_groups
+
+    def read_slowly(partition):
+        threading.Event().wait(0.5)
+        return read_groups(partition)
+
+    def test_that_restarts_its_broker(kafka_cluster, kafka_topic):
+        send(kafka_cluster, kafka_topic, b"1")
+        committer = confluent_kafka.Consumer(
+            {"bootstrap.servers": kafka_cluster.bootstrap_servers, "group.id": "app", "log_level": 0}
+        )
+        committer.commit(offsets=[confluent_kafka.TopicPartition(kafka_topic, 0, 1)], asynchronous=False)
+        committer.close()
+        kafka_cluster.stop_broker(1)
+        offsets._read_groups = read_slowly
+
+    def test_that_finds_no_group(kafka_cluster):
+        offsets._read_groups = read_groups
+        has_loaded = threading.Event()
+        kafka_cluster.broker(1).after(0, has_loaded.set)
+        assert has_loaded.wait(20)
+        assert kafka_cluster.broker(1).offsets.groups() == []
+    """).assert_outcomes(passed=2)
+
+
 def test_the_session_cluster_keeps_what_is_older_than_a_week(run):
     run("""
     def test_old(kafka_cluster, kafka_topic):

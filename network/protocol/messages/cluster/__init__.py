@@ -1,5 +1,5 @@
 """Messages about the cluster itself."""
 
-from . import describe_cluster, describe_log_dirs
+from . import alter_replica_log_dirs, describe_cluster, describe_log_dirs, describe_quorum
 
-__all__ = ["describe_cluster", "describe_log_dirs"]
+__all__ = ["alter_replica_log_dirs", "describe_cluster", "describe_log_dirs", "describe_quorum"]

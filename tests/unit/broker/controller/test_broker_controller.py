@@ -25,7 +25,7 @@ from headrace.broker.group.store import (
     encode_offset,
     encode_offset_key,
 )
-from headrace.broker.metadata import BrokerEndpoint
+from headrace.broker.metadata import BrokerEndpoint, PartitionState
 from headrace.network.protocol.errors import (
     FencedLeaderEpochError,
     InvalidConfigurationError,
@@ -131,7 +131,7 @@ def test_assignments_are_followed(controller):
 def test_the_next_in_sync_replica_leads_when_the_leader_dies(controller):
     controller.create_topic("t", assignments={0: [1, 2, 3]})
     controller.unregister_broker(1)
-    assert partition(controller) == ((1, 2, 3), (2, 3), 2, 1, 1)
+    assert partition(controller) == PartitionState((1, 2, 3), (2, 3), 2, 1, 1)
     controller.unregister_broker(2)
     assert (partition(controller).leader, partition(controller).isr) == (3, (3,))
     controller.unregister_broker(3)

@@ -50,7 +50,7 @@ class Harness:
         self.timer = manual_timer(self.clock)
         self.store = FakeStore()
         self.coordinator = GroupCoordinator(
-            config=BrokerConfig.resolve_from(config, {}, {}),
+            config=BrokerConfig.of_profile("test", config, {}),
             clock=self.clock,
             timer=self.timer,
             purgatory=DelayedOperationPurgatory("Group", self.timer),

@@ -166,7 +166,7 @@ def test_an_index_that_is_written_by_half_is_written_again(harness, monkeypatch)
 
 def test_compaction_leaves_nothing_behind_and_is_tried_again(tmp_path, monkeypatch):
     logs = LogManager(
-        tmp_path,
+        [tmp_path],
         clock=MockClock(wall_ms=NOW_MS),
         cluster_id="c",
         node_id=1,
@@ -194,7 +194,7 @@ def test_a_log_that_fails_keeps_no_other_from_retention(tmp_path, monkeypatch):
     clock = MockClock(wall_ms=NOW_MS)
     config = TopicConfig.resolve_from({"retention.ms": 1000}, {}, {})
     logs = LogManager(
-        tmp_path,
+        [tmp_path],
         clock=clock,
         cluster_id="c",
         node_id=1,

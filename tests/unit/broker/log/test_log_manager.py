@@ -33,7 +33,7 @@ class Harness:
         if hasattr(self, "logs"):
             self.logs.release()
         self.logs = LogManager(
-            self.directory,
+            [self.directory],
             clock=self.clock,
             cluster_id="c",
             node_id=1,
@@ -85,7 +85,7 @@ def test_no_log_is_made_while_the_checkpoints_tell_of_a_deleted_one(harness, mon
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headrace.broker.log.manager.write_offsets", fail)
+        patch.setattr("headrace.broker.log.log_directory.write_offsets", fail)
         with pytest.raises(KafkaStorageError, match="free space"):
             harness.make()
         harness.make("another")
@@ -136,7 +136,7 @@ def test_a_directory_is_one_processs(harness, tmp_path):
 def test_a_directory_that_cannot_be_loaded_is_let_go(harness, tmp_path):
     harness.logs.release()
     harness.logs = LogManager(
-        tmp_path,
+        [tmp_path],
         clock=harness.clock,
         cluster_id="another",
         node_id=1,

@@ -56,6 +56,14 @@ class Sample:
     also: Int32 = field(versions="3+", tag=2, tagged="3+", default=-1)
 
 
+@struct
+class WithOptional:
+    """A part that may be missing."""
+
+    inner: Inner | None = field(nullable="1+", default=None)
+    number: Int16
+
+
 def written(value: Any, version: int, flexible: bool) -> bytes:
     out = bytearray()
     references: list[tuple[int, Any]] = []
@@ -312,20 +320,13 @@ class ListOfNone:
 
 
 @struct
-class NullableInner:
-    """Parts cannot be None."""
-
-    inner: Inner | None = field(nullable="0+")
-
-
-@struct
 class TaggedRecords:
     """Records go by reference, which a tagged field's size stands against."""
 
     records: Records = field(tag=0, tagged="0+", default=b"")
 
 
-@pytest.mark.parametrize("cls", [NullableInOneWay, WithoutDefault, OfNoWireType, ListOfNone, NullableInner])
+@pytest.mark.parametrize("cls", [NullableInOneWay, WithoutDefault, OfNoWireType, ListOfNone])
 def test_declarations_that_contradict_themselves(cls: type) -> None:
     with pytest.raises(TypeError, match=cls.__name__):
         fields_of(cls)
@@ -354,3 +355,15 @@ def test_the_epochs_of_a_fetch_session_begin_at_1_again_and_skip_0():
 @pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 2), (13, 2)])
 def test_the_message_format_that_a_version_of_produce_takes(version: int, magic: int):
     assert ProduceRequest.newest_magic(version) == magic
+
+
+def test_a_struct_may_be_null_behind_a_mark() -> None:
+    inner = written(Inner(), 1, True)
+    assert written(WithOptional(inner=Inner(), number=3), 1, True) == b"\x01" + inner + b"\x00\x03\x00"
+    assert written(WithOptional(number=3), 1, True) == b"\xff\x00\x03\x00"
+    assert read(WithOptional, 1, True, b"\xff\x00\x03\x00") == WithOptional(number=3)
+    assert read(WithOptional, 1, True, b"\x01" + inner + b"\x00\x03\x00") == WithOptional(inner=Inner(), number=3)
+    with pytest.raises(
+        MalformedMessageError, match=r"WithOptional\.inner: 7 is neither 1 \(present\) nor 255 \(null\)"
+    ):
+        read(WithOptional, 1, True, b"\x07\x00\x03\x00")

@@ -1,0 +1,45 @@
+"""AlterPartitionReassignments (KIP-455)."""
+
+from __future__ import annotations
+
+from ....network.protocol.errors import BrokerResponseError
+from ....network.protocol.messages.topics.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ...controller.controller_api import Reassignment
+from ...requests.request import RequestContext
+from ...services.services import BrokerServices
+from ..registry import serves
+
+
+@serves(AlterPartitionReassignmentsRequest, waits=True)
+def handle(
+    broker: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """Each partition by itself. The answer tells that a move has begun, ListPartitionReassignments whether it lasts."""
+    responses: list[ReassignableTopicResponse] = []
+    asked: list[tuple[Reassignment, ReassignablePartitionResponse]] = []
+    for topic in request.topics:
+        partitions: list[ReassignablePartitionResponse] = []
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
+        for each in topic.partitions:
+            response = ReassignablePartitionResponse(partition_index=each.partition_index)
+            partitions.append(response)
+            error = context.injected_error(topic.name, each.partition_index)
+            if error is None:
+                asked.append((Reassignment(topic.name, each.partition_index, each.replicas), response))
+            else:
+                response.error_code, response.error_message = error.code, str(error)
+    if asked:
+        outcomes = broker.controller.alter_reassignments(
+            [change for change, _ in asked], allow_factor_change=request.allow_replication_factor_change
+        )
+        for (_, response), outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, BrokerResponseError):
+                response.error_code, response.error_message = outcome.code, str(outcome)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, responses=responses
+    )

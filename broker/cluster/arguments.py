@@ -1,0 +1,160 @@
+"""Checks of what a test or the command line gives a cluster, so that nothing is accepted and then does nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...network.config import INT32_MAX
+from ...network.protocol.api import ApiKey, requests
+from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationError
+from ..api.registry import apis
+from ..config.broker_config import BrokerConfig
+from ..config.listeners import PLAINTEXT, Listener, of_clients
+from ..requests.control import names_topics
+from ..requests.faults import Fault
+
+_MAX_PORT = 65_535
+_PORTS = f"a whole number from 0 (any free port) to {_MAX_PORT}"
+
+
+def check_hook(api_key: object, times: object, node_id: object, node_ids: Collection[int]) -> None:
+    """What `inject` and `on_request` have in common. Raises IllegalArgumentError."""
+    if api_key is not None and not isinstance(api_key, ApiKey):
+        known = isinstance(api_key, str) and api_key.upper() in ApiKey.__members__
+        what = (
+            f"ApiKey.{str(api_key).upper()}" if known else "a member of headrace.broker.ApiKey, or None for every API"
+        )
+        raise IllegalArgumentError(f"the API is {api_key!r} ({type(api_key).__name__}); give {what}")
+    if api_key is not None and api_key not in apis:
+        raise IllegalArgumentError(f"the embedded broker doesn't serve {api_key.name}, so no request would meet this")
+    if times is not None and whole_number(times) < 1:
+        raise IllegalArgumentError(
+            f"times is {times!r}; give a whole number from 1 on, or None for every request until it is removed"
+        )
+    if node_id is not None and whole_number(node_id) not in node_ids:
+        raise IllegalArgumentError(f"there is no broker {node_id!r}; the cluster has {sorted(node_ids)}")
+
+
+def check_fault(api_key: ApiKey | None, fault: object) -> None:
+    """Raises IllegalArgumentError for what is no fault, and for one that can't happen to requests of this API."""
+    if not isinstance(fault, Fault):
+        raise IllegalArgumentError(f"the fault is {fault!r} ({type(fault).__name__}); give a headrace.broker.Fault")
+    if fault.response is not None and fault.response.api_key is not api_key:
+        wanted = fault.response.api_key
+        raise IllegalArgumentError(
+            f"the response is one of {wanted.name}, and {'any request' if api_key is None else api_key.name} would get "
+            f"it; inject it for ApiKey.{wanted.name}"
+        )
+    if api_key is None:
+        return
+    request = requests[api_key]
+    if fault.topic is not None and not names_topics(request):
+        raise IllegalArgumentError(
+            f"requests of {api_key.name} name no topic, so none would meet topic={fault.topic!r}"
+        )
+    if fault.throttle_ms and not hasattr(request.response_class, "throttle_time_ms"):
+        raise IllegalArgumentError(f"answers to {api_key.name} have no throttle time, so throttle_ms would do nothing")
+
+
+def resolve_node_ids(brokers: object, node_ids: object, configured: int | None, default: int) -> tuple[int, ...]:
+    """The ids of a cluster's brokers: those that are given, `node.id` of one broker, or 1, 2, ... Raises
+    KafkaConfigurationError."""
+    if brokers is not None and whole_number(brokers) < 1:
+        raise KafkaConfigurationError(
+            f"brokers is {brokers!r} ({type(brokers).__name__}); give a whole number from 1 on: how many there are"
+        )
+    if node_ids is not None:
+        return _given_node_ids(brokers, node_ids, configured)
+    count: Any = brokers
+    if count is None:
+        count = default if configured is None else 1
+    if configured is None:
+        return tuple(range(1, count + 1))
+    if count > 1:
+        raise KafkaConfigurationError(
+            f"node.id is {configured}, but the cluster has {count} brokers; give node_ids (--node-ids), one for each"
+        )
+    return (configured,)
+
+
+def _given_node_ids(brokers: Any, node_ids: Any, configured: int | None) -> tuple[int, ...]:
+    if isinstance(node_ids, str) or not isinstance(node_ids, Iterable):
+        raise KafkaConfigurationError(
+            f"node_ids is {node_ids!r} ({type(node_ids).__name__}); give a list of whole numbers, such as [0, 1, 2]"
+        )
+    ids = tuple(node_ids)
+    wrong = [each for each in ids if not 0 <= whole_number(each) <= INT32_MAX]
+    if wrong or not ids:
+        raise KafkaConfigurationError(
+            f"node_ids is {list(ids)!r}; give at least one whole number from 0 to {INT32_MAX}, one for each broker"
+        )
+    if len(set(ids)) < len(ids):
+        raise KafkaConfigurationError(f"node_ids is {list(ids)!r}, which has a number twice; each broker has its own")
+    if brokers is not None and brokers != len(ids):
+        raise KafkaConfigurationError(f"brokers is {brokers}, but there are {len(ids)} node_ids; give one of the two")
+    if configured is not None and ids != (configured,):
+        raise KafkaConfigurationError(f"node.id is {configured}, but node_ids is {list(ids)!r}; give one of the two")
+    return ids
+
+
+def check_address(host: object, port: object, config: BrokerConfig, count: int) -> tuple[Listener, ...]:
+    """The listeners of the first broker: `listeners` of the configuration, or one on host and port. Raises
+    KafkaConfigurationError."""
+    if "listeners" in config.given:
+        if host is not None or port is not None:
+            raise KafkaConfigurationError("listeners and host or port exclude each other; give one of them")
+        listeners = of_clients(config.listeners, config.controller_listener_names)
+        for each in listeners:
+            _check_port(each.port, count)
+        return listeners
+    number = 0 if port is None else whole_number(port)
+    if host is not None and not isinstance(host, str):
+        raise KafkaConfigurationError(f"host is {host!r} ({type(host).__name__}); give a name or an address as text")
+    if number < 0:
+        raise KafkaConfigurationError(f"port is {port!r} ({type(port).__name__}); give {_PORTS}")
+    _check_port(number, count)
+    return (Listener(PLAINTEXT, "127.0.0.1" if host is None else host, number),)
+
+
+def _check_port(port: int, count: int) -> None:
+    if port > _MAX_PORT:
+        raise KafkaConfigurationError(f"port is {port}; give {_PORTS}")
+    if port and port + count - 1 > _MAX_PORT:
+        raise KafkaConfigurationError(
+            f"port is {port}, and {count} brokers take that one and the next; the last would be beyond {_MAX_PORT}"
+        )
+
+
+def check_directories(data_dir: object, config: BrokerConfig) -> tuple[Path, ...]:
+    """Where the cluster's logs are to be kept; none: in a temporary directory. Raises KafkaConfigurationError."""
+    if data_dir is not None and config.log_dirs:
+        raise KafkaConfigurationError("data_dir and log.dirs exclude each other; give one of them")
+    if data_dir is None:
+        return tuple(map(Path, config.log_dirs or ()))
+    if not isinstance(data_dir, (str, os.PathLike)) or not os.fspath(data_dir):
+        raise KafkaConfigurationError(f"data_dir is {data_dir!r} ({type(data_dir).__name__}); give a path")
+    return (Path(data_dir),)
+
+
+def check_racks(racks: object, node_ids: Collection[int]) -> dict[int, str]:
+    """The rack of each broker that has one. Raises KafkaConfigurationError."""
+    if racks is None:
+        return {}
+    if not isinstance(racks, Mapping):
+        raise KafkaConfigurationError(
+            f"racks is {racks!r} ({type(racks).__name__}); give a dict such as {{1: 'a', 2: 'b'}}"
+        )
+    for node_id, rack in racks.items():
+        if node_id not in node_ids:
+            raise KafkaConfigurationError(f"racks names broker {node_id!r}; the cluster has {sorted(node_ids)}")
+        if not isinstance(rack, str) or not rack:
+            raise KafkaConfigurationError(f"the rack of broker {node_id} is {rack!r}; give its name as text")
+    return dict(racks)
+
+
+def whole_number(value: object) -> int:
+    """An int as it is; -1 for anything else, True and False included."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

@@ -1,0 +1,30 @@
+"""Which defaults a cluster has: Apache Kafka's, or those that let a test end soon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...network.protocol.errors import KafkaConfigurationError
+
+KAFKA = "kafka"
+TEST = "test"
+
+#: Profile -> what differs in it from Apache Kafka's defaults.
+PROFILES: Mapping[str, Mapping[str, Any]] = {
+    KAFKA: {},
+    TEST: {
+        "group.initial.rebalance.delay.ms": 0,
+        "group.min.session.timeout.ms": 1,
+        "offsets.topic.num.partitions": 4,
+        "replica.fetch.backoff.ms": 50,
+        "auto.leader.rebalance.enable": False,
+    },
+}
+
+
+def check_profile(profile: object) -> str:
+    """Raises KafkaConfigurationError unless there is such a profile."""
+    if not isinstance(profile, str) or profile not in PROFILES:
+        raise KafkaConfigurationError(f"there is no profile {profile!r}; there are {' and '.join(PROFILES)}")
+    return profile

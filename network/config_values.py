@@ -1,0 +1,70 @@
+"""From what a source gives, text or not, to the value of a configuration key.
+
+Each raises ValueError, whose message continues a sentence that begins with the value.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+
+def parse_bool(value: Any) -> bool:
+    """True or False, as such or as text."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise ValueError("is neither true nor false")
+
+
+def parse_int(value: Any) -> int:
+    """A whole number, as such (also numpy's, also a float without a fraction) or as decimal text."""
+    if isinstance(value, str):
+        if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value) is None:
+            raise ValueError("is not a whole number")
+        return int(value)
+    if isinstance(value, bool):
+        raise ValueError("is not a whole number")
+    try:
+        if isinstance(value, float):
+            value = int(value) if value.is_integer() else None
+        return index(value)
+    except TypeError:
+        raise ValueError("is not a whole number") from None
+
+
+def parse_str(value: Any) -> str:
+    """Text, and nothing else: a number where a name belongs is a mistake."""
+    if isinstance(value, str):
+        return value
+    raise ValueError("is not text")
+
+
+def parse_list(value: Any) -> tuple[str, ...]:
+    """Texts, as a list or tuple or separated by commas; blanks around them and empty ones are dropped."""
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
+        raise ValueError("is not a list of texts")
+    return tuple(stripped for item in value if (stripped := item.strip()))
+
+
+def parse_path(value: Any) -> str:
+    """A path, as text or as a path object."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str) or not path.strip():
+        raise ValueError("is not the path of a file")
+    return path
+
+
+#: What an annotation calls for: in words, and the parser.
+PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    bool: ("true or false", parse_bool),
+    int: ("a whole number", parse_int),
+    str: ("text", parse_str),
+    tuple[str, ...]: ("a list, or text separated by commas", parse_list),
+}
