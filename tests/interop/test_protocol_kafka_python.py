@@ -39,6 +39,8 @@ def assert_same(ours: Any, theirs: Any, type_: Any, version: int, path: str) -> 
         if type_.name == "uuid" and not isinstance(theirs, uuid.UUID):
             theirs = uuid.UUID(bytes=theirs)
         assert ours == theirs, path
+    elif ours is None:
+        assert theirs is None, path
     else:
         for spec in fields_of(type_):
             # They turn these bit fields into sets, and leave tagged fields that are not sent at None.
