@@ -24,25 +24,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark_bench import (
+    ROOT,
     SETTINGS,
-    NoConnector,
     Topics,
     broker,
     by_batches,
     by_format,
     by_rows,
     by_spark,
-    connector_jars,
     no_op_batches,
     no_op_jvm,
     no_op_rows,
-    require_java,
-    start_spark,
 )
 
 from headrace.producer.spark import KafkaSink, register
+
+sys.path.append(str(ROOT / "examples"))
+
+from spark_kafka_jars import NoConnector, connector_jars  # pyright: ignore[reportMissingImports]
+from spark_session import require_java, start_spark  # pyright: ignore[reportMissingImports]
 
 ROWS_PER_TASK = 10
 CORES = 2

@@ -32,12 +32,12 @@ def schema_being_written(sink: object) -> StructType | None:
 
     PySpark passes no schema on, so the frames of the calling thread are searched. Driver, while the sink is pickled.
     """
-    sql: Any = sys.modules.get("pyspark.sql")
-    frame = sys._getframe(1) if sql is not None else None
-    while frame is not None:
+    dataframe = getattr(sys.modules.get("pyspark.sql"), "DataFrame", None)
+    frame = sys._getframe(1)
+    while dataframe is not None and frame is not None:
         if frame.f_code.co_name == "foreachPartition" and frame.f_locals.get("f") is sink:
             df = frame.f_locals.get("self")
-            if isinstance(df, sql.DataFrame):
+            if df is not None and isinstance(df, dataframe):
                 return df.schema
         frame = frame.f_back
     return None
