@@ -4,9 +4,8 @@ The text of a struct is put together from the texts of its columns by Arrow's ow
 numbers, binary and strings with something to escape go through Python. MessagePack has no text to join: its values are
 made a column at a time, and packed one by one.
 
-Two types differ from the row door, where Spark gives Python no more than a value. A `timestamp_ntz` is no point in
-time, so its text has no zone; a row holds it as a local time, like a `timestamp`. The text of a `float` is the shortest
-one that reads back as the same 32 bits; a row holds the 64-bit number of the same value, which takes more digits.
+A `timestamp_ntz` is no point in time, so its text has no zone. The text of a `float` is the shortest one that reads
+back as the same 32 bits. A row holds neither type: `row_types` takes them from the DataFrame's schema.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ options come in lower case, as texts.
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ class HeadraceDataSource(DataSource):
         """For a streaming write. Raises KafkaConfigurationError. Driver, and once more for each commit."""
         # what is overwritten in the output mode complete is the sink's result table; a topic takes each version of it
         options = self._options(schema, overwrite=False)
-        return StreamArrowWriter(options) if _HAS_STREAM_ARROW_WRITER else StreamRowWriter(options)
+        return StreamArrowWriter(options) if _HAS_STREAM_ARROW_WRITER else StreamRowWriter(options, schema)
 
     def _options(self, schema: StructType, overwrite: bool) -> SinkOptions:
         if overwrite:
@@ -125,14 +126,15 @@ if _HAS_STREAM_ARROW_WRITER:
 
 
 class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
-    """Writes the micro-batches of a streaming query row by row, for PySpark 4.0. Holds options only."""
+    """Writes the micro-batches of a streaming query row by row, for PySpark 4.0. Holds options and types only."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
+        self.schema = schema
 
     def write(self, iterator: Iterator[Row]) -> Delivered:
         """One task. Raises RowDeliveryError."""
-        return Delivered(write_partition(self.options, RowWriter, iterator))
+        return Delivered(write_partition(self.options, functools.partial(RowWriter, schema=self.schema), iterator))
 
 
 def _merged(messages: list[Any]) -> WriteReport:

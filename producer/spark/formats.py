@@ -134,7 +134,7 @@ def _raw(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    stored = _stored(value)
+    stored = stored_form(value)
     if stored is not value:
         return _raw(stored)
     raise _UnfitError(value)
@@ -151,7 +151,7 @@ def _string(value: Any) -> bytes:
         return _iso(value).encode()
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat().encode()
-    stored = _stored(value)
+    stored = stored_form(value)
     return _raw(value) if stored is value else _string(stored)
 
 
@@ -214,7 +214,7 @@ def _nested(value: Any, convert: Callable[[Any], Any], leaf: Callable[[Any], Any
         return {_name_of(name): convert(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [convert(inner) for inner in value]
-    stored = _stored(value)
+    stored = stored_form(value)
     return leaf(value) if stored is value else convert(stored)
 
 
@@ -226,7 +226,7 @@ def _fields(names: Sequence[str], values: Iterable[Any]) -> dict[str, Any]:
     return made
 
 
-def _stored(value: Any) -> Any:
+def stored_form(value: Any) -> Any:
     """An object of a user-defined type as Spark stores it, which is what Arrow batches hold; others as they are."""
     kind = getattr(value, "__UDT__", None)
     return value if kind is None else kind.sqlType().fromInternal(kind.serialize(value))
@@ -240,7 +240,7 @@ def _objects(value: Any) -> Any:
         return {name: _objects(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_objects(inner) for inner in value]
-    stored = _stored(value)
+    stored = stored_form(value)
     return value if stored is value else _objects(stored)
 
 

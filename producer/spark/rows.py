@@ -12,17 +12,24 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, KafkaError, SerializationError
 from ...network.records.builder_cy import encode_headers
 from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..columns.column_send import send_columns, send_each
 from ..columns.rows_cy import group
 from ..columns.rows_future import RowsFuture
+from ..kafka_producer import KafkaProducer
 from ..record_errors import row_error
 from .formats import AS_THEY_ARE, encode_objects, encoder
+from .options import SinkOptions
+from .row_types import Converter, converter
 from .writer import COLUMNS, PartitionWriter, check_doubled, missing_value, naming, no_topic, null_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 #: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
 #: Python's garbage collector comes by. 4096 take three times as long.
@@ -39,6 +46,25 @@ class RowWriter(PartitionWriter):
     """Writes Rows, named tuples, dicts or bare values."""
 
     _chunk_rows = HANDFUL_ROWS
+
+    def __init__(
+        self,
+        producer: KafkaProducer,
+        options: SinkOptions,
+        where: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        schema: StructType | None = None,
+    ) -> None:
+        """`schema` has the types of Spark's rows; without it a value is written by the type it has in Python."""
+        super().__init__(producer, options, where, clock)
+        types = {} if schema is None else {field.name: field.dataType for field in schema.fields}
+        forms = {"value": options.value_format, "key": options.key_format}
+        self._converters: dict[str, Converter] = {}
+        for name, form in forms.items():
+            convert = converter(types[name], form) if name in types else None
+            if convert is not None:
+                self._converters[name] = convert
 
     def _chunks(self, source: Iterable[Any]) -> Iterator[_Chunk]:
         remaining = iter(source)
@@ -65,6 +91,8 @@ class RowWriter(PartitionWriter):
         if chunk.error is not None:
             raise chunk.error
         columns = chunk.columns
+        for name, convert in self._converters.items():
+            columns[name] = [convert(value) for value in columns[name]]
         options = self._options
         topics = self._topics(columns)
         values, keys = columns["value"], columns.get("key")

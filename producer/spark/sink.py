@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import pickle
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...network.clock import SYSTEM_CLOCK
@@ -16,6 +17,7 @@ from .interpreted import warn_if_interpreted
 from .options import SinkOptions
 from .producers import worker_producers
 from .report import ReportAccumulatorParam, WriteReport
+from .row_types import schema_being_written
 from .rows import RowWriter
 from .schema import check_schema
 from .ui import FIGURES, counted, described
@@ -24,6 +26,7 @@ from .writer import COLUMNS, PartitionWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +73,15 @@ class KafkaSink:
         self.options = SinkOptions.resolve(config, {**own, **keywords})
         self._reports = _accumulator()
         self._written = WriteReport()
+        # the types of the rows that this copy, in a worker, is called with
+        self._schema: StructType | None = None
 
     def __call__(self, rows: Iterable[Any]) -> None:
         """Write the rows of one Spark partition: what ``foreachPartition`` calls in a Python worker.
 
         Raises RowDeliveryError.
         """
-        self._write(RowWriter, rows)
+        self._write(functools.partial(RowWriter, schema=self._schema), rows)
 
     def write(self, df: DataFrame) -> WriteReport:
         """Write a DataFrame, as Arrow batches, and return what was delivered: the fastest door. On the driver.
@@ -123,7 +128,7 @@ class KafkaSink:
         ]
         yield pa.RecordBatch.from_arrays([column, *figures], names=["report", *FIGURES])
 
-    def _write(self, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
+    def _write(self, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
         report = write_partition(self.options, writer, source)
         if self._reports is not None:
             self._reports.add(report)
@@ -141,13 +146,13 @@ class KafkaSink:
         """What goes to the workers. The sink may be older than the session that uses it."""
         if self._reports is None:
             self._reports = _accumulator()
-        return {**self.__dict__, "_written": WriteReport()}
+        return {**self.__dict__, "_written": WriteReport(), "_schema": schema_being_written(self)}
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.options})"
 
 
-def write_partition(options: SinkOptions, writer: type[PartitionWriter], source: Iterable[Any]) -> WriteReport:
+def write_partition(options: SinkOptions, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
     """Write one Spark partition with this worker's producer. Raises RowDeliveryError."""
     warn_if_interpreted()
     spare_collections()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import decimal
-import math
+import struct
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.producer.spark.columns import encode_column
 from headrace.producer.spark.formats import UnfitValueError, encoder
+from headrace.producer.spark.row_types import shortest
 
 UTC = datetime.timezone.utc
 TIMES = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2100, 1, 1), timezones=st.just(UTC))
@@ -76,14 +76,6 @@ def types(draw: st.DrawFn, depth: int = 2) -> tuple[pa.DataType, st.SearchStrate
     return nullable((pa.map_(key, inner), entries))
 
 
-def shortest(number: float) -> float:
-    """The 64-bit number whose shortest text is that of a 32-bit one: the fewest digits that read back as it."""
-    if not math.isfinite(number):
-        return number
-    rounded = (float(f"{number:.{digits}g}") for digits in range(1, 10))
-    return next(each for each in rounded if ctypes.c_float(each).value == number)
-
-
 def with_shortest(value: Any, kind: pa.DataType) -> Any:
     """A value of any type with its 32-bit numbers as JSON and text have them."""
     if value is None:
@@ -128,13 +120,27 @@ def test_plain_columns(data: st.DataObject) -> None:
     assert [_bytes(each) for each in found] == encoder("string")(expected)
 
 
-@settings(deadline=None)
-@given(st.floats(width=32))
-def test_floats_have_their_shortest_text(number: float) -> None:
-    column = pa.array([number, 0.1, 1e10, 16777216.0, 1e-45], pa.float32())
-    found = encode_column(column, "string").to_pylist()
-    assert found[1:] == ["0.1", "10000000000.0", "16777216.0", "1e-45"]
-    assert found[0] == str(shortest(number))
+BITS = st.integers(0, 2**32 - 1) | st.integers(0, 254).map(lambda exponent: exponent << 23)
+
+
+@settings(deadline=None, max_examples=500)
+@given(BITS.map(lambda bits: struct.unpack("f", struct.pack("I", bits))[0]))
+@example(2.0**-96)  # where 1.2621775e-29 reads back, and the closest number of eight digits does not
+@example(2.0**87)
+@example(2.0**90)
+def test_floats_of_rows_have_the_text_that_arrow_gives(number: float) -> None:
+    column = pa.array([number], pa.float32())
+    for value_format in ("string", "json"):
+        assert encoder(value_format)([shortest(number)]) == [
+            _bytes(each) for each in encode_column(column, value_format).to_pylist()
+        ]
+
+
+def test_floats_have_their_shortest_text() -> None:
+    column = pa.array([0.1, 1e10, 16777216.0, 1e-45, 3.4028235e38], pa.float32())
+    texts = ["0.1", "10000000000.0", "16777216.0", "1e-45", "3.4028235e+38"]
+    assert encode_column(column, "string").to_pylist() == texts
+    assert [str(shortest(number)) for number in column.to_pylist()] == texts
 
 
 def test_dictionaries() -> None:

@@ -59,6 +59,8 @@ PROGRAM = """
     register(spark)
     rows.write.format("headrace").options(**options).mode("append").save()
     rows.foreachPartition(sink)
+    # a type that rows do not carry
+    spark.sql("SELECT cast(0.1 AS float) AS value").foreachPartition(KafkaSink(options, value_format="string"))
 
     source = Path(folder, "in")
     source.mkdir()
@@ -112,4 +114,4 @@ def test_all_doors(tmp_path: Path) -> None:
     assert "there is no column 'value' among text" in told["no value by format"]
     assert "was not delivered: MessageSizeTooLargeError" in told["poison"]
     # rows, write, format, and the two streams
-    assert found == Counter({b"%d" % number: 5 for number in range(1000)})
+    assert found == Counter({b"0.1": 1, **{b"%d" % number: 5 for number in range(1000)}})

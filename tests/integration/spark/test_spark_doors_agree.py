@@ -82,6 +82,7 @@ COLUMNS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
     "small": ("tinyint", st.integers(-128, 127)),
     "flag": ("boolean", st.booleans()),
     "real": ("double", st.floats()),
+    "single": ("float", st.floats(width=32)),
     "price": ("decimal(20, 10)", st.decimals(-(10**9), 10**9, places=10)),
     "day": ("int", DAYS),
     "time": ("bigint", TIMES),
@@ -90,10 +91,14 @@ ROWS = st.lists(st.tuples(*(st.none() | values for _, values in COLUMNS.values()
 
 TEXT = "cast(text AS string)"
 LEAVES = (
-    f"{TEXT} AS text, blob, whole, small, flag, real, price, date_from_unix_date(day) AS day, "
-    "timestamp_micros(time) AS time"
+    f"{TEXT} AS text, blob, whole, small, flag, real, single, price, date_from_unix_date(day) AS day, "
+    "timestamp_micros(time) AS time, cast(timestamp_micros(time) AS timestamp_ntz) AS local"
 )
-STRUCT = f"struct({LEAVES}, array({TEXT}) AS texts, array(timestamp_micros(time)) AS times, map('k', {TEXT}) AS map)"
+NESTED = (
+    f"array({TEXT}) AS texts, array(timestamp_micros(time)) AS times, map('k', {TEXT}) AS map, "
+    "array(struct(single, real)) AS singles, map(coalesce(single, 1), single) AS single_map"
+)
+STRUCT = f"struct({LEAVES}, {NESTED})"
 
 
 def table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
@@ -112,6 +117,33 @@ def test_values(spark: SparkSession, cluster: EmbeddedCluster, rows: list[tuple[
         assert isinstance(first, Counter), first
         assert first.total() == len(rows)
         assert all(each == first for each in others)
+
+
+def test_types_that_a_row_does_not_carry(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    singles = ("0.1", "16777217", "1e10", "1e-45", "3.4028235e38")
+    df = spark.createDataFrame([(each,) for each in singles], "text string").selectExpr(
+        "cast(text AS float) AS value", "timestamp_ntz'2020-02-29 01:02:03.5' AS key"
+    )
+    for value_format in ("string", "json"):
+        for door in DOORS:
+            found = outcome(door, df, cluster, value_format=value_format, key_format="string")
+            assert {value for _, value, _ in found} == {
+                b"0.1",
+                b"16777216.0",
+                b"10000000000.0",
+                b"1e-45",
+                b"3.4028235e+38",
+            }
+            assert {key for key, *_ in found} == {b"2020-02-29T01:02:03.500000"}
+
+
+def test_an_rdd_has_no_types(spark: SparkSession, cluster: EmbeddedCluster) -> None:
+    df = spark.sql("SELECT cast(0.1 AS float) AS value")
+
+    def by_rdd(df: DataFrame, options: Options) -> None:
+        df.rdd.foreachPartition(KafkaSink(options))
+
+    assert outcome(by_rdd, df, cluster, value_format="json") == {(None, b"0.10000000149011612", ()): 1}
 
 
 @pytest.mark.parametrize("value_format", ["raw", "string", "json", "msgpack"])
