@@ -1,4 +1,4 @@
-"""What the build and the layout rely on, held against the files."""
+"""Assumptions of the build and the layout, checked against the files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.network import _build
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("network", "producer", "broker", "cli")
-# About 600: a few more are no reason to split.
+# About 600: a few more don't justify a split.
 LINES = 620
 
-# Module -> the lines it may have, and why it is not split.
+# Module -> its limit, and why it is not split.
 LARGER = {
     "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
 }
@@ -56,7 +56,7 @@ def c_only(source: Path) -> set[str]:
 
 
 def test_every_folder_with_modules_is_a_package():
-    """setup.py finds packages by their __init__.py: a folder without one would be left out of what is installed."""
+    """setup.py finds packages by their __init__.py: a folder without one would not be installed."""
     folders = {path.parent for path in modules()}
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
@@ -73,7 +73,8 @@ def test_modules_stay_small_enough_to_be_read():
 
 
 def test_sections_begin_in_one_way():
-    """`# --- Heading ---`, alone between blank lines (CONTRIBUTING.md), and no comment stands so that is none."""
+    """Headings are `# --- Heading ---` alone between blank lines (CONTRIBUTING.md), and no other comment stands
+    alone."""
     wrong = []
     folders = (*PARTS, "tests", "examples", "benchmarks", "docs", "tools")
     for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):

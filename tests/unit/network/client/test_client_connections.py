@@ -1,4 +1,4 @@
-"""How a NetworkClient makes connections: handshake, timeouts, backoff, and what it says when something else answers."""
+"""How a NetworkClient connects: handshake, timeouts, backoff, and the errors when the peer is no broker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TestHandshake:
         harness.selector.complete_connect("-1")
         harness.step()
         sent = harness.selector.unanswered("-1")[0]
-        # whatever version it was asked in, the broker answers in version 0
+        # the broker answers in version 0, whatever the requested version
         harness.selector.respond_in_version(
             "-1", ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=listed), 0
         )
@@ -198,7 +198,7 @@ class TestFailures:
         assert "host0:9000" in str(error)
         assert "refused" in str(error)
         harness.step()
-        # the wait is exact: the metadata's backoff, which is longer than the connection's
+        # the poll timeout is exact: the metadata backoff, which is longer than the connection's
         assert harness.selector.polls[-1] == pytest.approx(100)
         harness.clock.advance(100)
         harness.step()
@@ -270,7 +270,7 @@ class TestFailures:
     def test_something_that_talks_before_it_is_asked(self) -> None:
         harness = ClientHarness()
         harness.step()
-        # connected and lost in the same poll: it is never reported as connected
+        # connected and lost in the same poll, so never reported as connected
         harness.selector.fail("-1", InvalidReceiveError("10.0.0.1:9000 sent a frame whose length is above the limit"))
         harness.step()
         assert isinstance(harness.metadata.last_error, NotKafkaError)
@@ -420,7 +420,7 @@ class TestLife:
         assert harness.client.least_loaded_node(harness.now_ms) == harness.node(0)
         harness.client.disconnect(0, harness.now_ms)
         harness.step()
-        # 0 and 1 back off
+        # 0 and 1 are in backoff
         assert harness.client.least_loaded_node(harness.now_ms) == harness.node(2)
         harness.client.connect(harness.node(2), harness.now_ms)
         harness.clock.advance(1)

@@ -1,4 +1,4 @@
-"""More than the brokers take: what is drained, what is passed over, and when an open batch is closed."""
+"""Overload: which batches are drained, which are passed over, and when an open batch is closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = b"x" * 100  # two don't fit into a batch
 
 
 def aged(ages_ms: list[int]) -> Bench:
-    """A queue of full batches, oldest first, that are so old now."""
+    """A queue of full batches with these ages, oldest first."""
     b = Bench(nodes=NODES[:1])
     for age_ms, next_age_ms in pairwise([*ages_ms, 0]):
         b.append(value=FULL)
