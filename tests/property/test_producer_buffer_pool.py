@@ -1,4 +1,4 @@
-"""The buffer pool under many threads: never more than the total is out, nothing is lost, everybody is served."""
+"""The buffer pool under many threads: never more than the total is leased, nothing is lost, every caller is served."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.integers(1, TOTAL), st.just(-1), st.just(-2), st.just(-3)), max_size=60))
 def test_the_sum_holds_after_each_step(steps: list[int]) -> None:
-    """A size asks for that much; -1 returns the oldest lease, -2 the newest, -3 drops the oldest."""
+    """A size allocates that much; -1 returns the oldest lease, -2 the newest, -3 drops the oldest."""
     pool = BufferPool(TOTAL, POOLABLE, SYSTEM_CLOCK)
     out: list[Lease] = []
     for step in steps:

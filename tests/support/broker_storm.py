@@ -1,5 +1,4 @@
-"""Storms: clusters whose machines lose power at moments drawn from a seed, and the guarantees that must hold
-afterwards.
+"""Storms: clusters whose machines lose power at moments drawn from a seed, and the guarantees that must hold.
 
 python tests/support/broker_storm.py 0:100                        # every kind of storm
 python tests/support/broker_storm.py 17 --kind overlapping --losses   # one of them, with what each power cut lost

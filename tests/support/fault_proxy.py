@@ -109,8 +109,7 @@ class _Rule:
 
 
 class Trigger:
-    """A future request or response; each method schedules a fault for it. If several match a frame, the oldest
-    applies."""
+    """A future request or response; its methods schedule faults. If several match a frame, the oldest applies."""
 
     def __init__(
         self, proxy: FaultProxy, direction: Direction, api_key: int | None, nth: int, times: float, description: str
@@ -252,8 +251,7 @@ class FaultProxy:
         self._holder = _bound_socket(("127.0.0.1", 0))
         self.host, self.port = self._holder.getsockname()
         self.ports = {upstream[1]: self.port}
-        """Replacements for ports in brokers' responses. With one proxy per broker of a cluster, give each proxy the
-        ports of all."""
+        """Replacements for ports in brokers' responses. For a cluster with several proxies, give each all ports."""
         self._listener: socket.socket | None = None
         self._connections: list[_Connection] = []
         self._rules: dict[Direction, list[_Rule]] = {direction: [] for direction in Direction}
@@ -329,16 +327,14 @@ class FaultProxy:
         self._call(run)
 
     def cut_after(self, size_bytes: int, direction: Direction, *, how: How = "reset") -> Fault:
-        """End the first connection on which `size_bytes` bytes have passed in that direction from now on, at exactly
-        that byte."""
+        """End the first connection that passes `size_bytes` more bytes in that direction, at exactly that byte."""
         fault = Fault(f"cut a connection after {size_bytes} bytes {direction.value}")
         limit = _ByteLimit(fault, direction, how, {})
         self._call(lambda: self._byte_limits.append((limit, size_bytes)))
         return fault
 
     def stall(self, *directions: Direction) -> None:
-        """Pass nothing on in these directions (default: both) until `heal`, on new connections as well. New connections
-        are accepted."""
+        """Pass nothing on in these directions (default: both) until `heal`. New connections are accepted, but stall."""
         self._call(lambda: self._stalled.update(directions or _BOTH))
 
     def delay(self, duration_ms: float, *directions: Direction) -> None:

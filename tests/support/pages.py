@@ -149,8 +149,7 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
 
 
 def program_of(block: Block, servers: str, given: tuple[str, ...] = ()) -> str:
-    """A complete program: what the block needs from earlier blocks and from `PROVIDED`, then the block, for these
-    servers.
+    """A complete program for these servers: what the block needs from earlier blocks and `PROVIDED`, then the block.
 
     `given` has the names that the test defines. A name that nothing defines fails the test.
     """

@@ -35,8 +35,7 @@ def versions_of(cls: type[Message]) -> range:
 def instances(
     cls: type, version: int, wire_values: Mapping[str, st.SearchStrategy[Any]] = WIRE_VALUES
 ) -> st.SearchStrategy[Any]:
-    """Instances of a message or a struct that `version` carries without loss, with values of the wire types from
-    `wire_values`."""
+    """Instances of a message or a struct that `version` carries without loss; `wire_values` has values by wire type."""
     return st.builds(
         cls,
         **{

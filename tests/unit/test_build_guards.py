@@ -73,8 +73,7 @@ def test_modules_stay_small_enough_to_be_read():
 
 
 def test_sections_begin_in_one_way():
-    """Headings are `# --- Heading ---` alone between blank lines (CONTRIBUTING.md), and no other comment stands
-    alone."""
+    """Only headings, `# --- Heading ---`, are comments that stand alone between blank lines (CONTRIBUTING.md)."""
     wrong = []
     folders = (*PARTS, "tests", "examples", "benchmarks", "docs", "tools")
     for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):

@@ -1,5 +1,4 @@
-"""Apache Kafka in KRaft combined mode on loopback: one JVM per broker, which is a controller too, in a temporary
-folder."""
+"""Apache Kafka in KRaft combined mode on loopback: one JVM per broker and controller, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel
 SERVER_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
-# Below every system's range of ephemeral ports, so that no outgoing connection takes a port between probing and
-# binding.
+# Below every system's ephemeral ports, so that no outgoing connection takes a port between probing and binding.
 _PORTS = range(20_000, 32_000)
 
 

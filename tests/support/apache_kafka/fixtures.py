@@ -26,8 +26,7 @@ def start_or_skip(release: type[ApacheKafka] = ApacheKafka, **options) -> Apache
 
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[ApacheKafka]:
-    """One Apache Kafka broker for the whole session. Tests share it: each creates its own topics and kills no
-    broker."""
+    """One Apache Kafka broker for the whole session. Tests share it: each creates its own topics, and kills nothing."""
     kafka = start_or_skip()
     try:
         yield kafka

@@ -190,8 +190,7 @@ def test_refused_and_ignored_keys_are_no_keys() -> None:
     assert not any(ProducerConfig.why_left_out(name) for name in names)
 
 
-# Arguments -> the error's message. Each is raised when the configuration is resolved, which is when the producer is
-# constructed.
+# Arguments -> the error's message. Each is raised when the producer is constructed, which resolves the configuration.
 BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"bootstrap_servers": ""}, "bootstrap.servers is empty; name at least one broker, as in bootstrap_servers='local"),
     ({"bootstrap_servers": []}, "bootstrap.servers is empty"),

@@ -211,7 +211,7 @@ class TestFailures:
             harness.step(0)
             if harness.selector.connects[-1] and len(harness.selector.connects) > len(attempts):
                 attempts.append(harness.now_ms)
-                harness.selector.fail("-1", KafkaConnectionError("refused"))
+                harness.selector.fail("-1", KafkaConnectionError("connection refused"))
             harness.clock.advance(10)
         gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
         assert gaps[:3] == pytest.approx([100, 200, 400], abs=20)
@@ -317,7 +317,7 @@ class TestFailures:
         harness = ClientHarness()
         harness.start()
         assert not harness.ready(0)
-        harness.selector.fail("0", KafkaConnectionError("refused"))
+        harness.selector.fail("0", KafkaConnectionError("connection refused"))
         harness.step()
         assert harness.client.connection_errors.get(harness.node(0).id) is not None
         harness.clock.advance(100)
@@ -396,7 +396,7 @@ class TestLife:
         harness.start(metadata_response(brokers=3))
         node = harness.node(2)
         harness.client.ready(node, harness.now_ms)
-        harness.selector.fail("2", KafkaConnectionError("refused"))
+        harness.selector.fail("2", KafkaConnectionError("connection refused"))
         harness.step()
         harness.clock.advance(5000)
         harness.step()

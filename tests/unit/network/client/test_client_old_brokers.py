@@ -1,5 +1,4 @@
-"""The client with brokers of Kafka 0.10 (ApiVersions version 0 only, Metadata up to 2), and older ones without
-ApiVersions."""
+"""The client with Kafka 0.10 (ApiVersions version 0 only, Metadata up to 2), and older brokers without ApiVersions."""
 
 from __future__ import annotations
 

@@ -35,8 +35,7 @@ from headrace.producer.accumulator.send_path_cy import SendPath
 
 
 class DirectPath(SendPath):
-    """The per-record fast path over an accumulator; a record that it can't take goes the longer way, as in a
-    producer."""
+    """The per-record fast path over an accumulator; other records go the longer way, as in a producer."""
 
     def __init__(self, accumulator: RecordAccumulator, clock: MockClock) -> None:
         self._accumulator = accumulator

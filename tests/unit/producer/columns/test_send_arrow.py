@@ -1,5 +1,4 @@
-"""Arrow data of every kind as records: types, slices, nulls, headers, topics, timestamps, and data that can't be
-sent."""
+"""Arrow data of every kind as records: types, slices, nulls, headers, topics, times, and data that can't be sent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """What the sender writes for brokers without record batches (before Kafka 0.11) or without zstd (before 2.1).
 
-The tests compare the bytes with hand-encoded ones, and read them with kafka-python's and aiokafka's readers of the old
-formats.
+The tests compare the bytes with hand-encoded ones, and read them with kafka-python and aiokafka.
 """
 
 from __future__ import annotations
