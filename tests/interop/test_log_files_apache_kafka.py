@@ -53,7 +53,7 @@ def rows(bootstrap_servers: str, topic: str) -> list[Row]:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"nothing came any more after {len(found)} records"
+            assert message is not None, f"no more records after {len(found)}"
             error = message.error()
             if error is None:
                 headers = tuple(message.headers() or ())

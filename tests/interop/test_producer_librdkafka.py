@@ -35,7 +35,7 @@ def read(brokers: str, topic: str, count: int) -> dict[int, list[bytes | None]]:
         values: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
         for _ in range(count):
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"only {sum(map(len, values.values()))} of {count} came"
+            assert message is not None, f"only {sum(map(len, values.values()))} of {count} records arrived"
             assert message.error() is None
             values[message.partition() or 0].append(message.value())
         return values

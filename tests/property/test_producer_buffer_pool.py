@@ -54,7 +54,7 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
         thread.start()
     for thread in threads:
         thread.join(50)
-    assert not any(thread.is_alive() for thread in threads), "somebody starves"
+    assert not any(thread.is_alive() for thread in threads), "a thread starves"
     assert not failed
     assert most_bytes <= TOTAL
     assert pool.available_bytes == TOTAL

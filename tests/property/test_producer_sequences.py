@@ -171,7 +171,7 @@ class World:
                     self.arrive(node)
                     self.answer(node)
             self.h.retry()
-        raise AssertionError("what is left is never sent")
+        raise AssertionError("some records are never sent")
 
     def judge(self) -> None:
         values = [int(value) for value in self.log.log]

@@ -305,7 +305,7 @@ def _until(happened: Callable[[], bool], what: str) -> None:
     deadline_ms = SYSTEM_CLOCK.now_ms() + PATIENCE_S * 1000
     while not happened():
         if SYSTEM_CLOCK.now_ms() > deadline_ms:
-            raise errors.KafkaTimeoutError(f"{PATIENCE_S:.0f} s have passed, and not yet: {what}")
+            raise errors.KafkaTimeoutError(f"not within {PATIENCE_S:.0f} s: {what}")
         _wait(0.01)
 
 

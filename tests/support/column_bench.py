@@ -87,7 +87,7 @@ class FakeProducer:
         return ColumnSender(self, None, self._nothing_row_by_row)  # type: ignore[arg-type]  # it is its own engine
 
     def _nothing_row_by_row(self, *record: Any) -> Any:
-        raise AssertionError("nothing goes row by row here")
+        raise AssertionError("the row-by-row path must not be used here")
 
     # --- As an engine ---
 

@@ -45,7 +45,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Messa
         while missing:
             message = consumer.poll(PATIENCE_S)
             if message is None:
-                raise TimeoutError(f"of {topic} nothing came any more, and these ends were not reached: {missing}")
+                raise TimeoutError(f"{topic} returned no more records before the end offsets of {missing}")
             if message.error() is not None:
                 raise confluent_kafka.KafkaException(message.error())
             partition, offset = message.partition(), message.offset()

@@ -300,7 +300,7 @@ class FaultProxy:
 
         with self._seen:
             if not self._seen.wait_for(lambda: len(found()) >= count, _PATIENCE_S):
-                raise AssertionError(f"in {_PATIENCE_S:.0f} s only these requests of API {api_key} came: {found()}")
+                raise AssertionError(f"after {_PATIENCE_S:.0f} s only these requests of API {api_key} came: {found()}")
             return found()
 
     # --- Faults: connections and bytes ---

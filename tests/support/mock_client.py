@@ -182,7 +182,7 @@ class MockClient:
                 self.requests.remove(waiting)
                 self._end(waiting, body, disconnected=disconnected, timed_out=timed_out, error=error)
                 return waiting
-        raise AssertionError(f"no such request waits; waiting are {[str(waiting) for waiting in self.requests]}")
+        raise AssertionError(f"no such request is in flight, but {[str(waiting) for waiting in self.requests]}")
 
     def backoff(self, node_id: int, duration_ms: float) -> None:
         """Disconnect the node, and reject connection attempts to it for `duration_ms`."""
@@ -262,7 +262,7 @@ class MockClient:
 
     def send(self, request: ClientRequest, now_ms: float) -> None:
         if self.closed or request.node_id not in self.connected:
-            raise IllegalStateError(f"{request} cannot be sent, because the node is not ready")
+            raise IllegalStateError(f"{request} cannot be sent: the node is not ready")
         try:
             version = self._version(request)
             encode_request(request.message, version=version, correlation_id=request.correlation_id, client_id="mock")

@@ -506,7 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("seeds", type=parse_seeds, help="17, or 0:500")
     parser.add_argument("--client", choices=sorted(CLIENTS), default="headrace")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--trace", type=Path, help="folder for what the brokers saw in storms that broke a promise")
+    parser.add_argument("--trace", type=Path, help="folder for the brokers' traces of failed storms")
     options = parser.parse_args(arguments)
     logging.getLogger("headrace").propagate = False
     told: Counter[str] = Counter()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("Cython", reason="what setup.py builds with is not installed: make test has it")
+pytest.importorskip("Cython", reason="the build requirements of setup.py are not installed: make test installs them")
 
 ROOT = Path(__file__).resolve().parents[2]
 HOT = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("setuptools.build_meta", reason="what the build needs is not installed: make test has it")
+pytest.importorskip("setuptools.build_meta", reason="the build requirements are not installed: make test installs them")
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("network", "producer", "broker", "cli")

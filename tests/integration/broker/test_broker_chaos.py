@@ -137,7 +137,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(seed):
         while (
             any(len(each.isr) < 3 for each in cluster.controller.image.topics["t"].partitions) or len(ends(cluster)) > 2
         ):
-            assert time.monotonic() < end, "the replicas didn't come together again"
+            assert time.monotonic() < end, "the replicas did not converge"
             time.sleep(0.02)
         for partition in range(PARTITIONS):
             logs = [cluster.records("t", partition, node_id) for node_id in (1, 2, 3)]

@@ -33,7 +33,7 @@ def refuse(*_: object) -> None:
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
 
 
@@ -45,7 +45,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     mount = shutil.which("mount")
     command = [mount or "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
     if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("only root may make a small disk here")
+        pytest.skip("only root can mount a small disk here")
     try:
         yield place
     finally:

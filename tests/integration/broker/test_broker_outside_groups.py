@@ -87,7 +87,7 @@ class PythonMember(threading.Thread):
 def wait_for(condition):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it didn't happen in time"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 

@@ -32,7 +32,7 @@ QUIET = {"log_level": 0}
 def until(condition, timeout_s=20.0):
     end = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
     return value
 

@@ -29,7 +29,7 @@ def cluster():
 def until(condition, timeout_s=15.0):
     end = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
     return value
 

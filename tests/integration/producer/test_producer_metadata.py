@@ -240,7 +240,7 @@ def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
             thread.join(PATIENCE_S)
         producer.send("real", b"1").get(PATIENCE_S)
         assert len(list(metadata.cluster.topics)) == 10_001
-        assert sum(asked) <= 10_001 + len(asked), "a new topic is asked for alone, and hardly twice"
+        assert sum(asked) <= 10_001 + len(asked), "a new topic is requested alone, and hardly ever twice"
         assert len(changes) == 10_001, "an update names what it changes"
         version = metadata.request_update(reset_backoff=True)
         producer._engine.sender.wakeup()
@@ -295,4 +295,4 @@ def test_records_without_a_key_stay_in_the_rack(cluster: EmbeddedCluster) -> Non
     assert used("south") == led["south"] | {min(led["north"])}
     with producer_of(cluster, client_rack="north", partitioner_rack_aware=True) as producer:
         keyed = {producer.send("racks", b"x", key=b"%d" % number).get(PATIENCE_S).partition for number in range(60)}
-        assert keyed == set(range(6)), "a key goes where it goes from anywhere"
+        assert keyed == set(range(6)), "a key's partition does not depend on the rack"

@@ -358,7 +358,7 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
             if refused or not interruption.happened:
                 break
         assert "finalizers or signal handlers sent" in str(refused[0])
-        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
+        assert 1 < len(futures) < 2000, "the sender thread processes some of them meanwhile"
         assert [future.get(60).partition for future in futures]
         is_whole(producer)
         producer.send(topic, b"on").get(60)

@@ -45,7 +45,7 @@ def free_ports(count: int) -> list[int]:
         found.append(port)
         if len(found) == count:
             return found
-    raise OSError(f"{count} free ports between {_PORTS.start} and {_PORTS.stop} were not found")
+    raise OSError(f"fewer than {count} ports between {_PORTS.start} and {_PORTS.stop} are free")
 
 
 class Server:
@@ -284,7 +284,7 @@ class ApacheKafka:
         for broker in brokers:
             while True:
                 if broker.process is None or broker.process.poll() is not None:
-                    raise RuntimeError(f"Apache Kafka's broker {broker.broker_id} ended at its start:\n{broker.tail()}")
+                    raise RuntimeError(f"Apache Kafka's broker {broker.broker_id} ended at startup:\n{broker.tail()}")
                 try:
                     known = _brokers_known_by(broker.port)
                     if known >= known_brokers:

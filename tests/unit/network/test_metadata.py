@@ -185,7 +185,7 @@ class TestWhenDue:
         stage.metadata.request_update_for_topic("one", seen)
         assert stage.due_in_ms == MAX_AGE_MS
         stage.metadata.request_update_for_topic("one", stage.metadata.version)
-        assert stage.due_in_ms < MAX_AGE_MS, "who has seen that answer and asks again gets another one"
+        assert stage.due_in_ms < MAX_AGE_MS, "a caller that asks again after that response gets another one"
 
 
 class TestTopics:
@@ -742,11 +742,11 @@ class TestChanges:
         stage.metadata.update_leaders({TopicPartition("b", 0): (1, 5)}, [])
         stage.metadata.update_leaders({TopicPartition("a", 0): (7, 5)}, [Node(7, "new", 1)])
         assert heard[0] == {"b"}
-        assert heard[1] == {"a"}, "nobody was led by a node that wasn't there"
+        assert heard[1] == {"a"}, "an unknown node led no partition"
 
     def test_what_changes_while_it_bootstraps_again(self, stage: Stage, heard: list[set[str]]) -> None:
         stage.metadata.rebootstrap()
-        assert heard == [], "batches may still go where they went"
+        assert heard == [], "batches may still go to their old leaders"
         without = metadata_response({"a": 2, "b": 1}, brokers=2)
         del without.brokers[1]
         stage.fetch(without)

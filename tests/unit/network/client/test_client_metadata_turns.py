@@ -33,12 +33,12 @@ def test_metadata_first_then_the_others_then_metadata_again() -> None:
     harness.send(0, produce())
     harness.step()
     harness.clock.advance(MAX_AGE_MS)
-    assert not harness.ready(0), "metadata are too old"
+    assert not harness.ready(0), "metadata have expired"
     harness.step()
     harness.selector.respond("0", ProduceResponse(responses=[]))
     harness.answer_metadata("0", metadata_response())
     harness.clock.advance(MAX_AGE_MS)
-    assert harness.ready(0), "too old again, but it's the others' turn"
+    assert harness.ready(0), "expired again, but other requests come first"
     harness.send(0, produce())
     harness.step()
     assert [type(send.message) for send in harness.selector.unanswered("0")] == [ProduceRequest, MetadataRequest]

@@ -40,7 +40,7 @@ class Peer:
                 pass
         except (OSError, InvalidLength, KafkaError) as error:
             return self.channel.failure(error)
-        raise AssertionError("the connection is well")
+        raise AssertionError("the connection did not fail")
 
     def close(self) -> None:
         self.channel.close()

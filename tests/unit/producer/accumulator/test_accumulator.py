@@ -115,7 +115,7 @@ def test_what_waits_is_ready_while_somebody_flushes_and_lingers_again_after() ->
         pass
     (batch,) = b.drain()
     b.append()
-    assert b.ready() == [0], "what comes during the flush doesn't linger either"
+    assert b.ready() == [0], "records appended during the flush don't linger either"
     batch.complete(0)
     flusher.join(10)
     assert not flusher.is_alive()
@@ -361,7 +361,7 @@ def test_a_flush_whose_time_passes_says_how_much_is_left() -> None:
     b.append(partition=1)
     with pytest.raises(KafkaTimeoutError, match="3 records in 2 batches"):
         b.accumulator.flush(0)
-    assert b.ready() == [], "nobody flushes any more"
+    assert b.ready() == [], "no thread is flushing"
 
 
 def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
@@ -502,7 +502,7 @@ def test_a_topic_that_vanishes_and_returns_keeps_its_records() -> None:
     b.clock.advance(LINGER_MS)
     check = b.accumulator.ready(b.clock.now_ms())
     assert (check.nodes, check.leaderless_topics, b.queues.partition_count) == ({}, {"t"}, 0)
-    assert b.queues.sticky is not None, "a thread that is sending just now finds a partition"
+    assert b.queues.sticky is not None, "a thread in the middle of a send finds a partition"
     b.append(partition=-1)
     b.accumulator.update_metadata(cluster(2), {"t"})
     assert b.ready() != []

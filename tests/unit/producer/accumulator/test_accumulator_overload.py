@@ -57,7 +57,7 @@ def test_where_nothing_is_in_time_everything_waits_but_a_probe() -> None:
     b = aged([950, 940, 930])
     assert drained(b, 100) == []
     assert drained(b, 100, probe=True) == [950]
-    assert drained(b, 60) == [940], "nothing was given up: as soon as the broker is faster, it is in time"
+    assert drained(b, 60) == [940], "no batch was given up: with a faster broker it is in time"
 
 
 def test_without_an_estimate_nothing_is_passed_over() -> None:

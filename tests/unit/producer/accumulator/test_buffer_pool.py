@@ -41,7 +41,7 @@ class Caller:
 
     def join(self) -> Caller:
         self._thread.join(30)
-        assert not self._thread.is_alive(), "it still waits"
+        assert not self._thread.is_alive(), "still waiting"
         return self
 
     @property

@@ -104,10 +104,10 @@ def test_brokers_of_the_rack_that_take_nothing_are_passed_over() -> None:
     b.accumulator.note_ready(0, 1200, False)
     assert b.chosen() == {2}
     b.accumulator.note_ready(2, 1200, False)
-    assert b.chosen(100) == {1, 3}, "usable before near"
+    assert b.chosen(100) == {1, 3}, "available before near"
     for node_id in (1, 3):
         b.accumulator.note_ready(node_id, 1200, False)
-    assert b.chosen() == {0, 2}, "near where none is usable"
+    assert b.chosen() == {0, 2}, "near if none is available"
 
 
 def test_nobody_is_passed_over_where_partitioning_is_not_adaptive() -> None:

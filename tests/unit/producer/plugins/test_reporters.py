@@ -63,7 +63,7 @@ def parsed(text: str) -> dict[str, tuple[str, str, dict[str, float]]]:
         described = DESCRIPTION.match(line)
         if described is not None:
             what, name, rest = described.groups()
-            assert name not in families, "of a family every line stands together"
+            assert name not in families, "the lines of a family are together"
             pending[what] = rest
             if what == "TYPE":
                 assert rest in ("counter", "gauge")

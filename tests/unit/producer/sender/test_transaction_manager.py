@@ -58,7 +58,7 @@ def finish(h: SenderHarness, leader: FakeLeader) -> None:
         if not h.accumulator.has_incomplete:
             return
         h.retry()
-    raise AssertionError("it does not come to an end")
+    raise AssertionError("the requests do not end")
 
 
 # --- The states ---
@@ -208,7 +208,7 @@ def test_out_of_order_of_the_oldest_batch_begins_a_new_epoch_for_this_partition(
     h.answer(again, base_offset=5)
     assert future.get(0).offset == 5
     _, other = h.request(b"more", partition=1)
-    assert sequence_of(other) == (PRODUCER_ID, 1, 0), "an idle partition takes the newest epoch, from 0"
+    assert sequence_of(other) == (PRODUCER_ID, 1, 0), "an idle partition switches to the newest epoch, from sequence 0"
 
 
 def test_a_partition_with_open_batches_keeps_its_epoch_while_another_begins_a_new_one() -> None:
@@ -219,7 +219,7 @@ def test_a_partition_with_open_batches_keeps_its_epoch_while_another_begins_a_ne
     (again,) = h.retry()
     assert sequence_of(again) == (PRODUCER_ID, 1, 0)
     h.append(b"o2", partition=1)
-    assert h.send() == [], "new numbers under a new epoch have to wait for the answer under the old one"
+    assert h.send() == [], "the new epoch waits for the response under the old one"
     h.answer(other)
     (later,) = h.send()
     assert sequence_of(later) == (PRODUCER_ID, 1, 0)
@@ -390,7 +390,7 @@ def test_new_numbers_are_not_given_while_it_is_open_what_became_of_expired_ones(
     h.answer(request, base_offset=1)
     assert second.get(0).offset == 1
     (later,) = h.send()
-    assert sequence_of(later) == (PRODUCER_ID, 0, 2), "the second was acknowledged, so the first was there too"
+    assert sequence_of(later) == (PRODUCER_ID, 0, 2), "the second was acknowledged, so the first was appended too"
     h.answer(first)
 
 
@@ -403,7 +403,7 @@ def test_when_all_open_batches_expired_a_new_epoch_begins() -> None:
     assert sequence_of(later) == (PRODUCER_ID, 1, 0)
     h.answer(request)
     assert manager(h)._partitions[P0].last_acked_sequence == -1, (
-        "an answer of an earlier epoch says nothing of this one"
+        "a response to an earlier epoch does not concern this one"
     )
 
 
