@@ -328,8 +328,8 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
 
 
 def test_many_connections_echo_frames_of_all_sizes(listener: socket.socket) -> None:
-    """A client's and a server's selector on two threads, with load in both directions; the server mutes clients that
-    don't read their responses, as a broker does."""
+    """A client's and a server's selector on two threads, with load in both directions. As a broker does, the server
+    mutes connections with too many unsent responses."""
     clients, frames_each = 30, 40
     sizes = random.Random(1)
     payloads = {
