@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test may use, how Hypothesis looks for examples, and what the header of a run says."""
+"""Fixtures for all kinds of tests, the Hypothesis profile, and the header of a run."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ __all__ = [
     "pytest_runtest_teardown",
 ]
 
-#: pytest-timeout raises once, in the main thread, and not at all in the teardown of a test that has failed. What is
-#: still stuck so long after its time (in a `with` that it leaves, in a loop of compiled code) ends the process, and the
-#: stacks of all threads are told.
+#: pytest-timeout raises once, in the main thread, and not at all in the teardown of a failed test. A test that is still
+#: stuck this long after its timeout (in a `with` that it leaves, in a loop of compiled code) ends the process with a
+#: dump of every thread's stack.
 GRACE_S = 60.0
 _stderr = -1
 
-# On a busy machine an example takes as long as it takes. With CI set the examples are the same ones each time
-# (Hypothesis's own profile "ci"), so that a failure there is about the change; at a desk they are new ones.
+# Examples have no deadline: a busy machine is slow. With CI set, Hypothesis's own profile "ci" runs the same examples
+# each time, so that a failure there is due to the change; other runs draw new ones.
 settings.register_profile("desk", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
 def pytest_configure() -> None:
-    """Keep the standard error that tests don't capture."""
+    """Keep the real standard error, which pytest's capture doesn't replace."""
     global _stderr  # noqa: PLW0603  (hooks have nowhere else to keep it)
     _stderr = os.dup(2)
 
@@ -58,17 +58,17 @@ pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.ho
 
 
 def pytest_enter_pdb() -> None:
-    """Who looks at a test in the debugger has time."""
+    """No timeout applies while a test is in the debugger."""
     faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_report_header() -> str:
-    """Which modules these tests are about to run."""
+    """Report which of Headrace's modules are compiled."""
     return f"headrace: {_build.describe()}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in parallel, those of a file that share brokers or a Spark stay together."""
+    """Keep the tests of a file that share brokers or a Spark session on one xdist worker."""
     fixtures.pytest_collection_modifyitems(items)
     for item in items:
         if "unit" not in item.path.parts and item.get_closest_marker("xdist_group") is None:

@@ -1,4 +1,4 @@
-"""HEADRACE_PURE=1: the interpreted modules do the whole job, and never look for Cython."""
+"""HEADRACE_PURE=1: the interpreted modules do everything, and never look for Cython."""
 
 from __future__ import annotations
 

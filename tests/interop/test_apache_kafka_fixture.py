@@ -1,4 +1,4 @@
-"""The Apache Kafka fixture serves clients from outside, and its own tools read what they wrote."""
+"""The Apache Kafka fixture serves other clients, and its own tools read what they wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded broker and Apache Kafka: its tools read our files, we serve its files, its clients talk to us."""
+"""The embedded broker and Apache Kafka: its tools read our files, we serve its files, and its clients connect to us."""
 
 from __future__ import annotations
 

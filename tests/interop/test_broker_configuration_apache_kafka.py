@@ -1,4 +1,4 @@
-"""Every key of Apache Kafka's brokers and topics is known here, and defaults are Kafka's."""
+"""The configuration has every key of Apache Kafka's brokers and topics, with Kafka's defaults."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from headrace.broker.config.broker_config import OWN_DEFAULTS, BrokerConfig
 from headrace.broker.config.topic_config import TopicConfig, config_text
 from headrace.network.config import Config
 
-#: Said in other words here, or required there.
+#: Spelled differently here, or required in Kafka.
 _NOT_COMPARED = {
-    "listeners",  # host and port of the cluster, unless given
+    "listeners",  # the cluster's host and port, unless given
     "node.id",
-    "listener.security.protocol.map",  # the same, in another order
+    "listener.security.protocol.map",  # the same entries in another order
     "controller.listener.names",
 }
 
@@ -62,18 +62,18 @@ def test_every_key_of_brokers(apache_kafka):
 def test_every_key_of_topics(apache_kafka):
     keys = kafkas_keys(apache_kafka, "org.apache.kafka.storage.internals.log.LogConfig")
     assert len(keys) > 30
-    # A size that gzip understands as -1 is there what 6 is here.
+    # gzip treats Kafka's default level -1 as 6, which is the default here.
     assert judge(TopicConfig, keys, {}) == []
 
 
 def test_fixed_values_are_kafkas_defaults(apache_kafka):
-    """So that a file with all of Kafka's defaults is accepted."""
+    """A file with all of Kafka's defaults is accepted."""
     keys = kafkas_keys(apache_kafka, "kafka.server.KafkaConfig")
     for name, (value, _) in BrokerConfig.fixed.items():
         assert keys[name] in (value, "null", '""'), name
 
 
-#: As Kafka 4.3 ships it, but for the ports and the directory.
+#: As shipped with Kafka 4.3, except for the ports and the directory.
 SERVER_PROPERTIES = """\
 process.roles=broker,controller
 node.id=1

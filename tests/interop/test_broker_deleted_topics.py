@@ -1,4 +1,4 @@
-"""A deleted topic that a client still asks for: made anew where the client allows that, by Apache Kafka and here."""
+"""A deleted topic that a client still requests is created again if the client allows it, by Apache Kafka and here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Connections = list[BlockingConnection]
 
 @pytest.fixture(scope="module", params=["Apache Kafka", "embedded"])
 def connections(request: pytest.FixtureRequest) -> Iterator[Connections]:
-    """One to each of three brokers that make topics on demand."""
+    """One connection to each of three brokers that create topics on demand."""
     if request.param == "embedded":
         cluster = ProcessCluster(3).__enter__()
     else:

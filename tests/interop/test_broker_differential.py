@@ -1,9 +1,8 @@
-"""The same requests to Apache Kafka and to the embedded broker: the answers are held against each other, field by
-field.
+"""Sends the same requests to Apache Kafka and to the embedded broker, and compares the responses field by field.
 
-A scenario is a conversation over a few connections. What can't be the same (ids that are drawn, addresses, the words of
-error messages) is replaced by its first place of appearance, or left out. Where this broker means to differ, the
-scenario says so and why.
+A scenario is a conversation over a few connections. Fields that can't be equal are replaced by their order of first
+appearance (random ids) or left out (addresses, texts of error messages). If this broker differs on purpose, the
+scenario states that and the reason.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def produce_refusals(broker: Conversation) -> None:
     broker.produce("damaged value", "t", good[:-3] + b"\0" + good[-2:])
     for label, content in {"two batches": good + good, "cut": good[:-1]}.items():
         broker.produce(label, "t", content)
-        # Found before the log is looked at, there.
+        # Kafka rejects these before it reads the log start offset.
         del broker.answers[-1][1]["responses"][0]["partition_responses"][0]["log_start_offset"]
     broker.produce("no bytes", "t", b"")
     broker.produce("magic 3", "t", changed(good, 16, ">b", 3))
@@ -139,7 +138,7 @@ def idempotence(broker: Conversation) -> None:
     write("begins at 5", 5, topic="u")
     write("goes on", 7, topic="u")
     write("first", 0)
-    # Kafka tells the batch's largest time as the time of its append, also where the records keep their own.
+    # Kafka returns the batch's largest timestamp as its append time, even if records keep their own.
     write("again", 0)
     del broker.answers[-1][1]["responses"][0]["partition_responses"][0]["log_append_time_ms"]
     write("second", 2)
@@ -221,7 +220,7 @@ def fetch_sessions(broker: Conversation) -> None:
     ask("nothing again", session, 5)
     ask("one forgotten", session, 6, forget=(1,))
     broker.produce("not seen", "t", records(), partition=1)
-    ask("the forgotten one is not told", session, 7)
+    ask("the forgotten one is not returned", session, 7)
     ask("epoch too early", session, 5)
     ask("epoch too late", session, 20)
     ask("unknown", 123_456_789, 1)
@@ -398,7 +397,7 @@ def topics(broker: Conversation) -> None:
     broker.ask(
         "by an unknown id", MetadataRequest(topics=[MetadataRequestTopic(topic_id=uuid.UUID(int=9), name=None)]), 12
     )
-    # Java's admin client asks so: its message's default is an empty name.
+    # Java's admin client does this: its message's default is an empty name.
     for label, each in {"by id": known, "by an unknown id": uuid.UUID(int=9)}.items():
         unnamed = MetadataRequestTopic(topic_id=each, name="")
         broker.ask(f"{label} and an empty name", MetadataRequest(topics=[unnamed, unnamed]), 12)
@@ -430,7 +429,7 @@ def configs(broker: Conversation) -> None:
         for result in broker.answers[-1][1]["results"]:
             result["configs"].sort(key=lambda each: each["name"])
             for config in result["configs"]:
-                # Kafka has its default in hours; what the broker was given is the same.
+                # Kafka's default is in hours; the value given to the broker is the same.
                 config["synonyms"] = [
                     each
                     for each in config["synonyms"]
@@ -614,7 +613,7 @@ def _join(group_id: str, member: str = "", **fields: Any) -> JoinGroupRequest:
 
 
 def _subscription(topic: str) -> bytes:
-    """What a consumer that subscribes to one topic says, in version 0: Kafka's coordinator reads it."""
+    """The subscription of a consumer to one topic, version 0, which Kafka's coordinator parses."""
     return struct.pack(f">hih{len(topic)}si", 0, 1, len(topic), topic.encode(), -1)
 
 
@@ -665,7 +664,7 @@ def two_members(broker: Conversation) -> None:
     leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id=second.member_id)])
     broker.ask("second leaves", leave, 4, on="2")
     stale = HeartbeatRequest(group_id=group, generation_id=again.generation_id, member_id=first.member_id)
-    broker.ask("first is told", stale, 3, on="1")
+    broker.ask("first sees the rebalance", stale, 3, on="1")
     alone = broker.ask("first alone", _join(group, first.member_id), 3, on="1")
     broker.ask("the old generation syncs", lead, 3, on="1")
     describe(broker, "alone", group)

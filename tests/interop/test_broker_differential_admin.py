@@ -1,5 +1,5 @@
-"""The same to Apache Kafka and to the embedded broker, as in `test_broker_differential`: elections, moves of replicas,
-pages of topics, configurations of brokers and groups."""
+"""Compares Apache Kafka with the embedded broker, as `test_broker_differential` does: elections, replica moves, pages
+of topics, configurations of brokers and groups."""
 
 from __future__ import annotations
 
@@ -127,14 +127,14 @@ def quorum(broker: Conversation) -> None:
         topics = [TopicData(topic_name=name, partitions=[PartitionData(partition_index=at)]) for name, at in partitions]
         broker.ask(label, DescribeQuorumRequest(topics=topics), version)
         answer = broker.answers[-1][1]
-        # Whose log it is, and how long, is each one's own.
+        # The nodes and the log's length differ between brokers.
         answer.pop("nodes", None)
         for topic in answer["topics"]:
             for partition in topic["partitions"]:
                 for name in ("leader_id", "leader_epoch", "high_watermark"):
                     partition[name] = partition[name] > 0
                 partition["current_voters"] = len(partition["current_voters"])
-                # A controller that is a broker, too, observes nothing.
+                # A controller that is also a broker has no observers.
                 del partition["observers"]
 
     for version in (0, 1, 2):
@@ -157,11 +157,11 @@ def configurations(broker: Conversation) -> None:
         while True:
             broker.ask(label, request, 4)
             (result,) = broker.answers[-1][1]["results"]
-            # Kafka takes a change a moment after it has answered.
+            # Kafka applies a change a moment after its response.
             if until is None or [each["value"] for each in result["configs"]] == [until]:
                 break
             broker.answers.pop()
-        # Kafka sets one by itself, for its eligible leader replicas.
+        # Kafka sets this one by itself, for its eligible leader replicas.
         result["configs"] = [
             each for each in result["configs"] if (kind, each["name"]) != (BROKER, "min.insync.replicas")
         ]

@@ -1,4 +1,4 @@
-"""The terminal commands against Apache Kafka and its files, and Java's command-line tools against this broker."""
+"""The terminal commands with Apache Kafka and its files, and Java's command-line tools with this broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.cli import main
 def headrace(
     apache_kafka: ApacheKafka, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, list[str], str]]:
-    """Run a command against Apache Kafka: exit code, lines of output, and what it complains about."""
+    """A function that runs a command against Apache Kafka: exit code, lines of output, and the error output."""
 
     def run(*arguments: str) -> tuple[int, list[str], str]:
         code = main([*arguments, "--bootstrap-server", apache_kafka.bootstrap_servers])
@@ -72,11 +72,11 @@ def test_records_of_apache_kafka(apache_kafka: ApacheKafka, headrace, codec: str
     objects = [json.loads(line) for line in out]
     assert [int(each["value"]) for each in objects] == list(range(300))
     assert {(each["key"], tuple(map(tuple, each["headers"]))) for each in objects} == {("key", (("h", "1"),))}
-    # between the transactions stand the records that ended them
+    # the offsets between the transactions belong to the control records that end them
     assert objects[-1]["offset"] == 301
 
 
-# --- Java's tools against this broker ---
+# --- Java's tools with this broker ---
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def tool(apache_kafka: ApacheKafka, cluster: EmbeddedCluster) -> Callable[..., str]:
-    """Run one of Java's tools against this broker; what it prints."""
+    """A function that runs one of Java's tools against this broker and returns its output."""
 
     def run(name: str, *arguments: str, input: bytes = b"") -> str:
         name = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"

@@ -1,4 +1,4 @@
-"""Log directories go both ways: Apache Kafka's tool and broker read what this broker wrote, and the other way round."""
+"""Log directories in both directions: Apache Kafka reads this broker's files, and this broker reads Kafka's."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from headrace.cli import main
 from headrace.network.clock import SYSTEM_CLOCK
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# Kafka forgets producers by the time of their records, so they have to be of today.
+# Kafka expires producers by their records' timestamps, so these have to be recent.
 T = SYSTEM_CLOCK.wall_ms() - 60_000
 SEGMENTS = {"segment.bytes": "20000", "index.interval.bytes": "500"}
-# Kafka has segments of at least 1 MiB, but no least age: of the records' own time, which runs on by a millisecond each.
+# Kafka's segments are at least 1 MiB but may be short in time: by the timestamps, which increase by 1 ms per record.
 KAFKA_SEGMENTS = {"segment.ms": "60", "index.interval.bytes": "500"}
 
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 def rows(bootstrap_servers: str, topic: str) -> list[Row]:
-    """All records of a topic's only partition, up to its end, which may be the end of a transaction."""
+    """All records of a topic's only partition up to its end, which may be a transaction's control record."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -53,7 +53,7 @@ def rows(bootstrap_servers: str, topic: str) -> list[Row]:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, confluent_kafka.OFFSET_BEGINNING)])
         while True:
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"nothing came any more after {len(found)} records"
+            assert message is not None, f"no more records after {len(found)}"
             error = message.error()
             if error is None:
                 headers = tuple(message.headers() or ())
@@ -69,7 +69,7 @@ def rows(bootstrap_servers: str, topic: str) -> list[Row]:
 
 
 def fill(bootstrap_servers: str, topic: str, count: int = 300, **config: object) -> None:
-    """Records in many small batches, a millisecond of their own time after one another."""
+    """Write records in many small batches, with timestamps that increase by a millisecond."""
     producer = confluent_kafka.Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -101,13 +101,13 @@ def fill_every_codec(bootstrap_servers: str, topic: str) -> None:
 
 
 def hold_against_dump_log(kafka: ApacheKafka, directory: Path) -> str:
-    """Have Kafka's tool check every segment, index and snapshot; returns what it says of segments."""
+    """Check every segment, index and snapshot with Kafka's tool; returns its description of the segments."""
     logs = sorted(directory.glob("*.log"))
     indexes = sorted([*directory.glob("*.index"), *directory.glob("*.timeindex")])
     described = kafka.dump_log(*logs, options=("--deep-iteration", "--print-data-log"))
     assert "isvalid: false" not in described
     assert "invalid bytes" not in described
-    # The first checks that an index may be used as it is, the second each entry against the segment.
+    # The first checks that an index is usable as it is, the second compares each entry with the segment.
     checked = kafka.dump_log(*indexes, options=("--index-sanity-check",))
     assert checked.count("passed sanity check") + checked.count(".index is empty") == len(indexes)
     verified = kafka.dump_log(*indexes, options=("--verify-index-only",))
@@ -121,7 +121,7 @@ def offsets_in(described: str) -> list[int]:
 
 @pytest.fixture(scope="module")
 def tools() -> Iterator[ApacheKafka]:
-    """Kafka's tools, and a broker of small segments, which tests stop and start."""
+    """Kafka's tools, and a broker with small segments, which tests stop and start."""
     kafka = start_or_skip(properties={"log.segment.bytes": "1048576"})
     try:
         yield kafka
@@ -137,8 +137,8 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("apache_kafka")]
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of three brokers that wrote every codec, had records deleted, compacted and timestamps of their
-    own, lost a leader, and were killed in the end."""
+    """The directory of three brokers that wrote every codec, deleted and compacted records, and custom timestamps, lost
+    a leader, and were finally killed."""
     directory = tmp_path_factory.mktemp("ours")
     with EmbeddedCluster(3, data_dir=directory, log_retention_ms=-1, replica_lag_time_max_ms=2000) as cluster:
         servers = cluster.bootstrap_servers
@@ -164,7 +164,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
             cluster.start_broker(node_id)
         for node_id in cluster.brokers:
             cluster.kill_broker(node_id)
-    # What was killed is recovered, and stopped cleanly this time.
+    # Recover the killed brokers, and stop them cleanly this time.
     with EmbeddedCluster(3, data_dir=directory, log_retention_ms=-1):
         pass
     return directory
@@ -203,7 +203,7 @@ def test_snapshots_are_read_by_kafka(tools: ApacheKafka, ours: Path):
     assert len(snapshots) > 2
     described = tools.dump_log(snapshots[-1], options=())
     found = re.findall(r"producerId: (\d+) .*?lastSequence: (\d+)", described)
-    # a producer for each codec, 300 records from each
+    # one producer per codec, with 300 records each
     assert len({producer_id for producer_id, _ in found}) == len(CODECS)
     assert {sequence for _, sequence in found} == {"299"}
 
@@ -245,7 +245,7 @@ def test_a_torn_tail_is_cut_where_kafka_would_cut_it(tools: ApacheKafka, tmp_pat
 
 
 class Theirs(NamedTuple):
-    """What Apache Kafka had in its topics, and said of them, before it was stopped."""
+    """Apache Kafka's records, and its answers about them, before it was stopped."""
 
     directory: Path
     rows: dict[str, list[Row]]
@@ -274,7 +274,7 @@ def offsets_by_time(bootstrap_servers: str, topic: str) -> dict[int, int]:
 
 
 def producers_of(kafka: ApacheKafka, topic: str) -> set[tuple[int, int, int]]:
-    """Producer id, epoch and last sequence of every producer that a partition knows of, by Kafka's own tool."""
+    """Producer id, epoch and last sequence of every producer of a partition, from Kafka's own tool."""
     said = kafka.run_class(
         "org.apache.kafka.tools.TransactionsCommand",
         *("--bootstrap-server", kafka.bootstrap_servers, "describe-producers", "--topic", topic, "--partition", "0"),
@@ -331,7 +331,7 @@ def theirs(tools: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Thei
 
 @pytest.fixture(params=["stopped", "killed"])
 def served(theirs: Theirs, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedCluster]:
-    """This broker on a copy of the files, as Kafka left them after a stop or a kill."""
+    """This broker on a copy of Kafka's files after a stop or a kill."""
     shutil.copytree(theirs.directory / str(["stopped", "killed"].index(request.param)), tmp_path, dirs_exist_ok=True)
     with EmbeddedCluster(data_dir=tmp_path, log_index_interval_bytes=500, log_cleaner_enable=False) as cluster:
         yield cluster
@@ -341,7 +341,7 @@ def test_all_records_are_there(served: EmbeddedCluster, theirs: Theirs):
     for topic in TOPICS:
         if topic != "k-transactions":
             assert rows(served.bootstrap_servers, topic) == theirs.rows[topic], topic
-    # Here are no transactions, so that records of aborted ones are told too; those of committed ones are all there.
+    # This broker has no transactions, so it also returns records of aborted ones; those of committed ones are complete.
     everything = {row.offset: row for row in map(to_row, served.records("k-transactions", 0))}
     assert len(everything) == 200
     assert [everything[row.offset] for row in theirs.rows["k-transactions"]] == theirs.rows["k-transactions"]
@@ -383,7 +383,7 @@ def test_what_is_appended_here_is_sound_to_kafka(served: EmbeddedCluster, tools:
 
 
 def test_the_terminal_command_finds_kafka_s_files_sound(theirs: Theirs, capsys: pytest.CaptureFixture[str]):
-    """Also those of a killed broker, whose indexes are as long as they were made in advance, and the controllers'."""
+    """Including a killed broker's files, whose indexes have their preallocated length, and the controllers' files."""
     assert main(["dump-log", "--records", str(theirs.directory)]) == 0
     out = capsys.readouterr().out
     assert "WRONG" not in out

@@ -1,4 +1,4 @@
-"""This producer against Apache Kafka: what is sent is what Java and librdkafka read back."""
+"""This producer with Apache Kafka: Java and librdkafka read back what it sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def producer_for(kafka: ApacheKafka, **keywords: object) -> KafkaProducer:
 
 
 def of_every_kind(topic: str) -> list[ProducerRecord]:
-    """Keys and values there and not, empty, binary, long; headers of every kind; timestamps of then and now."""
+    """Keys and values that are missing, empty, binary or long; headers of every kind; old and new timestamps."""
     rng = random.Random(4)
     records = [
         ProducerRecord(topic, b"value"),
@@ -73,12 +73,12 @@ def test_records_of_every_kind_arrive_as_they_were_sent(apache_kafka: ApacheKafk
         for message in read_topic(apache_kafka.bootstrap_servers, topic)
     }
     assert read == sent
-    # a batch that compression would not make smaller is sent without
+    # a batch that compression doesn't make smaller is sent uncompressed
     assert {codec} <= codecs_of_segments(apache_kafka, topic, partitions=3) <= {codec, "none"}
 
 
 def batches(kafka: ApacheKafka, topic: str, partition: int = 0) -> list[Mapping[str, str]]:
-    """The batches of a partition's first segment, as the dump-log tool describes them."""
+    """The batches of a partition's first segment, as described by the dump-log tool."""
     segment = kafka.log_dir() / f"{topic}-{partition}" / "00000000000000000000.log"
     lines = kafka.dump_log(segment).splitlines()
     return [dict(re.findall(r"(\w+): (\S+)", line)) for line in lines if line.startswith("baseOffset")]
@@ -191,7 +191,7 @@ def test_log_append_time_is_the_broker_s(apache_kafka: ApacheKafka):
 
 
 def test_a_record_that_the_topic_takes_none_so_large_fails_alone(apache_kafka: ApacheKafka):
-    """The batch is larger than the topic's limit: it is split until only what is too large by itself is left."""
+    """The batch exceeds the topic's limit and is split until only the record that is itself too large is left."""
     topic = create_topic(apache_kafka.bootstrap_servers, config={"max.message.bytes": "2000"})
     with producer_for(apache_kafka, linger_ms=1_000) as producer:
         small = [producer.send(topic, b"%d" % number * 50) for number in range(100)]
@@ -233,7 +233,7 @@ def test_the_future_tells_offsets_and_partitions_for_tells_partitions(apache_kaf
 
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_or_doubled_when_brokers_are_killed(apache_kafka_cluster: ApacheKafka):
-    """While a million records flow, each of three brokers in turn dies and comes back; acks=all and idempotence."""
+    """While a million records flow, each of three brokers in turn is killed and restarted; acks=all and idempotence."""
     cluster = apache_kafka_cluster
     topic = create_topic(
         cluster.bootstrap_servers, partitions=3, replication_factor=3, config={"min.insync.replicas": "2"}

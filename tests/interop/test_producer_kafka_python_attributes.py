@@ -1,7 +1,6 @@
-"""kafka-python's producer and this one, attribute by attribute: what a program may read, pass, catch and measure.
+"""kafka-python's producer and this one compared by attributes: what a program may read, pass, catch and measure.
 
-Nothing is translated: each name is looked up in both. What differs has to stand, in backticks, in
-docs/from-kafka-python.md.
+Each name is looked up in both. Differences must be listed, in backticks, in docs/from-kafka-python.md.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer, RecordFuture, RecordMetadata, errors
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "from-kafka-python.md").read_text(encoding="utf-8")
-#: What the page shows as code, each word of it; `ssl_*` stands for all that begin so.
+#: Every word that the page shows as code; `ssl_*` stands for all names with that prefix.
 LISTED = {word for code in re.findall(r"`([^`\n]+)`", PAGE) for word in re.findall(r"[\w.*-]+", code)}
 PATIENCE_S = 60
 
@@ -32,7 +31,7 @@ ERRORS = {
     for name, cls in vars(kafka.errors).items()
     if isinstance(cls, type) and issubclass(cls, kafka.errors.KafkaError)
 }
-#: What programs catch many errors by.
+#: The base classes by which programs catch many errors.
 FAMILIES = ("KafkaError", "RetriableError", "InvalidMetadataError", "BrokerResponseError", "AuthorizationError")
 
 
@@ -118,7 +117,7 @@ def test_attributes_of_an_error(name: str) -> None:
         if hasattr(theirs, attribute):
             same = getattr(theirs, attribute) == getattr(ours, attribute)
             assert same != is_listed(f"{name}.{attribute}"), f"{name}.{attribute}"
-            # what a program catches has it, too
+            # a caught instance has it, too
             assert getattr(ours(), attribute) == getattr(ours, attribute)
     if getattr(theirs, "errno", None) is not None:
         assert isinstance(ours.description, str)
@@ -146,7 +145,7 @@ def test_every_default_may_be_passed(cluster: EmbeddedCluster, caplog: pytest.Lo
 
 @pytest.mark.parametrize("name", kafka.KafkaProducer.DEFAULT_CONFIG)
 def test_a_default(name: str) -> None:
-    """One that differs is listed, and so is a key whose value can't be read."""
+    """A default that differs is listed, and so is a key whose value can't be read."""
     theirs = kafka.KafkaProducer.DEFAULT_CONFIG[name]
     with KafkaProducer(bootstrap_servers="localhost:1") as producer:
         ours = producer.config.get(name, "no value")

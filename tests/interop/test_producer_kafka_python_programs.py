@@ -1,8 +1,8 @@
-"""Programs written for kafka-python's producer, with this one in its place.
+"""Programs written for kafka-python's producer, run with this one in its place.
 
-Each way of calling it that is found in programs in the wild runs twice, over kafka-python's class and over this one,
-and has to come to the same. What differs stands in docs/from-kafka-python.md;
-`test_producer_kafka_python_attributes.py` compares names, arguments and values one by one.
+Each calling pattern found in real programs runs twice, with kafka-python's class and with this one, and must give the
+same result. Differences are listed in docs/from-kafka-python.md; `test_producer_kafka_python_attributes.py` compares
+names, arguments and values one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafka.serializer import DefaultSerializer, JsonSerializer
 from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer, TopicPartition, errors
 
-# kafka-python itself warns of callables as serializers
+# kafka-python itself warns about callables as serializers
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not implement:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:serializer does not implement:DeprecationWarning"),
@@ -47,7 +47,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 class Program:
-    """A producer class with a broker and a topic of its own."""
+    """A producer class with a broker and its own topic."""
 
     def __init__(self, cluster: EmbeddedCluster, producer_class: Any, topic: str) -> None:
         self.cluster = cluster
@@ -148,7 +148,7 @@ def test_keys_go_where_they_went_before(program: Program) -> None:
 
 
 class Everywhere:
-    """The cluster as kafka-python's partitioners see it."""
+    """The cluster metadata as kafka-python's partitioners see them."""
 
     def topics(self) -> Any:
         return mock.MagicMock(__contains__=lambda self, topic: True)
@@ -163,14 +163,14 @@ class Everywhere:
 def test_acks(program: Program, acks: Any) -> None:
     with program.producer(acks=acks) as producer:
         metadata = producer.send(program.topic, b"x", partition=0).get(timeout=PATIENCE_S)
-    # with acks=0 nobody has told whether it arrived, nor where
+    # with acks=0 the broker reports neither success nor an offset
     if acks != 0:
         assert metadata.offset == 0
         assert program.values() == [b"x"]
 
 
 class ByValue(Partitioner):
-    """A user's own, on kafka-python's base class."""
+    """A user-defined partitioner on kafka-python's base class."""
 
     def partition(self, topic: str, key: Any, key_bytes: Any, value: Any, value_bytes: Any, cluster: Any) -> int:
         everything = sorted(cluster.available_partitions_for_topic(topic))
@@ -188,13 +188,13 @@ def test_a_sticky_partitioner_moves_on_batch_by_batch(program: Program) -> None:
         sent = [producer.send(program.topic, b"x" * 90) for _ in range(500)]
         chosen = [future.get(PATIENCE_S).partition for future in sent]
     moves = sum(1 for one, other in pairwise(chosen) if one != other)
-    # about ten records a batch: neither one partition for all, nor another for each record
+    # about ten records per batch: not one partition for all, nor a new one for each record
     assert 10 < moves < 150
     assert len(set(chosen)) == PARTITIONS
 
 
 class LogHandler(logging.Handler):
-    """As in kafka-logging-handler and its like: one record a log line, flushed, closed at exit."""
+    """As in kafka-logging-handler and similar packages: one record per log line, flushed, closed at exit."""
 
     def __init__(self, producer: Any, topic: str) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def test_a_handler_of_the_logging_module(program: Program) -> None:
     logger = logging.getLogger(f"of.{program.topic}")
     root = logging.getLogger()
     level = root.level
-    # not in emit: that is called with the handler's lock, for which a thread of the producer's that logs would wait
+    # not in emit, which runs with the handler's lock: a producer thread that logs would wait for it
     handler.addFilter(lambda record: not record.name.startswith(("kafka", "headrace")))
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
@@ -295,7 +295,7 @@ def test_a_subclass_for_asyncio(program: Program) -> None:
 
 
 def test_futures_of_the_standard_library_filled_by_callbacks(program: Program) -> None:
-    """As a driver of the OpenMessaging benchmark does it."""
+    """As a driver of the OpenMessaging benchmark does."""
     with program.producer() as producer:
         filled = []
         for _ in range(10):
@@ -348,7 +348,7 @@ def test_an_errback_looks_into_the_error(program: Program) -> None:
 
 
 def test_errors_that_may_pass_are_told_by_their_class(program: Program) -> None:
-    """As in wrappers that try again around `send`."""
+    """As in wrappers that retry `send`."""
     passing = (
         program.errors.KafkaTimeoutError,
         program.errors.KafkaConnectionError,
@@ -363,7 +363,7 @@ def test_errors_that_may_pass_are_told_by_their_class(program: Program) -> None:
 
 
 def test_it_is_flushed_and_closed_again_after_the_close(program: Program) -> None:
-    """As by a handler that was closed, at the end of the logging module."""
+    """As by a handler that was closed, at the shutdown of the logging module."""
     producer = program.producer(linger_ms=50)
     future = producer.send(program.topic, b"x")
     producer.close(timeout=PATIENCE_S)
@@ -426,7 +426,7 @@ def test_partitions_for(program: Program) -> None:
 
 
 def test_it_can_be_replaced_in_tests_of_a_program(program: Program) -> None:
-    """Mocks by specification, and the order of the parameters, which some check."""
+    """Mocks with autospec, and the order of parameters, which some programs check."""
     stand_in = mock.create_autospec(program.producer_class, instance=True)
     stand_in.send("t", b"v", key=b"k")
     stand_in.send.assert_called_once_with("t", b"v", key=b"k")
@@ -442,6 +442,6 @@ def test_it_can_be_replaced_in_tests_of_a_program(program: Program) -> None:
 
 @pytest.mark.parametrize("servers", ["localhost", ["localhost"], "localhost,127.0.0.1", [" localhost:9092 "]])
 def test_hosts_without_a_port(servers: Any) -> None:
-    """Of this producer only: kafka-python takes 9092, too, where nobody listens on this machine."""
+    """Only with this producer: kafka-python also takes 9092, where nothing listens on this machine."""
     with KafkaProducer(bootstrap_servers=servers, max_block_ms=1) as producer:
         assert {address.port for address in producer.config.bootstrap_servers} == {9092}

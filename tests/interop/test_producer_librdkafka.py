@@ -1,4 +1,4 @@
-"""The producer against the mock brokers of librdkafka, which nobody here wrote, and read back by its consumer."""
+"""The producer with librdkafka's mock brokers, read back by librdkafka's consumer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def brokers() -> Iterator[str]:
     )
     found = owner.list_topics(timeout=PATIENCE_S)
     yield ",".join(f"{broker.host}:{broker.port}" for broker in found.brokers.values())
-    # the mock brokers live as long as it does
+    # the mock brokers live as long as their owner
     del owner
 
 
 def read(brokers: str, topic: str, count: int) -> dict[int, list[bytes | None]]:
-    """So many records of a topic by partition."""
+    """The first `count` records of a topic, by partition."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": brokers, "group.id": "unused", "check.crcs": True, "log_level": 0}
     )
@@ -35,7 +35,7 @@ def read(brokers: str, topic: str, count: int) -> dict[int, list[bytes | None]]:
         values: dict[int, list[bytes | None]] = {partition: [] for partition in range(PARTITIONS)}
         for _ in range(count):
             message = consumer.poll(PATIENCE_S)
-            assert message is not None, f"only {sum(map(len, values.values()))} of {count} came"
+            assert message is not None, f"only {sum(map(len, values.values()))} of {count} records arrived"
             assert message.error() is None
             values[message.partition() or 0].append(message.value())
         return values

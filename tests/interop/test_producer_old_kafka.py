@@ -1,6 +1,6 @@
-"""The producer against older releases of Apache Kafka: what is sent is what librdkafka and that Kafka's tools read.
+"""The producer with older releases of Apache Kafka: librdkafka and the release's own tools read what it sent.
 
-Kafka 0.10 knows no record batches, no idempotence and no headers; the others have everything.
+Kafka 0.10 has no record batches, no idempotence and no headers; the others have everything.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from headrace.producer import KafkaProducer, ProducerRecord
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS_OF_0_10 = CODECS[:4]
-#: What keeps the order over splits and retries where there is no idempotence.
+#: Keeps the order over splits and retries without idempotence.
 IN_ORDER = {"max_in_flight_requests_per_connection": 1}
-# With this scope pytest runs all tests of a release together: one of these brokers at a time, started once.
+# With this scope pytest runs all tests of a release together, so each broker starts once, one at a time.
 with_batches = pytest.mark.parametrize(
     "old_apache_kafka", [ApacheKafka21, ApacheKafka39], indirect=True, scope="module"
 )
@@ -43,14 +43,14 @@ with_messages = pytest.mark.parametrize("old_apache_kafka", [ApacheKafka010], in
 
 
 def producer_for(kafka: ApacheKafka, **keywords: object) -> KafkaProducer:
-    """With its defaults, but for brokers that can't have them."""
+    """A producer with its defaults, except for features that the broker lacks."""
     if isinstance(kafka, ApacheKafka010):
         keywords = {"enable_idempotence": False, **keywords}
     return KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, **keywords)
 
 
 def of_every_kind(topic: str, *, headers: bool) -> list[ProducerRecord]:
-    """Keys and values there and not, empty, binary, long; timestamps of then and now; many small ones."""
+    """Keys and values that are missing, empty, binary or long; old and new timestamps; many small records."""
     rng = random.Random(21)
     records = [
         ProducerRecord(topic, b"value"),
@@ -71,7 +71,7 @@ def of_every_kind(topic: str, *, headers: bool) -> list[ProducerRecord]:
 
 
 def send_all(producer: KafkaProducer, records: list[ProducerRecord]) -> dict:
-    """What each record's future tells, by partition and offset."""
+    """Send the records. Returns them with their timestamps, by the partition and offset that each future returns."""
     futures = [producer.send(record) for record in records]
     sent = {}
     for record, future in zip(records, futures, strict=True):
@@ -83,7 +83,7 @@ def send_all(producer: KafkaProducer, records: list[ProducerRecord]) -> dict:
 
 
 def read_all(kafka: ApacheKafka, topic: str) -> dict:
-    """The same by librdkafka, its CRC checks on."""
+    """The same from librdkafka, with CRC checks on."""
     return {
         (message.partition(), message.offset()): (
             message.key(),
@@ -96,7 +96,7 @@ def read_all(kafka: ApacheKafka, topic: str) -> dict:
 
 
 def dumped(kafka: ApacheKafka, topic: str, partitions: int = 1) -> list[dict[str, str]]:
-    """The batches, or messages and wrappers, that the dump-log tool of that release finds in a topic's segments."""
+    """The batches, or messages and wrappers, that the release's dump-log tool finds in a topic's segments."""
     folders = [kafka.log_dir() / f"{topic}-{partition}" for partition in range(partitions)]
     dump = kafka.dump_log(*(folder / "00000000000000000000.log" for folder in folders), options=())
     entries = [dict(re.findall(r"(\w+): (\S+)", line.lower())) for line in dump.splitlines()]
@@ -178,7 +178,7 @@ def test_order_and_acks_and_append_time(old_apache_kafka: ApacheKafka):
 
 
 def produce_directly(kafka: ApacheKafka, version: int, topic: str, message_set: bytes) -> PartitionProduceResponse:
-    """One Produce request in a version that the producer has no use for with this broker; the partition's answer."""
+    """Send one Produce request in a version that the producer wouldn't use; returns the partition's response."""
     message = ProduceRequest(
         acks=1,
         timeout_ms=30_000,
@@ -213,7 +213,7 @@ def test_message_sets_of_format_v0_are_kept_as_they_are(old_apache_kafka: Apache
     assert {(entry["magic"], entry["isvalid"], codec_in(entry)) for entry in entries} == {("0", "true", codec)}
 
 
-# --- What Kafka 0.10 has not ---
+# --- Features that Kafka 0.10 lacks ---
 
 
 @with_messages
@@ -258,7 +258,7 @@ def test_topics_cannot_be_kept_from_being_made(old_apache_kafka: ApacheKafka):
 def test_a_message_set_that_the_topic_takes_none_so_large_is_split(old_apache_kafka: ApacheKafka):
     topic = create_topic(old_apache_kafka.bootstrap_servers, config={"max.message.bytes": "2000"})
     rng = random.Random(10)
-    # hardly compressible, so that the wrapper is too large for the topic and its halves' halves are not
+    # hardly compressible: the wrapper and its halves are too large for the topic, but the quarters are not
     values = [rng.randbytes(300) + bytes(60) for _ in range(20)]
     with producer_for(old_apache_kafka, linger_ms=1_000, compression_type="gzip", **IN_ORDER) as producer:
         futures = [producer.send(topic, value) for value in values]
@@ -267,7 +267,7 @@ def test_a_message_set_that_the_topic_takes_none_so_large_is_split(old_apache_ka
     assert [message.value() for message in read_topic(old_apache_kafka.bootstrap_servers, topic)] == values
 
 
-# --- A broker that goes and comes back ---
+# --- A broker that stops and restarts ---
 
 
 @pytest.mark.parametrize("old_apache_kafka", [ApacheKafka21], indirect=True, scope="module")

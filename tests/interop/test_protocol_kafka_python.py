@@ -1,4 +1,4 @@
-"""The declarations against those of kafka-python, which are generated from Apache Kafka's schema files."""
+"""The declarations compared with kafka-python's, which are generated from Apache Kafka's schema files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def assert_same(ours: Any, theirs: Any, type_: Any, version: int, path: str) -> 
         assert theirs is None, path
     else:
         for spec in fields_of(type_):
-            # They turn these bit fields into sets, and leave tagged fields that are not sent at None.
+            # kafka-python turns these bit fields into sets, and leaves tagged fields that are not sent at None.
             if version not in spec.versions or spec.name.endswith("authorized_operations"):
                 continue
             ours_value = getattr(ours, spec.name)
@@ -60,7 +60,7 @@ def test_kafka_python_reads_the_same_and_writes_the_same_bytes(cls: type[Message
     for version in versions_of(cls):
         message = data.draw(instances(cls, version))
         written = b"".join(encode(message, version))
-        # Not their override for ApiVersions, which guesses at version 0.
+        # Bypasses kafka-python's override for ApiVersions, which tries version 0.
         theirs = ApiMessage.decode.__func__(their_class, written, version=version)
         assert_same(message, theirs, cls, version, f"{cls.__name__} v{version}")
         if not any("authorized_operations" in each for each in field_names(cls, version)):

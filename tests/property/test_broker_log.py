@@ -1,4 +1,4 @@
-"""The log against a list of batches: whatever is appended, cut, rolled, deleted, killed and reopened, both agree."""
+"""The log and a list of batches agree after any appends, truncations, rolls, deletions, kills and reopenings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW_MS = 1_600_000_000_000
 
 
 class LogAgainstModel(RuleBasedStateMachine):
-    """The model is the list of (first offset, values) and where the log starts."""
+    """The model is the list of (first offset, values) and the log start offset."""
 
     def __init__(self):
         super().__init__()
@@ -86,7 +86,7 @@ class LogAgainstModel(RuleBasedStateMachine):
         self.log.truncate_to(offset)
         while self.model and self.model[-1][0] + len(self.model[-1][1]) > offset:
             self.model.pop()
-        # Only whole batches stay, and only from the log's start on.
+        # Only whole batches remain, beginning with the log start offset.
         last = self.model[-1][0] + len(self.model[-1][1]) if self.model else 0
         self.end = max(last, self.start)
         self.sequence = sum(len(values) for _, values, idempotent in self.model if idempotent)

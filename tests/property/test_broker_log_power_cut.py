@@ -1,4 +1,4 @@
-"""Logs on a machine that loses its power: a beginning of what was written is left, with all that was flushed."""
+"""Logs on a machine that loses power: a prefix of what was written is left, including everything flushed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = 150
 
 
 class Machine:
-    """One log in a data directory, used at random until the power goes, and again."""
+    """One log in a data directory, used at random until the power cut, and again after it."""
 
     def __init__(self, folder, seed, **settings):
         self.dice = random.Random(seed)
@@ -64,7 +64,7 @@ class Machine:
         self.log.advance_high_watermark(len(self.model))
 
     def truncate(self):
-        """As a follower does whose leader has something else there, from an epoch that begins then."""
+        """Truncate as a follower whose leader's log diverges; a new epoch begins."""
         self.log.truncate_to(self.dice.randint(max(0, len(self.model) - 10), len(self.model)))
         del self.model[self.log.end.offset :]
         self.epoch += 1
@@ -88,7 +88,7 @@ class Machine:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_log_that_is_appended_to_and_truncated(tmp_path, seed):
-    """What was cut off may be there again, if nothing took its place: its epoch tells the leader that it is old."""
+    """Truncated records may reappear if nothing replaced them: their epoch shows the leader that they are old."""
     with PowerCuts(tmp_path) as power:
         machine = Machine(tmp_path, seed)
         ever = set()
@@ -136,7 +136,7 @@ def test_a_log_that_is_compacted(tmp_path, seed):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_clean_stop_keeps_everything(tmp_path, seed):
-    """What was flushed stays; the mark of a clean stop doesn't come back after the start that took it away."""
+    """Everything flushed remains; the clean-shutdown marker doesn't reappear after the start that removed it."""
     with PowerCuts(tmp_path) as power:
         machine = Machine(tmp_path, seed)
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Whatever happens on the connections, in whatever order: every request ends once, and the client recovers."""
+"""Whatever happens on the connections, in any order: every request ends once, and the client recovers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPICS = {"one": 4, "two": 1}
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """A cluster of three. Rules are what the network and the sender may do; `check_recovery` lets all be well."""
+    """A cluster of three. Rules are what the network and the sender may do; `check_recovery` restores the network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(connected=st.sampled_from([False, True, True, True]))
     def start(self, connected: bool) -> None:
-        """Mostly from three nodes that are ready, else from nothing."""
+        """Start with three ready nodes in most runs, otherwise with none."""
         if connected:
             for _ in range(10):
                 self.all_is_well(1)
@@ -81,7 +81,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(polls=st.integers(1, 6))
     def all_is_well(self, polls: int) -> None:
-        """For a while the network does what it should: or else few nodes would ever get ready."""
+        """Let the network work for a while; otherwise few nodes would ever become ready."""
         for _ in range(polls):
             for channel_id in self.connecting:
                 self.harness.selector.complete_connect(channel_id)
@@ -121,7 +121,7 @@ class AnyOrder(RuleBasedStateMachine):
         if works:
             self.harness.selector.complete_connect(channel_id)
         else:
-            self.harness.selector.fail(channel_id, KafkaConnectionError("refused"))
+            self.harness.selector.fail(channel_id, KafkaConnectionError("connection refused"))
 
     @precondition(lambda self: self.answerable)
     @rule(choice=st.integers(0, 9), throttle_ms=st.sampled_from([0, 0, 0, 500]))
@@ -169,7 +169,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert len(self.harness.client.connection_errors) <= 8
 
     def teardown(self) -> None:
-        """From now on everything works: within a while metadata is there, nodes are ready, and nothing is left."""
+        """Let everything work: soon metadata are known, nodes are ready, and nothing is pending."""
         harness = self.harness
         harness.selector.write_all()
         for topic in TOPICS:

@@ -1,4 +1,4 @@
-"""Frames arrive whole and in order under every fragmentation, on the assembler alone and through two channels."""
+"""Frames arrive whole and in order under every fragmentation, in the assembler alone and through two channels."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_any_fragmentation_gives_the_frames_back(sizes: list[int], pieces: list[
 @settings(deadline=None)
 @given(data=st.binary(max_size=400), pieces=st.lists(st.integers(1, 50), min_size=1), limit=st.integers(0, 1000))
 def test_any_bytes_are_frames_or_a_typed_end(data: bytes, pieces: list[int], limit: int) -> None:
-    """Against a plain reading of the same bytes: never a hang, another error or another frame."""
+    """Compared with a plain parser of the same bytes: never a hang, a different error or a different frame."""
     expected: list[bytes] = []
     bad_length = False
     rest = data
@@ -94,7 +94,7 @@ def test_any_bytes_are_frames_or_a_typed_end(data: bytes, pieces: list[int], lim
 
 
 class MoodyTransport(PlaintextTransport):
-    """Reads and writes only as many bytes at a time as its turn says; none at all at 0."""
+    """Reads and writes at most as many bytes per call as `moods` lists; 0 means none."""
 
     def __init__(self, sock: socket.socket, moods: list[int]) -> None:
         super().__init__(sock)

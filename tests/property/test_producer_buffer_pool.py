@@ -1,4 +1,4 @@
-"""The buffer pool under many threads: never more than the total is out, nothing is lost, everybody is served."""
+"""The buffer pool under many threads: never more than the total is leased, nothing is lost, every caller is served."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
         thread.start()
     for thread in threads:
         thread.join(50)
-    assert not any(thread.is_alive() for thread in threads), "somebody starves"
+    assert not any(thread.is_alive() for thread in threads), "a thread starves"
     assert not failed
     assert most_bytes <= TOTAL
     assert pool.available_bytes == TOTAL
@@ -64,7 +64,7 @@ def test_the_sum_holds_whatever_threads_do(plans: list[list[tuple[int, float]]])
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.integers(1, TOTAL), st.just(-1), st.just(-2), st.just(-3)), max_size=60))
 def test_the_sum_holds_after_each_step(steps: list[int]) -> None:
-    """A size asks for that much; -1 returns the oldest lease, -2 the newest, -3 drops the oldest."""
+    """A size allocates that much; -1 returns the oldest lease, -2 the newest, -3 drops the oldest."""
     pool = BufferPool(TOTAL, POOLABLE, SYSTEM_CLOCK)
     out: list[Lease] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Whatever the network does to an idempotent producer: the log has each record once, and in order."""
+"""Whatever the network does to an idempotent producer, the log has each record once, and in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_ENOUGH_REPLICAS = 19
 NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
 TOPIC_AUTHORIZATION_FAILED = 29
 
-#: What may become of the oldest request that waits: whether the leader gets it, and what answer comes back.
+#: The fate of the oldest waiting request: whether the leader receives it, and which response returns.
 OUTCOMES = ("answered", "answer lost", "lost", "not leader", "not in time", "too large")
 
 
@@ -37,7 +37,7 @@ def test_each_record_is_in_the_log_once_and_in_order(steps: list[int | str]) -> 
         elif h.client.requests:
             request = h.client.requests[0]
             if step == "lost":
-                # with it goes all that was sent behind it on this connection
+                # everything sent behind it on this connection is lost, too
                 h.lose(*list(h.client.requests))
             elif step == "answer lost":
                 for sent in list(h.client.requests):
@@ -46,7 +46,7 @@ def test_each_record_is_in_the_log_once_and_in_order(steps: list[int | str]) -> 
             elif step == "not leader":
                 h.answer(request, NOT_LEADER)
             elif step == "not in time":
-                # appended, and then not replicated in time
+                # appended, but not replicated in time
                 code, _ = leader.append(request)
                 h.answer(request, code or 7)
             elif step == "too large" and batch_of(request).count > 1 and not leader.has(request):
@@ -68,14 +68,14 @@ def test_each_record_is_in_the_log_once_and_in_order(steps: list[int | str]) -> 
     assert h.free_bytes == h.pool.total_bytes
 
 
-# --- Two brokers, and time that passes ---
+# --- Two brokers, and the passage of time ---
 
 
 class World:
-    """One partition, whose leader moves between two brokers, with a connection to each on which requests arrive, and
-    answers leave, in the order of the sends.
+    """One partition whose leader moves between two brokers. Requests arrive and responses leave in the order of the
+    sends, on one connection per broker.
 
-    The log is that of the partition, whoever leads it: what one leader has appended, the next one knows.
+    The log is the partition's: a new leader has everything that the old one appended.
     """
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class World:
         self.leader = 0
         self.epoch = 0
         self.futures: list[RecordFuture] = []
-        #: requests that arrived, and the code and the offset that their answers will have
+        #: arrived requests, and the error code and offset of their responses
         self.arrived: dict[ClientRequest, tuple[int, int]] = {}
 
     def outstanding(self, node: int) -> list[ClientRequest]:
@@ -96,7 +96,7 @@ class World:
         self.h.send()
 
     def arrive(self, node: int, injected: int = 0, after_append: int = 0) -> None:
-        """The oldest request on its way to a broker gets there."""
+        """Deliver the oldest request in flight to a broker."""
         on_their_way = [request for request in self.outstanding(node) if request not in self.arrived]
         if not on_their_way:
             return
@@ -108,7 +108,7 @@ class World:
             self.arrived[request] = (code or after_append), offset
 
     def answer(self, node: int) -> None:
-        """The oldest answer on its way back gets there."""
+        """Deliver the broker's oldest response."""
         outstanding = self.outstanding(node)
         if outstanding and outstanding[0] in self.arrived:
             code, offset = self.arrived.pop(outstanding[0])
@@ -116,7 +116,7 @@ class World:
             self.h.send()
 
     def lose(self, node: int) -> None:
-        """A connection ends, with all requests and answers on their way."""
+        """Close a connection, with all requests and responses in flight."""
         outstanding = self.outstanding(node)
         for request in outstanding:
             self.arrived.pop(request, None)
@@ -145,7 +145,7 @@ class World:
             case "is appended but", node, code:
                 self.arrive(node, after_append=code)
             case "is too large", node:
-                # of a batch that was not too large before, no broker says so
+                # a broker doesn't reject a batch as too large after it has accepted it
                 waiting = [request for request in self.outstanding(node) if request not in self.arrived][:1]
                 if waiting and batch_of(waiting[0]).count > 1 and not self.log.has(waiting[0]):
                     self.arrive(node, injected=MESSAGE_TOO_LARGE)
@@ -171,7 +171,7 @@ class World:
                     self.arrive(node)
                     self.answer(node)
             self.h.retry()
-        raise AssertionError("what is left is never sent")
+        raise AssertionError("some records are never sent")
 
     def judge(self) -> None:
         values = [int(value) for value in self.log.log]

@@ -1,4 +1,4 @@
-"""Bytes from strangers: whatever arrives is a message or a typed error, never anything else."""
+"""Arbitrary bytes decode to a message or to a typed error, never to anything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read back, for every message in every version; the cases come from the declarations."""
+"""Every message in every version is read back as written; the cases are derived from the declarations."""
 
 from __future__ import annotations
 

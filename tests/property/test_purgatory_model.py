@@ -17,7 +17,7 @@ keys = st.sampled_from(KEYS)
 
 
 class SumOperation(DelayedOperation):
-    """Completable when the counters of its keys come to `required` together."""
+    """Completable when the counters of its keys add up to `required`."""
 
     def __init__(self, counters: dict[str, int], watched: tuple[str, ...], required: int, delay_ms: float) -> None:
         super().__init__(delay_ms)
@@ -43,7 +43,7 @@ class SumOperation(DelayedOperation):
 
 @dataclass
 class Waiting:
-    """What the model knows of an operation that waits."""
+    """The model's state of a waiting operation."""
 
     operation: SumOperation
     expiration_ms: float | None
@@ -61,7 +61,7 @@ class PurgatoryModel(RuleBasedStateMachine):
         )
         self.counters = dict.fromkeys(KEYS, 0)
         self.waiting: list[Waiting] = []
-        self.completed: list[tuple[SumOperation, bool]] = []  # and whether by time
+        self.completed: list[tuple[SumOperation, bool]] = []  # and whether by timeout
         self.handed_over: list[SumOperation] = []
 
     def complete(self, waiting: Waiting, *, by_time: bool = False) -> None:
@@ -123,7 +123,7 @@ class PurgatoryModel(RuleBasedStateMachine):
     @rule()
     def purge(self) -> None:
         self.purgatory.purge_if_due()
-        # of those that wait, the ones whose time was stopped count as nobody's
+        # partly cancelled operations wait without a timeout, and their entries don't count as pending
         pending_places = sum(len(each.operation.watched) for each in self.waiting if each.expiration_ms is not None)
         assert self.purgatory.watched - pending_places <= max(
             self.purge_interval, pending_places, self.places_of_the_waiting() - pending_places
@@ -145,7 +145,7 @@ class PurgatoryModel(RuleBasedStateMachine):
         assert self.purgatory.watched >= self.places_of_the_waiting()
 
     def teardown(self) -> None:
-        """At last everything that waits is found under the keys that it has left."""
+        """Finally, every waiting operation is found under its remaining keys."""
         if hasattr(self, "purgatory"):
             for key in KEYS:
                 self.counters[key] += 100

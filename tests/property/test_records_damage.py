@@ -1,6 +1,6 @@
-"""Whatever is done to the bytes of a batch, reading it gives records or a typed error; with the CRC in place, an error.
+"""Reading a damaged batch gives records or a typed error; with the original CRC, always an error.
 
-The CRC is also made to fit the damage, so that what it would have caught reaches the parsers behind it.
+The CRC is also recomputed after the damage, so that the parsers behind it see what it would have caught.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ damages = st.lists(
 
 
 def damaged(data: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
-    """Change bytes, take some out, put some in, or put in some of its own, each at a place given as a fraction."""
+    """Change, remove or insert bytes, or insert some of the data's own, each at a position given as a fraction."""
     out = bytearray(data)
     for kind, place, new in changes:
         at = int(place * len(out))
@@ -96,7 +96,7 @@ def damaged(data: bytes, changes: list[tuple[str, float, bytes]]) -> bytes:
 
 
 def outcome(read: Callable[[], list]) -> list | str:
-    """What was read, or the text of the typed error. Any other error is the test's failure."""
+    """The records read, or the text of the typed error. Any other error fails the test."""
     try:
         return read()
     except TYPED as error:
@@ -156,7 +156,7 @@ def test_every_truncation_of_a_message(name: str):
 @pytest.mark.parametrize("name", BATCHES)
 def test_every_flipped_bit_is_caught_by_the_crc(name: str):
     data = BATCHES[name]
-    # before it stand what the leader assigns, and the length and the magic, which are checked by themselves
+    # the CRC doesn't cover the fields before it: those that the leader assigns, the length and the magic
     for bit in range(17 * 8, len(data) * 8):
         buffer = bytearray(data)
         buffer[bit // 8] ^= 1 << bit % 8

@@ -1,4 +1,4 @@
-"""Any records survive the way through another implementation's writer and this reader, and the other way around."""
+"""Records survive another implementation's writer with this reader, and this writer with the other's reader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.network.records.record import Record
 
 INTERPRETED = _build.interpreted("headrace.network.records.reader_cy")
 
-# Sizes around the steps of varints matter more than long ones: the codecs have samples of their own.
+# Sizes around the steps of varints matter more than long ones: the codecs have their own samples.
 payloads = st.none() | st.binary(max_size=40) | st.sampled_from([63, 64, 8191, 8192]).map(bytes)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=80)), max_size=4)
 timestamps = st.integers(min_value=-(1 << 61), max_value=1 << 61)

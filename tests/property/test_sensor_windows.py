@@ -24,7 +24,7 @@ def test_a_sensor_tells_what_all_observations_tell(
 ) -> None:
     clock = MockClock(now_ms=1000.0)
     sensor = Metrics(clock, window_ms=WINDOW_MS, samples=samples).sensor()
-    windows: list[list[tuple[float, int]]] = []  # of (time, value), one list a window that began with an observation
+    windows: list[list[tuple[float, int]]] = []  # (time, value) pairs per window; each begins with an observation
     for wait_ms, value in observed:
         clock.advance(wait_ms)
         now_ms = clock.now_ms()

@@ -1,4 +1,4 @@
-"""The wheels against a heap: whatever is added, cancelled, added again and however time steps, the same tasks run."""
+"""The wheels run the same tasks as a heap, whatever is added, cancelled or added again, and however time steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.timers import manual_timer
 from headrace.broker.timer import SystemTimer, TimerTask
 from headrace.network.clock import MockClock
 
-# Around every seam of the wheels, anywhere, and as long as a timeout on the wire may be.
+# Around every boundary of the wheels, anywhere, and as long as a timeout on the wire can be.
 delays = st.one_of(
     st.sampled_from([0, 1, 2, 3, 7, 8, 9, 19, 20, 21, 399, 400, 401, 7_999, 8_000, 2**31 - 1]),
     st.integers(-2, 70_000),
@@ -32,7 +32,7 @@ class NotingTask(TimerTask):
 
 
 class TimerAgainstHeap(RuleBasedStateMachine):
-    """The oracle: a heap of (expiration, turn) and, for each task, the turn that counts."""
+    """The oracle: a heap of (expiration, turn) and, for each task, its valid turn."""
 
     tasks = Bundle("tasks")
 

@@ -1,1 +1,1 @@
-"""The product-side fakes and helpers that several tests use."""
+"""Fakes and helpers that several tests share."""

@@ -1,4 +1,4 @@
-"""An accumulator with a topic, and its time."""
+"""An accumulator with one topic on a mock clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_OPEN_MS = DELIVERY_MS * MAX_OPEN_SHARE
 
 
 def cluster(partitions: int = 4, nodes: list[Node] | None = None, without_leader: tuple[int, ...] = ()) -> Cluster:
-    """Partition i of topic t is led by the i-th node, modulo their number."""
+    """A cluster with topic t, whose partition i is led by the i-th node, modulo their number."""
     nodes = nodes or NODES
     infos = []
     for index in range(partitions):
@@ -41,7 +41,7 @@ def cluster(partitions: int = 4, nodes: list[Node] | None = None, without_leader
 
 
 class Bench:
-    """An accumulator with topic t, and its time."""
+    """An accumulator with topic t on a mock clock."""
 
     def __init__(
         self, partitions: int = 4, *, nodes: list[Node] | None = None, memory: int = 100_000, **options: Any

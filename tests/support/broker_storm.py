@@ -1,9 +1,9 @@
-"""Storms: clusters whose machines lose their power at moments drawn from a seed, and what must hold afterwards.
+"""Storms: clusters whose machines lose power at moments drawn from a seed, and the guarantees that must hold.
 
 python tests/support/broker_storm.py 0:100                        # every kind of storm
 python tests/support/broker_storm.py 17 --kind overlapping --losses   # one of them, with what each power cut lost
 
-A seed decides what is drawn, not how the threads meet: a storm that fails may have to run several times to fail again.
+A seed fixes what is drawn, but not how the threads interleave: a failing storm may take several runs to fail again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from support.producer_storm import parse_seeds
 TOPIC = "storm"
 PARTITIONS = 2
 PATIENCE_S = 60.0
-#: one by one: a broker loses its power once all replicas are in sync: nothing that was acknowledged is lost.
-#: overlapping: whenever it is drawn. Records that were acknowledged may be lost, as two of three replicas were.
-#: one machine: brokers and controller lose their power together, and each log keeps a beginning of what it was.
+#: one by one: a broker loses power only when all replicas are in sync, so no acknowledged record is lost.
+#: overlapping: brokers lose power at any time. Acknowledged records may be lost, since two of three replicas may be.
+#: one machine: brokers and controller lose power together, and each log keeps a prefix of what it was.
 KINDS = ("one by one", "overlapping", "one machine")
 
 Record = tuple[int, bytes]
@@ -44,14 +44,14 @@ Record = tuple[int, bytes]
 
 @dataclass
 class StormResult:
-    """`findings` is empty where every promise was kept; `losses` is what the power cuts took."""
+    """`findings` is empty if every guarantee held; `losses` is what the power cuts destroyed."""
 
     findings: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
 
 
 class Load:
-    """A producer on its own thread, which numbers the records of each partition."""
+    """A producer on its own thread that numbers the records of each partition."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.futures: list[list[Any]] = [[] for _ in range(PARTITIONS)]
@@ -88,7 +88,7 @@ def value_of(number: int) -> bytes:
 
 
 def run_storm(seed: int, kind: str) -> StormResult:
-    """Let a storm pass over a cluster, and judge what is left."""
+    """Run a storm over a cluster, and check what is left."""
     dice = random.Random(f"{seed}/{kind}")
     settings = {
         "num_partitions": PARTITIONS,
@@ -103,7 +103,7 @@ def run_storm(seed: int, kind: str) -> StormResult:
         return storm(dice, directory, settings, patient=kind == "one by one")
 
 
-# --- Three brokers, each on a machine of its own ---
+# --- Three brokers on separate machines ---
 
 
 def _three_machines(dice: random.Random, directory: Path, settings: dict[str, Any], *, patient: bool) -> StormResult:
@@ -139,7 +139,7 @@ def _happen(
     *,
     patient: bool,
 ) -> None:
-    """One thing that happens."""
+    """Apply one event."""
     node_id = dice.choice(list(machines))
     what = dice.choice(["power cut"] * 4 + ["stop", "move", "flush", "checkpoint", "split"])
     if what in ("power cut", "stop"):
@@ -151,7 +151,7 @@ def _happen(
         _wait(dice.choice([0, 0.02, 0.2]))
         cluster.start_broker(node_id)
     elif what == "move":
-        # One that is not in sync can't lead.
+        # Only an in-sync replica can lead.
         with contextlib.suppress(errors.InvalidRequestError):
             cluster.move_leader(TOPIC, dice.randrange(PARTITIONS), node_id)
     elif what == "split" and not patient:
@@ -220,11 +220,11 @@ def _records(cluster: EmbeddedCluster, topic: str, partition: int, node_id: int 
 
 @dataclass
 class _Known:
-    """A partition before its machine lost the power."""
+    """A partition before its machine lost power."""
 
     topic_id: uuid.UUID
     records: list[Record]
-    #: As far as there is one replica only: of several, one that leads has not flushed the same as the others.
+    #: Up to where a single replica is flushed; 0 with several, since a new leader may have flushed less.
     flushed: int
 
 
@@ -253,7 +253,7 @@ def _one_machine(dice: random.Random, directory: Path, settings: dict[str, Any],
 
 
 def _use(dice: random.Random, cluster: EmbeddedCluster, turn: int) -> dict[tuple[str, int], _Known]:
-    """Make and delete topics, write records, flush some."""
+    """Create and delete topics, write records, flush some."""
     for name in ("a", "b", "c"):
         with contextlib.suppress(errors.TopicAlreadyExistsError, errors.UnknownTopicOrPartitionError):
             if dice.random() < 0.6:
@@ -305,7 +305,7 @@ def _until(happened: Callable[[], bool], what: str) -> None:
     deadline_ms = SYSTEM_CLOCK.now_ms() + PATIENCE_S * 1000
     while not happened():
         if SYSTEM_CLOCK.now_ms() > deadline_ms:
-            raise errors.KafkaTimeoutError(f"{PATIENCE_S:.0f} s have passed, and not yet: {what}")
+            raise errors.KafkaTimeoutError(f"not within {PATIENCE_S:.0f} s: {what}")
         _wait(0.01)
 
 
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="power cuts over a cluster")
     parser.add_argument("seeds", type=parse_seeds, help="17, or 0:100")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--losses", action="store_true", help="tell what each power cut took")
+    parser.add_argument("--losses", action="store_true", help="report what each power cut destroyed")
     options = parser.parse_args(arguments)
     logging.getLogger("headrace").addHandler(logging.NullHandler())
     logging.getLogger("headrace").propagate = False

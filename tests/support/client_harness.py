@@ -1,4 +1,4 @@
-"""A NetworkClient over a MockSelector and a MockClock, and the few steps that every test of it takes."""
+"""A NetworkClient over a MockSelector and a MockClock, and the steps that all of its tests take."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def no_jitter() -> float:
 def api_versions_response(
     overrides: Mapping[int, tuple[int, int] | None] | None = None, **fields: Any
 ) -> ApiVersionsResponse:
-    """A broker with all that the client knows, except where `overrides` (by API key) says otherwise or None."""
+    """A broker that supports everything the client does, except for `overrides` by API key (None: not supported)."""
     ranges: dict[int, tuple[int, int] | None] = {
         int(key): (request.versions.min, request.versions.max) for key, request in known_requests.items()
     }
@@ -48,8 +48,8 @@ def api_versions_response(
 
 
 class Names:
-    """A name service: `addresses` by name, 10.0.0.1 for the others; names that begin with "nowhere" have none, and
-    those in `slow` are still being looked up."""
+    """A name service: `addresses` by name, 10.0.0.1 for any other. Names that begin with "nowhere" don't resolve, and
+    lookups of names in `slow` are pending."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, list[str]] = {}
@@ -69,7 +69,7 @@ class Names:
 
 
 class Waiter:
-    """A thread that awaits metadata. Waiting has begun when the constructor returns."""
+    """A thread that awaits metadata. It is waiting when the constructor returns."""
 
     def __init__(self, metadata: Metadata, clock: WatchedClock, timeout_ms: float = 60_000) -> None:
         self._error: BaseException | None = None
@@ -89,7 +89,7 @@ class Waiter:
             self._error = error
 
     def result(self) -> None:
-        """Raise what `await_update` has raised."""
+        """Raise the error that `await_update` raised, if any."""
         self._thread.join(30)
         assert not self._thread.is_alive(), "still waiting"
         if self._error is not None:
@@ -101,14 +101,14 @@ class Waiter:
 
 
 class WatchedClock(MockClock):
-    """A MockClock that tells how many threads wait on it."""
+    """A MockClock that counts the threads that wait on it."""
 
     def waiting_count(self) -> int:
         return len(self._waiting) + len(self._latches)
 
 
 class ClientHarness:
-    """`step` polls; `start` brings the client so far that it has metadata."""
+    """`step` polls once; `start` brings the client to its first metadata."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class ClientHarness:
         return self.client.ready(self.node(node_id), self.now_ms)
 
     def handshake(self, channel_id: str, response: ApiVersionsResponse | None = None) -> None:
-        """The connection stands, and the node answers ApiVersions."""
+        """Complete the connection and answer ApiVersions."""
         self.selector.complete_connect(channel_id)
         self.step()
         assert isinstance(self.selector.unanswered(channel_id)[0].message, ApiVersionsRequest)
@@ -174,14 +174,14 @@ class ClientHarness:
         self.step()
 
     def start(self, metadata: MetadataResponse | None = None, versions: ApiVersionsResponse | None = None) -> None:
-        """Bootstrap from the first address, up to the first metadata."""
+        """Bootstrap from the first address until the first metadata arrives."""
         self.step()
         self.handshake("-1", versions)
         self.step()
         self.answer_metadata("-1", metadata or metadata_response())
 
     def answer_metadata(self, channel_id: str, response: MetadataResponse) -> MetadataRequest:
-        """The node answers the metadata request that it was sent. Returns the request."""
+        """Answer the pending metadata request of the node. Returns the request."""
         request = self.selector.unanswered(channel_id)[0].message
         assert isinstance(request, MetadataRequest)
         self.selector.respond(channel_id, response)

@@ -1,4 +1,4 @@
-"""An accumulator to append columns to without a broker, and a producer around it whose deliveries a test decides on."""
+"""An accumulator for columns without a broker, and a producer around it whose deliveries the test decides."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NODE = Node(0, "a", 1)
 
 
 def cluster_of(topic: str) -> Cluster:
-    """A cluster of one broker, where a topic has three partitions."""
+    """A cluster of one broker in which the topic has three partitions."""
     infos = tuple(
         PartitionInfo(topic, index, leader=NODE, leader_id=0, leader_epoch=0, replicas=(), isr=(), offline=())
         for index in range(PARTITIONS)
@@ -35,7 +35,7 @@ def cluster_of(topic: str) -> Cluster:
 
 
 class Bench:
-    """An accumulator with topic t, and what was appended to it."""
+    """An accumulator with topic t."""
 
     def __init__(self, batch_size: int = 300, memory: int = 10_000_000) -> None:
         self.clock = MockClock(1000, NOW_MS)
@@ -70,9 +70,9 @@ def records_of(batch: ProducerBatch) -> list[tuple]:
 
 
 class FakeProducer:
-    """What the columnar way asks of a `KafkaProducer`, with topics of three partitions, over a `Bench`.
+    """The parts of a `KafkaProducer` that the columnar path uses, over a `Bench` whose topics have three partitions.
 
-    `flush` completes what was sent: `fate` is called with each batch and ends it, by default as delivered.
+    `flush` completes the sent batches: it calls `fate` with each one, which delivers it by default.
     """
 
     def __init__(self, config: ProducerConfig | None = None, bench: Bench | None = None) -> None:
@@ -87,9 +87,9 @@ class FakeProducer:
         return ColumnSender(self, None, self._nothing_row_by_row)  # type: ignore[arg-type]  # it is its own engine
 
     def _nothing_row_by_row(self, *record: Any) -> Any:
-        raise AssertionError("nothing goes row by row here")
+        raise AssertionError("the row-by-row path must not be used here")
 
-    # --- What it is as an engine ---
+    # --- As an engine ---
 
     is_own_thread = False
 
@@ -112,7 +112,7 @@ class FakeProducer:
         queues = self.bench.accumulator.topic_queues(topic, lambda: cluster_of(topic))
         return queues, queues.partition_count
 
-    # --- What it is as a producer ---
+    # --- As a producer ---
 
     def send_arrow(self, topic: str | None, data: Any) -> RowsFuture:
         names = ColumnNames("value", "key", "headers", "topic", "partition", "timestamp")

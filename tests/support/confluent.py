@@ -1,4 +1,4 @@
-"""What tests do by confluent-kafka, which nobody here wrote: make a topic, read it back."""
+"""Helpers over confluent-kafka, an independent client: create a topic, read it back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-# How long a broker may take before a test gives up; no test waits that long when it passes.
+# Timeout for a broker's answer; no passing test waits this long.
 PATIENCE_S = 60.0
 
 
@@ -20,7 +20,7 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     name: str = "",
 ) -> str:
-    """Make a topic, with a name of its own unless one is given, and return its name."""
+    """Create a topic, with a unique name unless one is given, and return its name."""
     name = name or f"topic-{uuid.uuid4().hex[:12]}"
     topic = NewTopic(name, partitions, replication_factor, config=dict(config or {}))
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
@@ -30,7 +30,7 @@ def create_topic(
 
 
 def read_topic(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Message]:
-    """Every record that is in a topic now, CRCs checked: each partition's in the order of its log."""
+    """Every record that is in a topic now, with CRCs checked, in log order per partition."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
     consumer = confluent_kafka.Consumer({**settings, "check.crcs": True})
     try:
@@ -45,7 +45,7 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Messa
         while missing:
             message = consumer.poll(PATIENCE_S)
             if message is None:
-                raise TimeoutError(f"of {topic} nothing came any more, and these ends were not reached: {missing}")
+                raise TimeoutError(f"{topic} returned no more records before the end offsets of {missing}")
             if message.error() is not None:
                 raise confluent_kafka.KafkaException(message.error())
             partition, offset = message.partition(), message.offset()

@@ -1,4 +1,4 @@
-"""Channels without a network: joined in memory by a socketpair, or to a raw socket that plays the peer."""
+"""Channels without a network: a socketpair joins two of them, or one and a raw socket that plays the peer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.network.sockets.transport import PlaintextTransport, Transport
 
 
 def frame(payload: bytes | bytearray | memoryview) -> bytes:
-    """A payload with its length in front, as it goes over the wire."""
+    """A payload with its length prefix, as sent over the wire."""
     return len(payload).to_bytes(4, "big") + bytes(payload)
 
 
@@ -41,7 +41,7 @@ def ready_channel(
 
 
 class ConnectionPair:
-    """Two ready channels joined by a socketpair: what one sends the other receives. One thread drives both."""
+    """Two ready channels joined by a socketpair: each receives what the other sends. One thread drives both."""
 
     def __init__(self, **options: Any) -> None:
         """`options` are those of `ready_channel`, for both."""
@@ -50,7 +50,7 @@ class ConnectionPair:
         self.server = ready_channel("server", theirs, initiated=False, **options)
 
     def transfer(self, buffers: Iterable[Any], *, to_client: bool = False) -> list[NetworkReceive]:
-        """Send a gather list from one end and read on the other until all of it has been sent and read."""
+        """Send a gather list from one end, and read at the other end until all of it has been sent and read."""
         source, sink = (self.server, self.client) if to_client else (self.client, self.server)
         send = NetworkSend(source.id, buffers)
         source.sends.append(send)

@@ -1,4 +1,4 @@
-"""One broker spoken to in single requests, its answers kept in a form in which two brokers' can be compared."""
+"""One broker, sent single requests; its answers are kept in a form that can be compared with another broker's."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from headrace.network.records.builder_cy import build_batch
 from headrace.network.records.crc import crc32c
 
 NOW_MS = 1_700_000_000_000
-#: Words and addresses of each broker's own.
+#: Texts and addresses that differ between brokers.
 NOT_COMPARED = {
     *("throttle_time_ms", "error_message", "batch_index_error_message", "host", "port", "cluster_id", "client_host"),
     *("brokers", "node_endpoints", "documentation"),
 }
-#: Drawn at random: told by when they were first seen.
+#: Drawn at random, so replaced by the order of first appearance.
 DRAWN = {"topic_id", "producer_id", "member_id", "leader", "session_id"}
 TIMEOUT_S = 30.0
 
 
 class Conversation:
-    """What is said to one broker, and its answers as they are compared."""
+    """The requests to one broker, and its answers in comparable form."""
 
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         host, _, port = bootstrap_servers.partition(":")
@@ -57,7 +57,7 @@ class Conversation:
             sock.close()
 
     def send(self, label: str, message: Any, version: int, *, on: str = "") -> None:
-        """Ask without waiting for the answer, on a connection of its own name."""
+        """Send a request on the connection named `on`, without waiting for the answer."""
         if on not in self._sockets:
             self._sockets[on] = socket.create_connection(self._address, TIMEOUT_S)
         self._sockets[on].sendall(
@@ -66,7 +66,7 @@ class Conversation:
         self._waiting[on] = (label, type(message), version)
 
     def receive(self, *, on: str = "") -> Any:
-        """The answer to what was sent last on that connection; None where the broker has closed it."""
+        """The answer to the last request on that connection; None if the broker closed it."""
         label, request, version = self._waiting.pop(on)
         content = self._frame(self._sockets[on])
         if content is None:
@@ -90,10 +90,10 @@ class Conversation:
     def _comparable(self, value: Any, version: int, name: str = "") -> Any:
         if isinstance(value, list):
             told = [self._comparable(each, version, name) for each in value]
-            # Kafka has them in the order of a hash table, whose keys are ids that are drawn.
+            # Kafka lists them in the order of a hash table whose keys are random ids.
             return sorted(told, key=lambda member: member["member_id"]) if name == "members" else told
         if hasattr(type(value), "__codecs__"):
-            # With an error, whether there are no aborted transactions or none are told, is left to chance.
+            # With an error, it is arbitrary whether aborted transactions are an empty list or null.
             left_out = {*NOT_COMPARED, "aborted_transactions"} if getattr(value, "error_code", 0) else NOT_COMPARED
             return {
                 spec.name: self._comparable(getattr(value, spec.name), version, spec.name)
@@ -102,7 +102,7 @@ class Conversation:
             }
         if name == "records":
             return [(each.base_offset, each.last_offset, each.size_bytes) for each in read_batches(value or b"")]
-        # a session 0 is none, but the first producer of a cluster is number 0
+        # session id 0 means no session, but a cluster's first producer id is 0
         if name in DRAWN and (value != 0 or name == "producer_id") and value not in (-1, "", None, uuid.UUID(int=0)):
             kind = "member_id" if name == "leader" else name
             return self._drawn.setdefault((kind, value), f"{kind} {sum(key[0] == kind for key in self._drawn)}")
@@ -110,10 +110,10 @@ class Conversation:
             return value.replace(self.prefix, "")
         return bytes(value) if isinstance(value, memoryview) else value
 
-    # --- What several scenarios need ---
+    # --- Shared by several scenarios ---
 
     def name(self, topic: str) -> str:
-        """Each run has topics and groups of its own."""
+        """Each run has its own topics and groups."""
         return self.prefix + topic
 
     def create(self, topic: str, partitions: int = 1, **configs: str) -> uuid.UUID:
@@ -121,14 +121,14 @@ class Conversation:
         made = CreatableTopic(name=self.name(topic), num_partitions=partitions, replication_factor=1, configs=settings)
         answer = self.ask(f"create {topic}", CreateTopicsRequest(topics=[made]), 7)
         self.forget_configs()
-        # Kafka answers when the controller has it; a moment later the broker leads it, too.
+        # Kafka answers once the controller has created it; the broker becomes its leader a moment later.
         last = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.name(topic), partitions=last)])
         self._ask_until_ready(request, 7, lambda told: any(each.error_code for each in told.topics[0].partitions))
         return answer.topics[0].topic_id
 
     def forget_configs(self) -> None:
-        """Which keys a topic has, and their defaults, is each broker's own."""
+        """Drop the configurations: the keys of a topic and their defaults differ between brokers."""
         for topic in self.answers[-1][1]["topics"]:
             topic.pop("configs", None)
 
@@ -138,7 +138,7 @@ class Conversation:
         self.answers.pop()
 
     def await_coordinator(self, group: str) -> None:
-        """Until the broker has made and loaded what it keeps of groups."""
+        """Wait until the broker has created and loaded the offsets topic."""
         self._ask_until_ready(FindCoordinatorRequest(key=group), 3, lambda told: told.error_code)
         beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
         self._ask_until_ready(beat, 4, lambda told: told.error_code in (14, 15, 16))
@@ -176,7 +176,7 @@ def records(count: int = 1, *, key: bytes | None = b"key", start: int = NOW_MS, 
 
 
 def changed(batch: bytes, position: int, layout: str, value: int, *, seal: bool = True) -> bytes:
-    """A batch with one field of its header changed, and the CRC that belongs to it."""
+    """A batch with one header field changed, and with a matching CRC unless `seal` is false."""
     buffer = bytearray(batch)
     struct.pack_into(layout, buffer, position, value)
     if seal:
@@ -185,7 +185,7 @@ def changed(batch: bytes, position: int, layout: str, value: int, *, seal: bool 
 
 
 def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Where two answers differ, in a line each."""
+    """The differences between two answers, one line each."""
     if isinstance(expected, dict) and isinstance(found, dict):
         for key, value in expected.items():
             yield from differences(value, found.get(key), f"{path}.{key}")
@@ -200,7 +200,7 @@ Scenario = Callable[[Conversation], None]
 
 
 def compare(theirs: str, ours: str, scenario: Scenario) -> list[str]:
-    """Where two brokers' answers to a scenario differ, in a line each."""
+    """The differences between two brokers' answers to a scenario, one line each."""
     prefix = f"d{uuid.uuid4().hex[:8]}-"
     answers = []
     for bootstrap_servers in (theirs, ours):

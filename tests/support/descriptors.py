@@ -1,4 +1,4 @@
-"""Which descriptors a test has left open."""
+"""The file descriptors that a test leaves open."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PATIENCE_S = 5.0
 
 
 def open_descriptors() -> Counter[str]:
-    """This process's sockets, selectors and files, by what they are: numbers are used again.
+    """This process's sockets, selectors and files, by what they refer to, since descriptor numbers are reused.
 
-    Not its pipes: nothing of ours has one, and librdkafka's threads, which outlive their tests, make new ones.
+    Pipes don't count: Headrace opens none, and librdkafka's threads, which outlive their tests, open new ones.
     """
     found: Counter[str] = Counter()
     for number in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # the one that lists them, and what others close meanwhile
+        with contextlib.suppress(OSError):  # the listing's own descriptor, and those that other threads close meanwhile
             name = os.readlink(f"/dev/fd/{number}")
             if not name.startswith("pipe:"):
                 found[name] += 1
@@ -28,7 +28,7 @@ def open_descriptors() -> Counter[str]:
 
 @contextlib.contextmanager
 def none_is_left() -> Iterator[None]:
-    """Nothing that was opened inside stays open. What threads of earlier tests open meanwhile has time to go."""
+    """Check that nothing opened inside stays open. Descriptors of earlier tests' threads have time to close."""
     gc.collect()
     before = open_descriptors()
     yield

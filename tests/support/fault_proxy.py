@@ -1,17 +1,17 @@
-"""A TCP proxy between clients and one broker that does to their connections what networks do, when a test says so.
+"""A TCP proxy between clients and one broker that injects network faults on a test's request.
 
     with FaultProxy(("127.0.0.1", broker_port)) as proxy:
         producer = KafkaProducer(bootstrap_servers=proxy.bootstrap_servers)
-        fault = proxy.response(ApiKey.PRODUCE, nth=3).cut(at=10)  # of the answer to the third request 10 bytes pass
+        fault = proxy.response(ApiKey.PRODUCE, nth=3).cut(at=10)  # 10 bytes of the third response pass
         ...
         fault.wait()
 
-It knows where frames begin and which answer belongs to which request (by correlation id), and nothing else of Kafka,
-least of all through the code under test. A stream that has no frames passes as it is. In answers that name the
-broker's address its port is replaced by the proxy's, so that clients stay on the proxy whatever the broker advertises.
+It knows frame boundaries and which response belongs to which request (by correlation id), and nothing else of Kafka; it
+uses no code under test. A stream without frames passes unchanged. In responses that contain the broker's address, the
+proxy replaces the port by its own, so that clients stay on the proxy whatever the broker advertises.
 
-One thread moves all bytes and does all that a test asks for; a call returns when it is done, so nothing here races with
-the test. What has not been asked for is not done: without faults the proxy is a wire.
+One thread moves all bytes and carries out all requests of the test; a call returns when its request is done, so nothing
+here races with the test. Without faults the proxy is a wire.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from headrace.network.clock import SYSTEM_CLOCK
 How = Literal["reset", "close"]
 
 _CHUNK_BYTES = 256 * 1024
-# so much waits for a slow or stalled receiver before the sender feels it
+# buffered for a slow or stalled receiver before the sender is blocked
 _MAX_WAITING_BYTES = 1024 * 1024
 _MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LINGER_0 = struct.pack("ii", 1, 0)
-# answers with brokers' addresses and without records: Produce, Metadata, FindCoordinator, DescribeCluster
+# responses with brokers' addresses and without records: Produce, Metadata, FindCoordinator, DescribeCluster
 _ANSWERS_WITH_ADDRESSES = frozenset({0, 3, 10, 60})
 _PATIENCE_S = 60.0
 
@@ -50,7 +50,7 @@ _BOTH = tuple(Direction)
 
 
 class SeenRequest(NamedTuple):
-    """A request that came from a client, whether or not it was passed on."""
+    """A request from a client, whether or not the proxy passed it on."""
 
     connection: int
     api_key: int
@@ -60,7 +60,7 @@ class SeenRequest(NamedTuple):
 
 
 class Fault:
-    """Something that a test asked for."""
+    """A fault that a test has requested."""
 
     def __init__(self, description: str) -> None:
         self._description = description
@@ -73,18 +73,18 @@ class Fault:
         return self._happened.is_set()
 
     def wait(self) -> None:
-        """Wait until it has happened (for the first time)."""
+        """Wait until it has happened at least once."""
         if not self._happened.wait(_PATIENCE_S):
-            raise AssertionError(f"in {_PATIENCE_S:.0f} s there was no occasion to {self._description}")
+            raise AssertionError(f"in {_PATIENCE_S:.0f} s there was no opportunity to {self._description}")
 
     def happens(self) -> None:
-        """For the proxy."""
+        """Called by the proxy."""
         self.count += 1
         self._happened.set()
 
 
 class _Rule:
-    """What to do with the nth matching frame and the next ones, and which of them is next."""
+    """What to do with the nth matching frame and the `times - 1` after it."""
 
     def __init__(self, fault: Fault, api_key: int | None, nth: int, times: float) -> None:
         self.fault = fault
@@ -109,8 +109,7 @@ class _Rule:
 
 
 class Trigger:
-    """Some request or answer to come; its methods say what is to be done with it. Of several for one frame the oldest
-    counts."""
+    """A future request or response; its methods schedule faults. If several match a frame, the oldest applies."""
 
     def __init__(
         self, proxy: FaultProxy, direction: Direction, api_key: int | None, nth: int, times: float, description: str
@@ -123,12 +122,12 @@ class Trigger:
         self._description = description
 
     def drop(self) -> Fault:
-        """Lose it; the connection stays."""
+        """Drop it; the connection stays open."""
         return self._install("lose", lambda rule: setattr(rule, "drop", True))
 
     def cut(self, *, at: int, how: How = "reset") -> Fault:
-        """Pass on its first `at` bytes, its length prefix included, then end the connection at both sides. A reset
-        may overtake what the receiver's system has not taken yet, a close never does."""
+        """Pass on its first `at` bytes, including its length prefix, then end the connection on both sides. A reset may
+        overtake bytes that the receiver's kernel has not taken yet; a close never does."""
 
         def change(rule: _Rule) -> None:
             rule.cut_at = at
@@ -137,7 +136,7 @@ class Trigger:
         return self._install(f"cut at byte {at}", change)
 
     def delay(self, duration_ms: float) -> Fault:
-        """Keep it, and what follows on its connection, for so long."""
+        """Delay it, and everything after it on its connection, by `duration_ms`."""
         return self._install("delay", lambda rule: setattr(rule, "delay_ms", duration_ms))
 
     def trickle(self) -> Fault:
@@ -145,7 +144,7 @@ class Trigger:
         return self._install("trickle", lambda rule: setattr(rule, "trickle", True))
 
     def hold(self) -> Fault:
-        """Keep it, and what follows on its connection, until `FaultProxy.release`."""
+        """Keep it, and everything after it on its connection, until `FaultProxy.release`."""
         return self._install("hold", lambda rule: setattr(rule, "hold", True))
 
     def _install(self, action: str, change: Callable[[_Rule], None]) -> Fault:
@@ -156,7 +155,7 @@ class Trigger:
 
 
 class _Piece:
-    """Bytes on their way, and what holds them up."""
+    """Bytes in flight, and what delays them."""
 
     __slots__ = ("data", "end", "fault", "hold", "not_before_ms", "trickle")
 
@@ -166,7 +165,7 @@ class _Piece:
         self.trickle = trickle
         self.hold: Fault | None = None
         self.fault: Fault | None = None  # happens when this has been sent
-        self.end: How | None = None  # of the connection, when this has been sent
+        self.end: How | None = None  # how to end the connection once this has been sent
         if rule is not None:
             self.not_before_ms += rule.delay_ms
             self.trickle |= rule.trickle
@@ -185,11 +184,11 @@ class _Flow:
         self.source = source
         self.sink = sink
         self.incoming = bytearray()
-        self.raw = False  # there are no frames in this stream
+        self.raw = False  # this stream has no frames
         self.waiting: deque[_Piece] = deque()
-        self.at_end = False  # the source has said that no more comes
-        self.discards = False  # what comes is for nobody any more
-        self.finish = False  # tell the sink that no more comes, after what waits
+        self.at_end = False  # the source has shut down its side
+        self.discards = False  # incoming bytes are dropped
+        self.finish = False  # shut down the sink after sending what waits
         self.finished = False
 
     @property
@@ -239,21 +238,20 @@ class _ByteLimit(NamedTuple):
 
 
 class FaultProxy:
-    """Listens on a loopback port of its own for as long as it is open. Its methods are for the test's thread."""
+    """Listens on its own loopback port while it is open. Its methods are for the test's thread."""
 
     def __init__(self, upstream: tuple[str, int]) -> None:
         self.upstream = upstream
-        """Where new connections go; may be changed, as when a broker comes back elsewhere."""
+        """Where new connections go; may be changed, for example when a broker restarts on another port."""
         self.requests: list[SeenRequest] = []
-        """What clients have asked so far, in order."""
+        """All requests from clients so far, in order."""
         self.connection_count = 0
-        """How many connections have been accepted so far."""
-        # Bound and not listening, it keeps the port for this proxy while connections are refused.
+        """The number of connections accepted so far."""
+        # Bound but not listening, this socket reserves the port while the proxy rejects connections.
         self._holder = _bound_socket(("127.0.0.1", 0))
         self.host, self.port = self._holder.getsockname()
         self.ports = {upstream[1]: self.port}
-        """Ports in brokers' answers and what is put in their place. With a proxy for each broker of a cluster, give
-        each of them the ports of all."""
+        """Replacements for ports in brokers' responses. For a cluster with several proxies, give each all ports."""
         self._listener: socket.socket | None = None
         self._connections: list[_Connection] = []
         self._rules: dict[Direction, list[_Rule]] = {direction: [] for direction in Direction}
@@ -275,19 +273,19 @@ class FaultProxy:
     def bootstrap_servers(self) -> str:
         return f"{self.host}:{self.port}"
 
-    # --- What a test can ask for: requests and answers ---
+    # --- Faults: requests and responses ---
 
     def request(self, api_key: int | None = None, *, nth: int = 1, times: float = 1) -> Trigger:
-        """The nth request from now on with this API key (None: with any), on whatever connection it comes; and those
-        after it, `times` altogether (math.inf: all)."""
+        """The nth request from now on with this API key (None: any key), on any connection, and the ones after it,
+        `times` in total (math.inf: all)."""
         return Trigger(self, Direction.TO_BROKER, api_key, nth, times, f"request {nth} of API {api_key}")
 
     def response(self, api_key: int | None = None, *, nth: int = 1, times: float = 1) -> Trigger:
-        """The answer to the request that `request` would mean."""
+        """The response to the request that `request` would select."""
         return Trigger(self, Direction.TO_CLIENT, api_key, nth, times, f"the answer to request {nth} of API {api_key}")
 
     def release(self, fault: Fault) -> None:
-        """Let go what a `hold` keeps."""
+        """Pass on what a `hold` keeps."""
 
         def run() -> None:
             fault.released = True
@@ -295,20 +293,20 @@ class FaultProxy:
         self._call(run)
 
     def wait_for_requests(self, count: int, api_key: int | None = None) -> list[SeenRequest]:
-        """Wait until so many requests (of an API) have come altogether: them."""
+        """Wait until `count` requests (of an API) have come since the start, and return them."""
 
         def found() -> list[SeenRequest]:
             return [each for each in self.requests if api_key is None or each.api_key == api_key]
 
         with self._seen:
             if not self._seen.wait_for(lambda: len(found()) >= count, _PATIENCE_S):
-                raise AssertionError(f"in {_PATIENCE_S:.0f} s only these requests of API {api_key} came: {found()}")
+                raise AssertionError(f"after {_PATIENCE_S:.0f} s only these requests of API {api_key} came: {found()}")
             return found()
 
-    # --- What a test can ask for: connections and bytes ---
+    # --- Faults: connections and bytes ---
 
     def refuse(self) -> None:
-        """Refuse new connections, until `heal`. Those that stand are left alone."""
+        """Reject new connections until `heal`. Established ones stay open."""
         self._call(self._stop_listening)
 
     def reset(self) -> None:
@@ -316,11 +314,11 @@ class FaultProxy:
         self._call(lambda: self._end_all("reset"))
 
     def close_connections(self) -> None:
-        """Close all connections as a peer does that has nothing more to say."""
+        """Close all connections in an orderly way."""
         self._call(lambda: self._end_all("close"))
 
     def half_close(self, direction: Direction) -> None:
-        """Pass nothing more on in one direction of all connections, and say so to the receiver."""
+        """Pass nothing more on in one direction of all connections, and shut down the receiver's side."""
 
         def run() -> None:
             for connection in self._connections:
@@ -329,19 +327,18 @@ class FaultProxy:
         self._call(run)
 
     def cut_after(self, size_bytes: int, direction: Direction, *, how: How = "reset") -> Fault:
-        """End the first connection on which so many bytes have passed in that direction from now on, just there."""
+        """End the first connection that passes `size_bytes` more bytes in that direction, at exactly that byte."""
         fault = Fault(f"cut a connection after {size_bytes} bytes {direction.value}")
         limit = _ByteLimit(fault, direction, how, {})
         self._call(lambda: self._byte_limits.append((limit, size_bytes)))
         return fault
 
     def stall(self, *directions: Direction) -> None:
-        """Pass nothing on, in these directions (none given: in both), on new connections as well, until `heal`. New
-        connections are accepted."""
+        """Pass nothing on in these directions (default: both) until `heal`. New connections are accepted, but stall."""
         self._call(lambda: self._stalled.update(directions or _BOTH))
 
     def delay(self, duration_ms: float, *directions: Direction) -> None:
-        """Let bytes take so long, until `heal`."""
+        """Delay all bytes by `duration_ms` until `heal`."""
         self._call(lambda: self._delay_ms.update(dict.fromkeys(directions or _BOTH, duration_ms)))
 
     def trickle(self, *directions: Direction) -> None:
@@ -349,7 +346,7 @@ class FaultProxy:
         self._call(lambda: self._trickles.update(dict.fromkeys(directions or _BOTH, True)))
 
     def heal(self) -> None:
-        """Be a wire again: no rule is left, what was held up or stalled goes on, new connections are accepted."""
+        """Be a wire again: clear all rules, pass on what was delayed or stalled, and accept new connections."""
 
         def run() -> None:
             for rules in self._rules.values():
@@ -370,7 +367,7 @@ class FaultProxy:
         self._call(run)
 
     def close(self) -> None:
-        """End everything. Any number of times. Raises what has gone wrong in the proxy itself."""
+        """End everything. Idempotent. Raises the error that ended the proxy's thread, if any."""
         if self._thread.is_alive():
 
             def run() -> None:
@@ -393,11 +390,11 @@ class FaultProxy:
     # --- Between the threads ---
 
     def install(self, direction: Direction, rule: _Rule) -> None:
-        """For `Trigger`."""
+        """Called by `Trigger`."""
         self._call(lambda: self._rules[direction].append(rule))
 
     def _call(self, run: Callable[[], None]) -> None:
-        """Run on the proxy's thread and wait until that is done."""
+        """Run on the proxy's thread and wait for the result."""
         done = threading.Event()
         self._calls.append((run, done))
         with contextlib.suppress(OSError):
@@ -412,7 +409,7 @@ class FaultProxy:
         try:
             while self._open:
                 self._turn()
-        except BaseException as error:  # for `close` to raise, on the thread that can be asked about it
+        except BaseException as error:  # `close` raises it, on the test's thread
             self._failure = error
         finally:
             self._stop_listening()
@@ -422,7 +419,7 @@ class FaultProxy:
                 sock.close()
 
     def _turn(self) -> None:
-        """Wait until something can be moved or is asked for, and do that."""
+        """Wait until bytes can be moved or a call is pending, and do that."""
         now_ms = SYSTEM_CLOCK.now_ms()
         poller = select.poll()
         interest: dict[int, int] = {}
@@ -471,7 +468,7 @@ class FaultProxy:
             if not connection.closed:
                 self._finish(connection)
         except OSError:
-            connection.end("reset")  # one side has gone, the other one is to see it
+            connection.end("reset")  # one side has gone, so the other one must see it
 
     def _read(self, connection: _Connection, flow: _Flow) -> None:
         try:
@@ -523,7 +520,7 @@ class FaultProxy:
         if request is not None and request.api_key in _ANSWERS_WITH_ADDRESSES:
             for port, replacement in self.ports.items():
                 for host in {self.upstream[0], "127.0.0.1", "localhost"}:
-                    # the port follows the host in every version of these answers
+                    # the port follows the host in every version of these responses
                     old, new = (host.encode() + each.to_bytes(4, "big") for each in (port, replacement))
                     frame = frame.replace(old, new)
         self._pass_on(connection, flow, frame, rule)
@@ -614,7 +611,7 @@ class FaultProxy:
 
 def _bound_socket(address: tuple[str, int]) -> socket.socket:
     sock = socket.socket()
-    # two sockets may hold one port when both say so before they bind, and at most one of them listens
+    # two sockets may share a port if both set SO_REUSEADDR before they bind and at most one of them listens
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(address)
     return sock

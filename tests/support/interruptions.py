@@ -1,4 +1,4 @@
-"""Code that runs anywhere: at a chosen instruction of the producer, in a finalizer, in a signal handler."""
+"""Code that runs anywhere: at a chosen bytecode instruction of the producer, in a finalizer, in a signal handler."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = tuple(f"{ROOT / part}/" for part in ("network", "producer"))
 
-#: After instructions that begin so, CPython may run a signal handler, which may raise. Everywhere else a finalizer may
-#: run, whose exceptions go no further.
+#: After instructions with these prefixes CPython may run a signal handler, which may raise. Anywhere else a finalizer
+#: may run, whose exceptions don't propagate.
 _CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
 
 
 class Interruption:
-    """Run `action` at the instruction number `at` of what the producer's Python code does within the ``with`` block.
+    """Run `action` at instruction number `at` of the producer's Python code within the ``with`` block.
 
-    Counts the instructions of this thread that belong to the producer. With `raises` only those count before which a
-    signal handler may run; what `action` raises then comes out of the producer's code there.
-    `happened` tells whether there were as many.
+    Counts the instructions of this thread that belong to the producer. With `raises`, counts only those before which a
+    signal handler may run; what `action` raises then propagates from the producer's code. `happened` is False if there
+    were fewer instructions.
     """
 
     def __init__(self, at: int, action: Callable[[], object], *, raises: bool = False) -> None:
@@ -67,7 +67,7 @@ class Interruption:
 
 
 def every_point(step: int = 1, first: int = 1) -> Iterator[int]:
-    """Numbers for `Interruption`, to be taken until one hasn't happened."""
+    """Numbers for `Interruption`, to be used until one doesn't happen."""
     number = first
     while True:
         yield number
@@ -76,7 +76,7 @@ def every_point(step: int = 1, first: int = 1) -> Iterator[int]:
 
 @contextlib.contextmanager
 def signals(handler: Callable[[], object], every_s: float = 0.001) -> Iterator[None]:
-    """Have `handler` called in the main thread, as the handler of a signal that keeps coming."""
+    """Call `handler` in the main thread, as the handler of a signal that arrives again and again."""
     ended = threading.Event()
     before = signal.signal(signal.SIGUSR1, lambda *_: handler())
     main = threading.main_thread().ident
@@ -91,7 +91,7 @@ def signals(handler: Callable[[], object], every_s: float = 0.001) -> Iterator[N
     try:
         yield
     finally:
-        # a handler that raises may do so in here, too
+        # a handler that raises may do so here, too
         while not ended.is_set() or thread.is_alive():
             with contextlib.suppress(BaseException):
                 ended.set()

@@ -1,12 +1,12 @@
-"""A NetworkClient without connections, for stepping a sender by hand (the model is Kafka's own MockClient).
+"""A NetworkClient without connections, for stepping a sender by hand (modeled on Kafka's MockClient).
 
 client = MockClient(clock, metadata)
 client.prepare_response(ProduceResponse(...))                       # for the next request that is sent
 client.prepare_response(lambda request: ProduceResponse(...), matcher=lambda request: ...)
 client.prepare_response(disconnected=True)
 sender.run_once(clock.now_ms())
-client.requests          # sent and not yet answered: answer them with respond()
-client.sent              # all that were ever sent
+client.requests          # in flight: answer them with respond()
+client.sent              # all requests ever sent
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from headrace.network.protocol.messages.topics.metadata import (
 from headrace.network.protocol.types import ZERO_UUID
 
 Matcher = Callable[[ClientRequest], bool]
-Body = Any  # a response message, or a callable that makes one of the ClientRequest
+Body = Any  # a response message, or a callable that makes one from the ClientRequest
 
 
 def latest_api_versions(overrides: Mapping[int, tuple[int, int]] | None = None) -> NodeApiVersions:
-    """A node that supports all that the client does, except where `overrides` (by API key) says otherwise."""
+    """A node that supports everything the client does, except for `overrides` by API key."""
     ranges = {int(key): (request.versions.min, request.versions.max) for key, request in known_requests.items()}
     return NodeApiVersions({**ranges, **(overrides or {})}, name="the mock broker")
 
@@ -57,8 +57,8 @@ def metadata_response(
     leader_epoch: int = 0,
     cluster_id: str = "mock-cluster",
 ) -> MetadataResponse:
-    """A cluster of nodes 0 to `brokers` - 1, ports from 9092 on, with so many partitions by topic; partition i is led
-    by node i modulo brokers. `errors` are wire codes of topics without partitions."""
+    """A cluster of nodes 0 to `brokers` - 1 on ports 9092 and up. `topics` maps names to partition counts; node i
+    modulo `brokers` leads partition i. `errors` are error codes of topics without partitions."""
     nodes = list(range(brokers))
 
     def partition(index: int) -> MetadataResponsePartition:
@@ -97,12 +97,12 @@ class _Prepared:
 
 
 class MockClient:
-    """The methods of NetworkClient (`KafkaClient`), answering what the test has prepared.
+    """The methods of NetworkClient (`KafkaClient`), which answer what the test has prepared.
 
-    A node is connected by the first `ready` unless `set_unreachable` or `backoff` says otherwise. Prepared responses
-    are used in order, by the next request for their node; a matcher that refuses it is a failure of the test. Requests
-    without a prepared response wait in `requests`. Metadata, when it is due, is answered in `poll` with the next of
-    `prepare_metadata`, or with the last one again.
+    The first `ready` connects a node unless `set_unreachable` or `backoff` is in effect. Prepared responses are used in
+    order, each by the next request for its node; a matcher that rejects the request fails the test. Requests without a
+    prepared response wait in `requests`. `poll` answers metadata requests with the next of `prepare_metadata`, or with
+    the last one again.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class MockClient:
         self._prepared_metadata.extend(responses)
 
     def update_metadata(self, response: MetadataResponse) -> None:
-        """Update the metadata now, and answer later fetches with the same."""
+        """Update the metadata now, and answer later fetches with the same response."""
         self._last_metadata = response
         self.metadata.update(response, self.clock.now_ms())
 
@@ -171,7 +171,7 @@ class MockClient:
         timed_out: bool = False,
         error: KafkaError | None = None,
     ) -> ClientRequest:
-        """Answer a waiting request: that one, or the oldest (to `node_id`) which `matcher` accepts. The next poll
+        """Answer a waiting request: `request`, or the oldest one (for `node_id`) that `matcher` accepts. The next poll
         reports it. Returns the request."""
         for waiting in self.requests:
             if (
@@ -182,21 +182,21 @@ class MockClient:
                 self.requests.remove(waiting)
                 self._end(waiting, body, disconnected=disconnected, timed_out=timed_out, error=error)
                 return waiting
-        raise AssertionError(f"no such request waits; waiting are {[str(waiting) for waiting in self.requests]}")
+        raise AssertionError(f"no such request is in flight, but {[str(waiting) for waiting in self.requests]}")
 
     def backoff(self, node_id: int, duration_ms: float) -> None:
-        """Disconnect the node, and don't connect it again for so long."""
+        """Disconnect the node, and reject connection attempts to it for `duration_ms`."""
         self.disconnect(node_id, self.clock.now_ms())
         self._backoff_until_ms[node_id] = self.clock.now_ms() + duration_ms
 
     def set_unreachable(self, node_id: int, duration_ms: float, error: KafkaError | None = None) -> None:
-        """Every attempt to connect to the node fails for so long."""
+        """Fail every attempt to connect to the node for `duration_ms`."""
         self.disconnect(node_id, self.clock.now_ms())
         self._unreachable_until_ms[node_id] = self.clock.now_ms() + duration_ms
         self._connection_errors[node_id] = error or DisconnectedError(f"node {node_id} is unreachable")
 
     def throttle(self, node_id: int, duration_ms: float) -> None:
-        """The node is not ready for so long."""
+        """Make the node not ready for `duration_ms`."""
         self._throttled_until_ms[node_id] = self.clock.now_ms() + duration_ms
 
     # --- KafkaClient ---
@@ -262,7 +262,7 @@ class MockClient:
 
     def send(self, request: ClientRequest, now_ms: float) -> None:
         if self.closed or request.node_id not in self.connected:
-            raise IllegalStateError(f"{request} cannot be sent, because the node is not ready")
+            raise IllegalStateError(f"{request} cannot be sent: the node is not ready")
         try:
             version = self._version(request)
             encode_request(request.message, version=version, correlation_id=request.correlation_id, client_id="mock")
@@ -313,7 +313,7 @@ class MockClient:
         self.closed = True
         self.metadata.close()
 
-    # --- Inside ---
+    # --- Internal ---
 
     def _can_connect(self, node_id: int, now_ms: float) -> bool:
         return self._backoff_until_ms.get(node_id, now_ms) <= now_ms

@@ -1,4 +1,4 @@
-"""A selector without sockets: the test says what happens on the connections, and `poll` reports it."""
+"""A selector without sockets: the test stages what happens on the connections, and `poll` reports it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class MockSend:
 
 
 class MockSelector:
-    """The methods of `Selector` that a client uses. What a test stages is reported by the next `poll` only.
+    """The methods of `Selector` that a client uses. The next `poll` reports what a test has staged.
 
-    `connects` and `sent` hold everything that was ever started and sent; `polls` the timeouts of all polls.
+    `connects` and `sent` hold everything ever started and sent; `polls` holds the timeouts of all polls.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class MockSelector:
         self.wakeups = 0
         self.closed = False
         self.open: set[str] = set()
-        #: While True, what is sent stays in the socket's buffer, unwritten, until `write_all`.
+        #: While True, sent frames stay in the socket's buffer, unwritten, until `write_all`.
         self.hold_sends = False
         self._connecting: set[str] = set()
         self._unanswered: dict[str, deque[MockSend]] = {}
@@ -106,41 +106,41 @@ class MockSelector:
     # --- For the test ---
 
     def complete_connect(self, channel_id: str) -> None:
-        """The connection stands."""
+        """The connection is established."""
         self._connecting.remove(channel_id)
         self.open.add(channel_id)
         self._staged_connected.append(channel_id)
 
     def fail(self, channel_id: str, reason: KafkaError) -> None:
-        """The connection, or the attempt at one, has failed."""
+        """The connection, or the attempt to connect, has failed."""
         assert channel_id in self.open | self._connecting
         self._forget(channel_id)
         self._staged_disconnected[channel_id] = reason
 
     def write_all(self) -> None:
-        """What was held back reaches the wire."""
+        """Write the frames that were held back."""
         self.hold_sends = False
         for send in self.sent:
             if send.remaining_bytes and send.channel_id in self.open:
                 self._write(send)
 
     def unanswered(self, channel_id: str) -> list[MockSend]:
-        """What the node was asked and has not answered, oldest first."""
+        """The node's unanswered requests, oldest first."""
         return list(self._unanswered.get(channel_id, ()))
 
     def respond(self, channel_id: str, response: Response) -> MockSend:
-        """The node answers its oldest request with this. Returns the request."""
+        """Answer the node's oldest request. Returns the request."""
         return self.respond_in_version(channel_id, response, self._unanswered[channel_id][0].header.api_version)
 
     def respond_in_version(self, channel_id: str, response: Response, version: int) -> MockSend:
-        """As `respond`, but in another version than the one that was asked for."""
+        """As `respond`, but encoded in another version than the requested one."""
         send = self._unanswered[channel_id].popleft()
         frame = b"".join(encode_response(response, version=version, correlation_id=send.header.correlation_id))
         self.receive(channel_id, frame[4:])
         return send
 
     def receive(self, channel_id: str, payload: bytes) -> None:
-        """These bytes arrive as a frame."""
+        """Deliver these bytes as a frame."""
         self._staged_receives.append(NetworkReceive(channel_id, memoryview(payload)))
 
     def _write(self, send: MockSend) -> None:

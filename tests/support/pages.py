@@ -1,8 +1,8 @@
-"""The code blocks of the README and of docs/*.md, so that every one of them runs in a test.
+"""The code blocks of the README and of docs/*.md, so that a test runs every one of them.
 
-Its language says how a block runs: see `tests/integration/examples/test_pages.py`, and for Spark's programs
-`tests/integration/spark/test_page_programs.py`. A block without a language is output or a drawing. One that can't run
-has, in the line above it,
+A block's language says how it runs: see `tests/integration/examples/test_pages.py`, and for Spark programs
+`tests/integration/spark/test_page_programs.py`. A block without a language is output or a drawing. A block that can't
+run has, on the line above it,
 
     <!-- not run: the reason -->
 
@@ -30,7 +30,7 @@ _FENCE = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 
-#: Names that programs of pages use without defining them. Each is a few lines of Python.
+#: Names that the programs of pages use without defining them: a few lines of Python each.
 PROVIDED = {
     "KafkaProducer": "from headrace.producer import KafkaProducer",
     "producer": """\
@@ -66,7 +66,7 @@ class Block(NamedTuple):
     line: int
     language: str
     text: str
-    #: Why it can't run; None: it runs.
+    #: Why it can't run; None if it runs.
     not_run: str | None
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ BLOCKS = [block for page in pages() for block in blocks_of(page)]
 
 
 def cases(wanted: Callable[[Block], bool]) -> list[object]:
-    """The blocks to run, as parameters that are named by page and line."""
+    """The blocks to run, as test parameters named by page and line."""
     return [pytest.param(block, id=str(block)) for block in BLOCKS if block.not_run is None and wanted(block)]
 
 
@@ -114,7 +114,7 @@ def is_spark(block: Block) -> bool:
 
 
 def is_test(block: Block) -> bool:
-    """Whether it is tests for pytest."""
+    """Whether it contains tests for pytest."""
     return block.language == "python" and re.search(r"^def test_", block.text, re.MULTILINE) is not None
 
 
@@ -149,9 +149,9 @@ def _bound(nodes: list[ast.AST]) -> set[str]:
 
 
 def program_of(block: Block, servers: str, given: tuple[str, ...] = ()) -> str:
-    """The whole program: what the block needs of earlier blocks and of `PROVIDED`, then the block, for these servers.
+    """A complete program for these servers: what the block needs from earlier blocks and `PROVIDED`, then the block.
 
-    `given`: names that the test defines. A name that nothing defines fails the test.
+    `given` has the names that the test defines. A name that nothing defines fails the test.
     """
     parts = [block.text]
     earlier = [each for each in BLOCKS if each.page == block.page and each.line < block.line and _is_part(each, block)]

@@ -1,14 +1,14 @@
-"""Machines that can lose their power: what a program has not flushed is lost, wholly or in part, as a seed decides.
+"""Machines that can lose power: unflushed data is lost, wholly or in part, as drawn from a seed.
 
     with PowerCuts(folder / "broker-1", folder / "broker-2") as power:
         ...  # the program writes below these folders, and ends
         power.cut(folder / "broker-1", random.Random(seed))
 
-Flushed is the content that a file had when `os.fsync` or `os.fdatasync` was last called for it, and the names below a
-machine's folder when `os.fsync` was last called for one of its directories. After a cut the rest of a file is as it
-was, as it was flushed, or torn: a part of what was appended, zeros in the place of it, half new and half old. Names are
-lost from the last change backwards, as on every file system with a journal; contents and names have no common order.
-The calls reach no disk, so they cost nothing.
+A file's content is flushed as of the last `os.fsync` or `os.fdatasync` for it, and the names below a machine's folder
+as of the last `os.fsync` for one of its directories. After a power cut the unflushed rest of a file is kept, reverted
+to what was flushed, or torn: part of what was appended, zeros in its place, or half new and half old. Name changes are
+lost from the last one backwards, as on every journaling file system; there is no order between contents and names. The
+calls don't reach a disk, so they cost nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECTOR_BYTES = 512
 
 
 class _NameChange(NamedTuple):
-    """A change of a name that is not flushed, and how it is undone."""
+    """An unflushed change of a name, and how to undo it."""
 
     path: str
     what: str
@@ -34,8 +34,8 @@ class _NameChange(NamedTuple):
 
 
 class PowerCuts:
-    """Watches what this process does below the machines' folders. One at a time. `cut` is for when nobody writes there;
-    the rest goes on in any thread."""
+    """Watches this process's changes below the machines' folders. Only one instance may be active. Call `cut` only
+    while nothing writes there; everything else may happen on any thread."""
 
     _watching: ClassVar[PowerCuts | None] = None
     _is_hooked: ClassVar[bool] = False
@@ -49,7 +49,7 @@ class PowerCuts:
 
     def __enter__(self) -> PowerCuts:
         if not PowerCuts._is_hooked:
-            # A hook stays for good: there is one, and it does nothing while nobody watches.
+            # An audit hook can't be removed, so there is one; it does nothing while no instance watches.
             sys.addaudithook(_audit)
             PowerCuts._is_hooked = True
         PowerCuts._watching = self
@@ -60,7 +60,7 @@ class PowerCuts:
         os.fsync, os.fdatasync = self._system_calls
         PowerCuts._watching = None
 
-    # --- What the program does ---
+    # --- The program's side ---
 
     def _machine_of(self, path: str) -> str | None:
         return next((each for each in self._changes if f"{path}/".startswith(each)), None)
@@ -79,13 +79,13 @@ class PowerCuts:
                 self._flushed[_inode(descriptor)] = link.read_bytes()
 
     def _commit_names(self, machine: str, path: str) -> None:
-        """What was changed there, and on that machine before, is flushed."""
+        """Record that the changes at `path`, and all earlier ones of that machine, are flushed."""
         changes = self._changes[machine]
         last = max((at for at, each in enumerate(changes) if f"{each.path}/".startswith(f"{path}/")), default=-1)
         del changes[: last + 1]
 
     def audited(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Take note of what is about to be done."""
+        """Record the change that is about to happen."""
         if not arguments or not isinstance(arguments[0], (str, os.PathLike)):
             return
         path = os.path.abspath(os.fspath(arguments[0]))
@@ -123,7 +123,7 @@ class PowerCuts:
         return _NameChange(target, "renamed", undo)
 
     def _end(self, path: str | Path) -> bytes:
-        """The flushed content of a file that goes, whose inode another file may then get."""
+        """Forget a file that is being removed, whose inode may be reused. Returns its flushed content."""
         inode = _inode(path)
         return self._flushed.get(inode, b"") if os.stat(path).st_nlink > 1 else self._flushed.pop(inode, b"")
 
@@ -135,10 +135,10 @@ class PowerCuts:
         _write(path, content)
         self._flushed[_inode(path)] = content
 
-    # --- What becomes of it ---
+    # --- The power cut ---
 
     def cut(self, folder: Path, dice: random.Random) -> list[str]:
-        """Take the power from a machine. Returns what was lost, a line each."""
+        """Cut a machine's power. Returns what was lost, one line each."""
         machine = f"{os.path.abspath(folder)}/"
         losses: list[str] = []
         with self._lock:
@@ -175,7 +175,7 @@ class PowerCuts:
 
 
 def _what_is_left(now: bytes, flushed: bytes, dice: random.Random) -> bytes:
-    """One of the contents that a file may have."""
+    """One of the contents that the file may have after the power cut."""
     fate = dice.choice(["lost", "lost", "kept", "torn", "zeros", "mixed"])
     if fate == "lost" or now == flushed:
         return flushed
@@ -184,7 +184,7 @@ def _what_is_left(now: bytes, flushed: bytes, dice: random.Random) -> bytes:
     if now.startswith(flushed):
         at = dice.randint(len(flushed), len(now))
         return now[:at] + (bytes(len(now) - at) if fate == "zeros" else b"")
-    # Not within a sector: the offset and the epoch of a batch stand before its CRC.
+    # Not within a sector: the offset and the epoch of a batch come before its CRC, which doesn't cover them.
     at = dice.randint(0, min(len(now), len(flushed)) // _SECTOR_BYTES) * _SECTOR_BYTES
     return now[:at] + flushed[at:] if fate == "mixed" else flushed
 

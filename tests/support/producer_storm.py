@@ -1,15 +1,15 @@
-"""Storms: a producer against an embedded cluster whose faults are drawn from a seed, and what must hold afterwards.
+"""Storms: a producer against an embedded cluster with faults drawn from a seed, and the guarantees that must hold.
 
 python tests/support/producer_storm.py 0:500                                  # this producer, every kind of storm
 python tests/support/producer_storm.py 0:500 --client confluent               # librdkafka under the same storms
 python tests/support/producer_storm.py 17 --kind idempotent --trace           # one of them, with what the brokers saw
 
-A seed fixes what is drawn, not how the threads of brokers and client meet: one that has failed may have to be run
-again a few times.
+A seed fixes what is drawn, but not how the threads of brokers and client interleave: a failing storm may take several
+runs to fail again.
 
-librdkafka 2.16 breaks promises of its own here. Where a partition's first batch is refused and the second is on its way
-too, the first is never sent again, and told as delivered ("idempotent"). Where a record is refused as too large, it
-begins a new epoch for all partitions, in which it sends one again that another has in its log ("splitting").
+librdkafka 2.16 itself breaks guarantees here. If a partition's first batch is rejected while the second is in flight,
+it never resends the first but reports it as delivered ("idempotent"). If a record is rejected as too large, it begins a
+new epoch for all partitions, in which it resends a record that the log already has ("splitting").
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from headrace.producer.sender.delivery import InLog, Verdict, action_for
 
 TOPIC = "storm"
 PATIENCE_S = 120.0
-#: What the brokers saw is kept so far back.
+#: The number of trace lines of the brokers to keep.
 TRACE_KEPT = 20_000
-#: A storm that takes longer is named.
+#: A storm that takes longer is reported.
 SLOW_S = 20.0
-#: Of one record, where a topic takes no more than `SMALL_MESSAGES` in a batch.
+#: Size of a record for a topic that accepts at most `SMALL_MESSAGES` bytes per batch.
 OVERSIZE_BYTES = 1_500
 SMALL_MESSAGES = 1_000
 
@@ -56,14 +56,14 @@ RETRIABLE = sorted(
         if kind is not None
         and issubclass(kind, errors.RetriableError)
         and action_for(kind).verdict is Verdict.RETRY
-        # what these two say is true only when a broker says it by itself
+        # brokers report these two only about what really happened, so faults don't inject them
         and not issubclass(kind, (errors.OutOfOrderSequenceNumberError, errors.UnknownProducerIdError))
         and kind is not errors.UnrecognizedBrokerError
     },
     key=lambda kind: kind.code,
 )
 
-#: Of those, the ones that librdkafka takes for passing, too; with any other it gives the record up.
+#: The ones that librdkafka retries, too; with any other it gives up the record.
 RETRIED_BY_ALL = [
     errors.UnknownTopicOrPartitionError,
     errors.LeaderNotAvailableError,
@@ -73,22 +73,22 @@ RETRIED_BY_ALL = [
     errors.NotEnoughReplicasAfterAppendError,
 ]
 
-#: kind of storm -> what is promised there
+#: the kinds of storm; each implies different guarantees
 KINDS = ("idempotent", "expiring", "splitting", "restarting", "one in flight", "acks 1", "acks 0")
 
 
 class Outcome(NamedTuple):
-    """What a client was told of a record: its offset (-1: delivered, but where isn't known), or an error."""
+    """The outcome that a client reported for a record: its offset (-1: delivered at an unknown offset), or an error."""
 
     offset: int
     error: Any = None
-    #: Whether a record with this error may be in the log all the same.
+    #: Whether a record with this error may be in the log nevertheless.
     may_be_in_log: bool = False
 
 
 @dataclass
 class Storm:
-    """What a seed stands for."""
+    """The settings and faults that a seed stands for."""
 
     seed: int
     kind: str
@@ -114,7 +114,7 @@ class Storm:
 
     @classmethod
     def of(cls, seed: int, kind: str | None = None, client: str = "headrace") -> Storm:
-        """The storm of a seed, of one kind or of any, that a client has to survive."""
+        """The storm of a seed, of the given kind or any, that `client` has to survive."""
         dice = random.Random(seed)
         drawn = dice.choice(KINDS)
         kind = kind or drawn
@@ -146,7 +146,7 @@ class Storm:
         )
 
     def fault(self) -> Fault | None:
-        """What is done to the next produce request."""
+        """The fault for the next produce request, if any."""
         dice = self.dice
         if dice.random() >= self.rate:
             return None
@@ -175,21 +175,21 @@ class Storm:
         return dice.choice([1.0, 1.5]) * self.request_timeout_ms if dice.random() < self.rate * 0.02 else 0.0
 
     def value(self, dice: random.Random, number: int) -> bytes:
-        """A record: its number, and padding."""
+        """The value of a record: its number, and padding."""
         if self.max_message_bytes is not None and dice.random() < 0.01:
             return b"%06d" % number + dice.randbytes(OVERSIZE_BYTES)
         return b"%06d" % number + b"." * dice.choice([0, 10, 100])
 
 
 class StormClient(Protocol):
-    """A producer, as a storm sees it."""
+    """A producer, as used by a storm."""
 
     def send(self, partition: int, value: bytes) -> None: ...
 
     def abort(self) -> None: ...
 
     def end(self) -> list[list[Outcome]]:
-        """Wait until everything is told, and close: the outcomes by partition, in the order of the sends."""
+        """Wait for every outcome, and close. Returns the outcomes per partition, in the order of the sends."""
         ...
 
 
@@ -234,7 +234,7 @@ class HeadraceClient:
         error = future.exception(0)
         if error is None:
             return Outcome(future.get(0).offset)
-        # as docs/errors.md says: the cause is an earlier attempt's, where that one matters
+        # as in docs/errors.md: `__cause__` is an earlier attempt's error, if that one matters
         may_be_in_log = any(
             isinstance(each, errors.KafkaError) and action_for(each).in_log is not InLog.NO
             for each in (error, error.__cause__)
@@ -243,7 +243,7 @@ class HeadraceClient:
 
 
 class ConfluentClient:
-    """librdkafka: the control, by which a broker's fault can be told from a producer's."""
+    """librdkafka: the control that distinguishes a broker's defect from a producer's."""
 
     def __init__(self, bootstrap_servers: str, storm: Storm) -> None:
         import confluent_kafka  # noqa: PLC0415  (only the control needs it)
@@ -276,25 +276,25 @@ class ConfluentClient:
         outcomes.append(None)
 
         def told(error: Any, message: Any) -> None:
-            # what failed may have been persisted: librdkafka knows, its Python binding doesn't say
+            # a failed record may be persisted: librdkafka knows, but its Python binding doesn't report it
             outcomes[place] = Outcome(-1, error, True) if error is not None else Outcome(_offset_of(message))
 
         try:
             self._producer.produce(TOPIC, value, partition=partition, on_delivery=told)
             self._producer.poll(0)
-        except Exception as fatal:  # confluent_kafka.KafkaException, which is that of the next call, too
+        except Exception as fatal:  # confluent_kafka.KafkaException: also raised by all later calls
             outcomes[place] = Outcome(-1, fatal)
 
     def abort(self) -> None:
         self._producer.purge()
 
     def end(self) -> list[list[Outcome]]:
-        # after a fatal error it raises SystemError
+        # raises SystemError after a fatal error
         with contextlib.suppress(SystemError):
             left = self._producer.flush(PATIENCE_S)
             if left:
                 raise errors.KafkaTimeoutError(f"librdkafka did not deliver {left} records")
-        return [[outcome or Outcome(-1, "never told") for outcome in outcomes] for outcomes in self._outcomes]
+        return [[outcome or Outcome(-1, "not reported") for outcome in outcomes] for outcomes in self._outcomes]
 
 
 def _offset_of(message: Any) -> int:
@@ -306,7 +306,7 @@ CLIENTS: dict[str, Callable[[str, Storm], StormClient]] = {"headrace": HeadraceC
 
 
 class StormResult(NamedTuple):
-    """`findings` is empty where every promise was kept."""
+    """`findings` is empty if every guarantee held."""
 
     findings: list[str]
     trace: list[str]
@@ -314,7 +314,7 @@ class StormResult(NamedTuple):
 
 
 def run_storm(storm: Storm, client: str = "headrace") -> StormResult:
-    """Let a storm pass over a producer, and judge what came through."""
+    """Run a storm over a producer, and check the log against the outcomes."""
     trace: deque[str] = deque(maxlen=TRACE_KEPT)
     lock = threading.Lock()
     calm = threading.Event()
@@ -355,7 +355,7 @@ def run_storm(storm: Storm, client: str = "headrace") -> StormResult:
                     refused.append(f"partition {partition}, record {number}: {error!r}")
                     return
                 if storm.delivery_timeout_ms < PATIENCE_S * 1000 and number % 20 == 0:
-                    # so that what expires has something behind it
+                    # an expiring record then has others behind it
                     gate.wait(dice.random() * 0.03)
 
         threads = [threading.Thread(target=send, args=(partition,)) for partition in range(storm.partitions)]
@@ -384,7 +384,7 @@ def run_storm(storm: Storm, client: str = "headrace") -> StormResult:
 
 
 class _Defects(logging.Handler):
-    """What brokers and producer log as their own failure: nothing a storm does may bring that about."""
+    """Failures that brokers and producer log as their own defects, which no storm may cause."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -405,14 +405,14 @@ class _Defects(logging.Handler):
 def _weather(
     storm: Storm, cluster: EmbeddedCluster, producer: StormClient, threads: Sequence[threading.Thread]
 ) -> None:
-    """What happens to the cluster while the records are sent."""
+    """Move leaders, restart brokers and abort while the records are sent."""
     dice = random.Random(f"{storm.seed}/weather")
     gate = threading.Event()
     turns = 0
     while any(thread.is_alive() for thread in threads) or (storm.restarts and turns < 6):
         turns += 1
         if storm.moves:
-            # one that is behind can't lead
+            # a replica that is behind can't lead
             with contextlib.suppress(errors.KafkaError):
                 cluster.move_leader(TOPIC, dice.randrange(storm.partitions), 1 + dice.randrange(storm.brokers))
         if storm.restarts is not None and dice.random() < 0.3:
@@ -428,7 +428,7 @@ def _weather(
 def judge(
     storm: Storm, sent: Sequence[bytes], outcomes: Sequence[Outcome], log: Sequence[tuple[int, bytes]]
 ) -> Iterable[str]:
-    """Which promises of one partition were broken."""
+    """Report which guarantees of one partition were broken."""
     offsets: dict[int, list[int]] = {}
     numbers = []
     for offset, value in log:
@@ -445,7 +445,7 @@ def judge(
         if turns and not doubled:
             yield f"out of order: {_some(turns)}"
     else:
-        # what is sent again may come twice, but nothing overtakes
+        # retried records may come twice, but none may overtake another
         for which, order in (("first", dict.fromkeys(numbers)), ("last", dict.fromkeys(reversed(numbers)))):
             found = list(order)
             if found != sorted(found, reverse=which == "last"):
@@ -474,7 +474,7 @@ def _some(numbers: Sequence[int]) -> str:
 
 
 def _seen(context: Any, message: Any, fault: Fault | None, late_ms: float) -> Iterable[str]:
-    """A line for each batch of a produce request."""
+    """One line per batch of a produce request."""
     for topic in message.topic_data:
         for data in topic.partition_data:
             batch = RecordBatch(data.records)
@@ -496,7 +496,7 @@ def _log_of(cluster: EmbeddedCluster, partition: int) -> Iterable[str]:
 
 
 def parse_seeds(text: str) -> range:
-    """``"17"`` or ``"0:500"``."""
+    """Parse ``"17"`` or ``"0:500"``."""
     first, _, last = text.partition(":")
     return range(int(first), int(last) if last else int(first) + 1)
 
@@ -506,7 +506,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("seeds", type=parse_seeds, help="17, or 0:500")
     parser.add_argument("--client", choices=sorted(CLIENTS), default="headrace")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--trace", type=Path, help="folder for what the brokers saw in storms that broke a promise")
+    parser.add_argument("--trace", type=Path, help="folder for the brokers' traces of failed storms")
     options = parser.parse_args(arguments)
     logging.getLogger("headrace").propagate = False
     told: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the messages of the wire protocol, made from their declarations."""
+"""Hypothesis strategies for the messages of the wire protocol, derived from their declarations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIRE_VALUES: Mapping[str, st.SearchStrategy[Any]] = {
 
 
 def message_classes() -> list[type[Message]]:
-    """Every request and every response there is."""
+    """Every request and response class."""
     return [cls for request in requests.values() for cls in (request, request.response_class)]
 
 
@@ -35,8 +35,7 @@ def versions_of(cls: type[Message]) -> range:
 def instances(
     cls: type, version: int, wire_values: Mapping[str, st.SearchStrategy[Any]] = WIRE_VALUES
 ) -> st.SearchStrategy[Any]:
-    """Instances of a message or a struct that `version` can carry without loss, with values of the wire's types from
-    `wire_values`."""
+    """Instances of a message or a struct that `version` carries without loss; `wire_values` has values by wire type."""
     return st.builds(
         cls,
         **{
@@ -60,7 +59,7 @@ def _values(
 
 
 def element_count(value: Any) -> int:
-    """How many array elements are in a message, in all its depths."""
+    """The number of array elements in a message, at any depth."""
     if isinstance(value, list):
         return len(value) + sum(map(element_count, value))
     if hasattr(type(value), "__codecs__"):
@@ -68,7 +67,7 @@ def element_count(value: Any) -> int:
     return 0
 
 
-# Sizes and counts that lie, in the forms that they have on the wire.
+# Wrong sizes and counts, as encoded on the wire.
 lies = st.sampled_from(
     [
         *(b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x7f\xff", b"\xff\xff\xff\xff\x0f"),
@@ -85,7 +84,7 @@ edits = st.lists(
 
 
 def mutated(original: bytes, changes: list[tuple[str, int, bytes]]) -> bytes:
-    """The bytes with `edits` made to them."""
+    """The bytes with `changes` applied."""
     changed = bytearray(original)
     for kind, place, data in changes:
         position = place % (len(changed) + 1)

@@ -11,7 +11,7 @@ from headrace.network.protocol.message import Request
 
 
 def decode_request(buffer: Any) -> tuple[RequestHeader, Request]:
-    """A request from its frame. MalformedMessageError, or UnsupportedVersionError for an API or a version."""
+    """Decode a request. Raises MalformedMessageError, or UnsupportedVersionError for an API or a version."""
     header, position = decode_request_header(buffer)
     body = memoryview(buffer)[position:]
     return header, decode(requests[header.api_key], header.api_version, body, max_elements=MAX_REQUEST_ELEMENTS)

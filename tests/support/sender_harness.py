@@ -1,4 +1,4 @@
-"""A Sender over a MockClient and a MockClock with all that belongs to it, and the few steps that its tests take."""
+"""A Sender over a MockClient and a MockClock with all its parts, and the steps that its tests take."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BATCHES_REMEMBERED = 5
 
 
 class InlineCallbacks:
-    """Runs callbacks where the sender is stepped, so that a test sees them at once."""
+    """Runs callbacks on the thread that steps the sender, so that a test sees them at once."""
 
     def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
         if not batch.settled:
@@ -52,7 +52,7 @@ class InlineCallbacks:
 
 
 class SenderHarness:
-    """One producer's engine, stepped by hand. `topic` has `partitions` over `brokers` nodes, all known at the start."""
+    """One producer's engine, stepped by hand. `topic` has `partitions` on `brokers` nodes, all known at the start."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class SenderHarness:
         with_producer_id: bool = True,
         established: bool = True,
     ) -> None:
-        """`established`: as if batches had been acknowledged before, so that several may be in flight at once."""
+        """`established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
         self.topic = topic
-        # a monotonic clock has an arbitrary start: 0 is a time like any other
+        # a monotonic clock starts anywhere: 0 must not be special
         self.clock = MockClock(-1_000_000)
         self.metadata = Metadata(
             clock=self.clock,
@@ -143,10 +143,10 @@ class SenderHarness:
             self.transactions.assign(PRODUCER_ID, 0)
         if self.transactions is not None and established:
             for partition in range(partitions):
-                # the one before the next, which is 0
+                # one before the next sequence number, which is 0
                 self.transactions._sequences(TopicPartition(topic, partition)).last_acked_sequence = 2**31 - 1
 
-    # --- Records in ---
+    # --- Appending ---
 
     def append(
         self,
@@ -157,7 +157,7 @@ class SenderHarness:
         callback: Callable | None = None,
         max_block_ms: float = 0,
     ) -> RecordFuture:
-        """A record into the partition's open batch."""
+        """Append a record to the partition's open batch."""
         queues = self.accumulator.topic_queues(self.topic, lambda: self.metadata.cluster)
         return self.accumulator.append(
             queues, partition, self.clock.wall_ms(), key, value, None, callback, max_block_ms
@@ -166,7 +166,7 @@ class SenderHarness:
     def request(
         self, *values: bytes, partition: int = 0, callback: Callable | None = None
     ) -> tuple[list[RecordFuture], ClientRequest]:
-        """These records in a batch of their own, on their way: their futures and the request that holds them."""
+        """Send these records in a batch of their own. Returns their futures and the request in flight."""
         futures = [self.append(value, partition=partition, callback=callback) for value in values]
         (request,) = self.send()
         assert values_of(request) == list(values)
@@ -175,13 +175,13 @@ class SenderHarness:
     # --- Steps ---
 
     def step(self, advance_ms: float = 0) -> None:
-        """Time passes, then one turn of the sender."""
+        """Advance the clock, then run one turn of the sender."""
         if advance_ms:
             self.clock.advance(advance_ms)
         self.sender.run_once()
 
     def send(self) -> list[ClientRequest]:
-        """Let everything linger out, and turn until nothing more is sent; returns the new produce requests."""
+        """Let linger expire, and run turns until nothing more is sent; returns the new produce requests."""
         before = len(self.client.sent)
         self.clock.advance(LINGER_MS)
         seen = -1
@@ -191,11 +191,11 @@ class SenderHarness:
         return [request for request in self.client.sent[before:] if isinstance(request.message, ProduceRequest)]
 
     def retry(self) -> list[ClientRequest]:
-        """Let the backoff pass, and send."""
+        """Let the backoff expire, and send."""
         self.clock.advance(BACKOFF_MS)
         return self.send()
 
-    # --- Answers ---
+    # --- Responses ---
 
     def response(
         self,
@@ -204,7 +204,7 @@ class SenderHarness:
         base_offset: int = 0,
         **fields: Any,
     ) -> ProduceResponse:
-        """The same answer for all partitions of a request."""
+        """The same response for all partitions of a request."""
         topics = []
         for topic in request.message.topic_data:
             answers = [
@@ -222,40 +222,40 @@ class SenderHarness:
     def answer(
         self, request: ClientRequest, error_code: int = 0, base_offset: int = 0, *, step: bool = True, **fields: Any
     ) -> None:
-        """Answer a request that waits, and let the sender see it."""
+        """Answer a request in flight, and let the sender process the response."""
         self.client.respond(self.response(request, error_code, base_offset, **fields), request=request)
         if step:
             self.sender.run_once()
 
     def lose(self, *requests: ClientRequest, step: bool = True) -> None:
-        """The connection ends before these are answered."""
+        """Disconnect before these requests are answered."""
         for request in requests:
             self.client.respond(request=request, disconnected=True)
         if step:
             self.sender.run_once()
 
     def answer_producer_id(self, producer_id: int = PRODUCER_ID, epoch: int = 0, error_code: int = 0) -> None:
-        """Answer the InitProducerId request that waits."""
+        """Answer the pending InitProducerId request."""
         self.client.respond(
             InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch, error_code=error_code),
             matcher=lambda request: isinstance(request.message, InitProducerIdRequest),
         )
         self.sender.run_once()
 
-    # --- What is there ---
+    # --- State ---
 
     @property
     def free_bytes(self) -> int:
         return self.pool.available_bytes
 
     def run_to_the_end(self, *, force: bool = False) -> None:
-        """Close and run the thread's body here."""
+        """Close, and run the thread's body on this thread."""
         self.sender.close(force=force)
         self.sender.run()
 
 
 def batches_of(request: ClientRequest) -> list[tuple[str, int, RecordBatch]]:
-    """(topic, partition, batch) of a produce request, as a broker would read them now."""
+    """The (topic, partition, batch) triples of a produce request, decoded as a broker would."""
     return [
         (topic.name, data.index, RecordBatch(data.records))
         for topic in request.message.topic_data
@@ -284,7 +284,7 @@ def sequence_of(request: ClientRequest) -> tuple[int, int, int]:
 
 class FakeLeader:
     """The sequence checks of one partition's leader (Kafka's ProducerStateManager) for requests that a test delivers to
-    it; `log` has the values that were appended."""
+    it; `log` has the appended values."""
 
     def __init__(self) -> None:
         self.log: list[bytes] = []
@@ -292,7 +292,7 @@ class FakeLeader:
         self._remembered: dict[tuple[int, int], int] = {}
 
     def has(self, request: ClientRequest) -> bool:
-        """Whether it would take the request's batch for a repetition."""
+        """Whether it would treat the request's batch as a duplicate."""
         batch = batch_of(request)
         last = (batch.base_sequence + batch.count - 1) & 0x7FFFFFFF
         return batch.producer_epoch == self._epoch and (batch.base_sequence, last) in self._remembered
@@ -308,7 +308,7 @@ class FakeLeader:
                 return OUT_OF_ORDER_SEQUENCE_NUMBER, -1
             self._remembered.clear()
         elif (first, last) in self._remembered:
-            # a repetition is answered like the first time
+            # a duplicate gets the response of the original
             return 0, self._remembered[first, last]
         elif self._remembered and first != (max(self._remembered)[1] + 1) & 0x7FFFFFFF:
             return OUT_OF_ORDER_SEQUENCE_NUMBER, -1

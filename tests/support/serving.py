@@ -1,4 +1,4 @@
-"""A server that treats each connection as a test says, on threads of its own."""
+"""A server that handles each connection with a function of the test, on its own threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Serve = Callable[[Callable[[socket.socket], None]], int]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start a server that treats each connection with a function, on a thread of its own; gives its port."""
+    """A function that starts a server, which handles each connection on its own thread, and returns the port."""
     listeners: list[socket.socket] = []
     threads: list[threading.Thread] = []
 

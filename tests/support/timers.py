@@ -1,4 +1,4 @@
-"""Timers for tests that step time by hand: nothing runs but what the test calls."""
+"""Timers for tests that step time by hand: only the test's calls run tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from headrace.network.clock import MockClock
 
 
 class InlineExecutor:
-    """Runs what is submitted on the spot, in the caller's thread."""
+    """Runs submitted tasks immediately, in the caller's thread."""
 
     def submit(self, run: Callable[[], object]) -> None:
         run()
 
     def close(self, timeout_ms: float) -> None:
-        """Nothing to end: everything that was submitted has run."""
+        """Do nothing: every submitted task has run."""
 
 
 def manual_timer(clock: MockClock, *, tick_ms: int = 1, wheel_size: int = 20) -> SystemTimer:
-    """The product's timer on a mock clock: expired tasks run inside `advance_clock`."""
+    """The real timer on a mock clock: expired tasks run inside `advance_clock`."""
     return SystemTimer("manual", clock=clock, tick_ms=tick_ms, wheel_size=wheel_size, executor=InlineExecutor())

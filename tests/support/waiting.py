@@ -1,4 +1,4 @@
-"""Waiting for what other threads do, however busy the machine is. pytest's timeout bounds all of it."""
+"""Waiting for other threads, however busy the machine is. pytest's timeout bounds all of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.producer import KafkaProducer
 
 
 class JumpingClock(SystemClock):
-    """The machine's clock, and what a test puts it ahead by: a time that passes takes none."""
+    """The machine's clock plus an offset that a test sets, so that time passes without waiting."""
 
     ahead_ms = 0.0
 
@@ -21,14 +21,14 @@ class JumpingClock(SystemClock):
 
 
 def wait_until(happened: Callable[[], object]) -> None:
-    """Look again and again until it is so."""
+    """Poll until the condition holds."""
     gate = threading.Event()
     while not happened():
         gate.wait(0.01)
 
 
 def know(producer: KafkaProducer, topic: str) -> None:
-    """See to it that the producer knows the topic, also where that takes longer than its max.block.ms."""
+    """Wait until the producer knows the topic, even if that takes longer than its max.block.ms."""
     known = False
     while not known:
         with contextlib.suppress(KafkaTimeoutError):
@@ -36,6 +36,6 @@ def know(producer: KafkaProducer, topic: str) -> None:
 
 
 def memory_comes_back(producer: KafkaProducer) -> None:
-    """Wait until all memory is free: a batch gives it back a moment after its futures are done."""
+    """Wait until all memory is free: a batch releases its memory a moment after its futures complete."""
     pool = producer._engine.pool
     wait_until(lambda: pool.available_bytes == pool.total_bytes)

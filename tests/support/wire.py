@@ -1,4 +1,4 @@
-"""One connection to a broker, spoken to in messages or in bytes."""
+"""One connection to a broker that sends and receives messages or raw bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.network.records.builder_cy import build_batch
 
 
 class Wire:
-    """One connection, spoken to in messages or in bytes."""
+    """One connection that sends and receives messages or raw bytes."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         host, port = cluster.bootstrap_servers.split(",")[0].split(":")
@@ -38,7 +38,7 @@ class Wire:
         )
 
     def receive(self, number: int | None = None) -> Any:
-        """The next answer; it must be the one to request `number` (from 1)."""
+        """The next response; it must be the one to request `number` (counted from 1)."""
         size = self.file.read(4)
         if len(size) < 4:
             return None
@@ -53,7 +53,7 @@ class Wire:
         return self.receive(len(self.sent))
 
     def ends(self) -> bool:
-        """Whether the broker closes the connection, without another byte."""
+        """Whether the broker closes the connection without sending another byte."""
         try:
             return self.file.read(1) == b""
         except ConnectionResetError:

@@ -1,4 +1,4 @@
-"""A program as a user writes it, which `make types` reads strictly: nothing of Headrace may be of an unknown type."""
+"""A program as a user writes it, which `make types` checks strictly: Headrace's API has no unknown types."""
 
 from __future__ import annotations
 

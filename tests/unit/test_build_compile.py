@@ -1,4 +1,4 @@
-"""setup.py with and without a C compiler, on a project of one hot module: what is built, what is said, what fails."""
+"""setup.py with and without a C compiler, on a project of one hot module: what it builds, prints, and fails on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("Cython", reason="what setup.py builds with is not installed: make test has it")
+pytest.importorskip("Cython", reason="the build requirements of setup.py are not installed: make test installs them")
 
 ROOT = Path(__file__).resolve().parents[2]
 HOT = """\
@@ -36,7 +36,7 @@ NO_COMPILER = "/nowhere/cc"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The project's set-up around one module, headrace.network.toy_cy."""
+    """The project's set-up with a single module, headrace.network.toy_cy."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for part in ("network", "producer", "broker", "cli", "pyspark_headrace"):
@@ -64,7 +64,7 @@ def compiled_files(project: Path) -> list[str]:
 
 
 def run_toy(project: Path) -> str:
-    """What the built module answers, imported by the name it is installed under."""
+    """The output of the built module, imported under its installed name."""
     code = "from headrace.network import toy_cy; print(toy_cy.twice(21), toy_cy.is_compiled())"
     package = project / "path" / "headrace"
     package.mkdir(parents=True)
@@ -137,7 +137,7 @@ def test_a_changed_module_is_compiled_anew(project: Path):
     assert build(project).returncode == 0
     source = project / "network" / "toy_cy.py"
     source.write_text(HOT.replace("2 * number", "3 * number"))
-    # newer than all that was built, however long the building took
+    # newer than everything built, however long the build took
     newest = max(path.stat().st_mtime for path in project.rglob("*"))
     os.utime(source, (newest + 10, newest + 10))
     assert build(project).returncode == 0

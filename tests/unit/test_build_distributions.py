@@ -1,4 +1,4 @@
-"""What a wheel and a source distribution of this tree hold. Built without a compiler, which takes seconds."""
+"""The contents of a wheel and a source distribution of this tree. Built without a compiler, which takes seconds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("setuptools.build_meta", reason="what the build needs is not installed: make test has it")
+pytest.importorskip("setuptools.build_meta", reason="the build requirements are not installed: make test installs them")
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("network", "producer", "broker", "cli")
-#: By this one's name PySpark finds the data source; nothing else is outside `headrace`.
+#: PySpark finds the data source by this name; nothing else is outside `headrace`.
 FOR_PYSPARK = "pyspark_headrace"
 PROJECT = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "Makefile")
 COPIED = (*PROJECT, *PARTS, FOR_PYSPARK, "tests", "tools")
 
 
 def copy_of_the_project(target: Path) -> Path:
-    """The sources as a clone would have them, so that nothing is built in this one."""
+    """Copy the sources as in a fresh clone, so that nothing is built in this one."""
     target.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():

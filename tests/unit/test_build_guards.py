@@ -1,4 +1,4 @@
-"""What the build and the layout rely on, held against the files."""
+"""Assumptions of the build and the layout, checked against the files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headrace.network import _build
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("network", "producer", "broker", "cli")
-# About 600: a few more are no reason to split.
+# About 600: a few more don't justify a split.
 LINES = 620
 
-# Module -> the lines it may have, and why it is not split.
+# Module -> its limit, and why it is not split.
 LARGER = {
     "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
 }
@@ -56,7 +56,7 @@ def c_only(source: Path) -> set[str]:
 
 
 def test_every_folder_with_modules_is_a_package():
-    """setup.py finds packages by their __init__.py: a folder without one would be left out of what is installed."""
+    """setup.py finds packages by their __init__.py: a folder without one would not be installed."""
     folders = {path.parent for path in modules()}
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").is_file()] == []
 
@@ -69,11 +69,11 @@ def test_modules_stay_small_enough_to_be_read():
     lines = {str(path): len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules()}
     too_long = {path: count for path, count in lines.items() if count > LARGER.get(path, (LINES, ""))[0]}
     assert too_long == {}, "split them by responsibility (DESIGN.md)"
-    assert [path for path in LARGER if lines.get(path, 0) <= LINES] == [], "these need no exception any more"
+    assert [path for path in LARGER if lines.get(path, 0) <= LINES] == [], "these no longer need an exception"
 
 
 def test_sections_begin_in_one_way():
-    """`# --- Heading ---`, alone between blank lines (CONTRIBUTING.md), and no comment stands so that is none."""
+    """Only headings, `# --- Heading ---`, are comments that stand alone between blank lines (CONTRIBUTING.md)."""
     wrong = []
     folders = (*PARTS, "tests", "examples", "benchmarks", "docs", "tools")
     for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):

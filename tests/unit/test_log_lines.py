@@ -1,4 +1,4 @@
-"""Where log lines go, and how often a producer says the same."""
+"""Where log lines go, and how often a producer repeats one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEST_TIMED_OUT = 7
 
 
 def logging_calls(path: Path) -> Iterator[ast.Call]:
-    """Calls of functions of the module `logging` itself."""
+    """Calls to functions of the module `logging` itself."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             of = node.func.value
@@ -37,7 +37,7 @@ def test_every_logger_is_below_headrace() -> None:
         for call in logging_calls(path):
             assert isinstance(call.func, ast.Attribute)
             if call.func.attr != "getLogger":
-                # programs may write to the root logger or configure it, libraries may not
+                # programs may configure or write to the root logger, libraries may not
                 in_a_program = path.relative_to(ROOT).parts[0] in ("cli", "broker")
                 assert in_a_program or call.func.attr not in OF_THE_ROOT_LOGGER, f"{path}:{call.lineno}"
                 continue

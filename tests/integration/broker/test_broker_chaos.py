@@ -1,7 +1,6 @@
-"""Three brokers that are killed, stopped, cut off and made to lose answers at random, under an idempotent producer's
-load.
+"""Three brokers that are killed, stopped, cut off and lose responses at random, under an idempotent producer's load.
 
-What has to hold whatever happens: every acknowledged record is there, once, in order, and all replicas are the same.
+Whatever happens, every acknowledged record is in the log once and in order, and all replicas are the same.
 """
 
 from __future__ import annotations
@@ -67,8 +66,8 @@ class Load:
 
 
 class Chaos:
-    """What happens to the cluster, drawn from a seed. At most one broker is down or one link cut at a time, so that two
-    replicas can always keep what is acknowledged."""
+    """Applies events drawn from a seed to the cluster. At most one broker is down or one link cut at a time, so that
+    two replicas always keep every acknowledged record."""
 
     def __init__(self, cluster, seed):
         self.cluster = cluster
@@ -138,7 +137,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(seed):
         while (
             any(len(each.isr) < 3 for each in cluster.controller.image.topics["t"].partitions) or len(ends(cluster)) > 2
         ):
-            assert time.monotonic() < end, "the replicas didn't come together again"
+            assert time.monotonic() < end, "the replicas did not converge"
             time.sleep(0.02)
         for partition in range(PARTITIONS):
             logs = [cluster.records("t", partition, node_id) for node_id in (1, 2, 3)]
@@ -149,7 +148,7 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(seed):
 
 
 def ends(cluster):
-    """Where the logs of all replicas end: as many different ends as partitions at most, once they have caught up."""
+    """The (partition, log end offset) pairs of all replicas: one pair per partition once all have caught up."""
     return {
         (partition, broker.replicas.partition(("t", partition)).log.end.offset)
         for partition in range(PARTITIONS)

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote produce to the embedded broker and consume from it."""
+"""Third-party clients produce to the embedded broker and consume from it."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_clients_get_along_with_what_older_releases_offer(release):
         other = kafka.KafkaConsumer(
             group_id="h", bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest"
         )
-        # It may miss a topic that it hears of while it joins: then it has nothing to read until its next refresh.
+        # It may miss a topic that it learns of while it joins, and then reads nothing until its next refresh.
         assert other.partitions_for_topic("t") == {0, 1}
         other.subscribe(["t"])
         read = 0

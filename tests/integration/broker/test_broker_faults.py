@@ -1,4 +1,4 @@
-"""What a test can make a broker do, seen from the wire; and what a hostile client can't."""
+"""Faults that a test can inject into a broker, seen from the wire, and what a hostile client can't do."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_an_incremental_answer_has_only_what_is_new(ask):
     answer = ask(fetch({}, session, 2))
     assert set(told(answer)) == {1}
     assert answer.session_id == session
-    # The position hasn't moved, so the records come again.
+    # The fetch position hasn't moved, so the records are returned again.
     assert set(told(ask(fetch({}, session, 3)))) == {1}
     assert told(ask(fetch({1: 1}, session, 4))) == {}
 

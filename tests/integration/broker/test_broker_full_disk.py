@@ -1,4 +1,4 @@
-"""A broker on a small disk that is full: it is read, deletes topics, starts again, and goes on when there is space."""
+"""A broker on a small, full disk: it serves reads, deletes topics, restarts, and accepts writes once there is space."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def refuse(*_: object) -> None:
 def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.02)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Two mebibytes."""
+    """A disk of two mebibytes."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = shutil.which("mount")
     command = [mount or "mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)]
     if mount is None or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("only root may make a small disk here")
+        pytest.skip("only root can mount a small disk here")
     try:
         yield place
     finally:
@@ -53,7 +53,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Take all of its space, to the last byte."""
+    """Fill the disk to the last byte."""
     ballast = disk / "ballast"
     for size_bytes in (65536, 512, 1):
         with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
@@ -77,15 +77,15 @@ def test_a_broker_on_a_full_disk_is_read_deletes_topics_and_restarts(disk: Path)
                 assert codes(wire.ask(produce(0, topic=topic, value=large), 9)) == [0]
             ballast = fill(disk)
             assert codes(wire.ask(produce(0, value=large), 9)) == [STORAGE_ERROR]
-            # As after kill -9: nothing was flushed, and all has to be recovered, on the full disk.
+            # As after kill -9: nothing was flushed, and the broker recovers everything on the full disk.
             cluster.kill_broker(1)
-            gc.collect()  # a process that is killed has no files open any more
+            gc.collect()  # a killed process has no open files
             cluster.start_broker(1)
         with Wire(cluster) as wire:
             assert codes(wire.ask(produce(0, value=large), 9)) == [STORAGE_ERROR]
             assert len(wire.ask(fetch(0), 11).responses[0].partitions[0].records) > 100_000
             assert init_producer_id(wire) == 0
-            # What was deleted is gone from the disk, too, and makes room for others.
+            # Deleted topics are gone from the disk, too, and make room for others.
             answer = wire.ask(DeleteTopicsRequest(topic_names=["doomed"], timeout_ms=5000), 5)
             assert answer.responses[0].error_code == 0
             until(lambda: not any(path.name.startswith("doomed") for path in disk.iterdir()))
@@ -110,7 +110,7 @@ def test_a_whole_cluster_starts_on_a_full_disk(disk: Path):
         with Wire(cluster) as wire:
             assert len(wire.ask(fetch(0), 11).responses[0].partitions[0].records) > 0
             assert codes(wire.ask(produce(0, value=b"x" * 10_000), 9)) == [STORAGE_ERROR]
-        # The marker of the clean stop is gone, which took some.
+        # The clean-shutdown marker is gone, which freed some space.
         fill(disk)
         with pytest.raises(KafkaStorageError, match="No space left"):
             cluster.close()
@@ -131,7 +131,7 @@ def no_garbage_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage_collector")
 def test_a_deleted_log_leaves_the_disk_whatever_failed_on_it(monkeypatch):
-    """A file that is still open takes its place."""
+    """A file that is still open keeps its space."""
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t")
         with Wire(cluster) as wire:
@@ -158,7 +158,7 @@ def test_a_partition_that_could_not_be_made_is_made_when_there_is_space(tmp_path
             cluster.controller.delete_topic("gone")
         with Wire(cluster) as wire:
             until(lambda: codes(wire.ask(produce(0), 9)) == [0])
-        # The follower's was made again, too, and follows.
+        # The follower's replica was created again, too, and follows.
         count = len(cluster.records("t", 0, 1))
         until(lambda: len(cluster.records("t", 0, 2)) == count)
         assert all(not broker.replicas.replicas.offline for broker in cluster.brokers.values())

@@ -1,4 +1,4 @@
-"""What a hostile client can't do to a broker, tried from outside: end it, fill its memory, keep others waiting."""
+"""What a hostile client can't do to a broker: end it, fill its memory, block others."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def ask(address: tuple[str, int], message: Request, version: int):
 
 
 def say_and_hang_up(address: tuple[str, int], content: bytes) -> None:
-    """Send bytes, say that there are no more, and wait for the broker to be done with them."""
+    """Send bytes, shut down the sending side, and wait until the broker closes the connection."""
     with connect(address) as sock, contextlib.suppress(ConnectionError):
         sock.sendall(content)
         sock.shutdown(socket.SHUT_WR)
@@ -87,11 +87,11 @@ def is_served(address: tuple[str, int]) -> bool:
     return answer.responses[0].partition_responses[0].error_code == 0
 
 
-# --- Requests of every API, in this process: a handler that fails is seen in the log ---
+# --- Requests of every API, in this process: a failing handler shows in the log ---
 
 
 class Failures(logging.Handler):
-    """The defects that the broker logs: it closes the connection that met one and goes on."""
+    """The defects that the broker logs; it closes the connection concerned and continues."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -123,7 +123,7 @@ every_api = pytest.mark.parametrize("key", sorted(registry.apis), ids=lambda key
 
 
 def values_that_mean_something(cluster: EmbeddedCluster) -> dict[str, st.SearchStrategy]:
-    """Names, ids, numbers and batches that get past the first checks of a handler, among any others."""
+    """Names, ids, numbers and batches that pass a handler's first checks, among arbitrary ones."""
     whole = bytes(build_batch([(-1, b"k", b"v")]))
     texts = ["t", "t", "g", "1", "", "consumer", "range", "cleanup.policy", "retention.ms", "__consumer_offsets"]
     small = [0, 0, 1, 2, -1, -2, 4]
@@ -181,11 +181,11 @@ def test_a_topic_by_id_where_the_version_knows_names_only(target, failures):
     assert failures.found == []
 
 
-# --- A broker of its own process, whose memory is watched ---
+# --- A broker in its own process, with its memory watched ---
 
 
 class Process:
-    """`headrace broker`, and what it takes of the machine."""
+    """`headrace broker`, and its memory usage."""
 
     def __init__(self, **config: object) -> None:
         options = [f"--config={key.replace('_', '.')}={value}" for key, value in config.items()]
@@ -197,7 +197,7 @@ class Process:
         self.address = (host, int(port))
 
     def memory_bytes(self) -> int:
-        """The most memory it has had since it began."""
+        """The peak memory since its start."""
         with open(f"/proc/{self.process.pid}/status") as status:
             return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) * 1024
 
@@ -234,7 +234,7 @@ def test_half_frames_do_not_add_up(process: Process):
             with contextlib.suppress(ConnectionError):
                 sock.sendall(struct.pack(">i", 50 * MIB) + bytes(40 * MIB))
             assert is_served(process.address)
-        # 480 MiB have been sent; 64 may be held, one more buffer grows while its old one is copied
+        # 480 MiB were sent; 64 may be kept, and one more buffer grows while its old one is copied
         assert process.memory_bytes() - before < 200 * MIB
         ended = select.select(held, [], [], 0)[0]
         assert len(ended) >= 10
@@ -319,7 +319,7 @@ def test_one_byte_at_a_time_is_borne_and_answered(process: Process):
 
 
 def test_who_reads_no_answers_is_not_read_from_either(process: Process):
-    """Answers pile up in the sockets' buffers and in the broker up to a bound; then the client's sends block."""
+    """Responses fill the sockets' buffers and, up to a limit, the broker's; then the client's sends block."""
     question = frame(MetadataRequest(topics=None), 9) * 100
     with connect(process.address) as sock:
         sock.settimeout(1.0)
@@ -362,7 +362,7 @@ def test_thousands_of_idle_connections():
         for _ in range(20):
             assert is_served(process.address)
         assert process.memory_bytes() - before < 40 * MIB
-        # every one of them is alive and is answered once it says something whole
+        # every connection is alive, and answered once its request is complete
         for sock in idle[1::400]:
             sock.sendall(frame(api_versions(), 3)[9:])
             assert receive(sock, ApiVersionsRequest, 3).error_code == 0

@@ -1,4 +1,4 @@
-"""Several listeners, what clients are told of them, chosen node ids, and profiles."""
+"""Several listeners, the addresses that clients see, chosen node ids, and profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWO_LISTENERS = {
 
 
 def addresses(at: str) -> dict[int, str]:
-    """What a client that comes in at an address is told of the brokers, by Metadata and by DescribeCluster."""
+    """The brokers' addresses that a client of listener `at` sees, from Metadata and DescribeCluster."""
     connection = BlockingConnection(parse_address(at), client_id="test", timeout_ms=20_000, max_response_bytes=2**20)
     try:
         told = [

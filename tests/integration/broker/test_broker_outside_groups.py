@@ -1,4 +1,4 @@
-"""Groups and admin clients of kafka-python and aiokafka: rebalances, offsets, static members, against this broker."""
+"""Groups and admin clients of kafka-python and aiokafka with this broker: rebalances, offsets, static members."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def group_of(cluster, group_id):
 
 
 class PythonMember(threading.Thread):
-    """A kafka-python consumer that polls on a thread of its own until it is told to stop."""
+    """A kafka-python consumer that polls on its own thread until it is stopped."""
 
     def __init__(self, cluster, topic, group, **config):
         super().__init__(daemon=True)
@@ -61,7 +61,7 @@ class PythonMember(threading.Thread):
             session_timeout_ms=6000,
             **config,
         )
-        # Without the topic's metadata its leader shares out nothing, and now and then leaves it at that.
+        # A group leader without the topic's metadata assigns nothing, and sometimes never corrects that.
         wait_for(lambda: self.consumer.partitions_for_topic(topic))
         self.assigned: set[int] = set()
         self.values: list[bytes] = []
@@ -87,7 +87,7 @@ class PythonMember(threading.Thread):
 def wait_for(condition):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "it didn't happen in time"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.02)
 
 
@@ -113,7 +113,7 @@ def test_members_of_kafka_python_come_and_go(cluster, topic):
 
 
 def test_a_group_outlives_its_coordinator(cluster, topic):
-    # Not kafka-python: it leaves the sockets open with which it tries to reach a broker that is gone.
+    # Not with kafka-python, which leaves sockets open when it connects to a broker that is gone.
     fill(cluster, topic)
     consumer = confluent_kafka.Consumer(
         {

@@ -1,4 +1,4 @@
-"""Clusters whose machines lose their power, at moments drawn from a seed."""
+"""Clusters whose machines lose power at moments drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from support.broker_storm import KINDS, run_storm
 from support.producer_storm import parse_seeds
 
-#: `make storm` runs more of them.
+#: `make storm` runs more seeds.
 STORM_SEEDS = parse_seeds(os.environ.get("HEADRACE_STORM_SEEDS", "0:1"))
 
 

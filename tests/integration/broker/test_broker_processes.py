@@ -1,4 +1,4 @@
-"""A cluster of processes, tested as the one in this process is: its life, its links, its faults, what can be seen."""
+"""A cluster of processes passes the tests of an in-process cluster: lifecycle, links, faults, introspection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUIET = {"log_level": 0}
 def until(condition, timeout_s=20.0):
     end = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
     return value
 
@@ -184,7 +184,7 @@ def test_brokers_end_and_return_one_by_one(cluster, topic):
 
 
 def test_the_others_go_on_when_the_process_that_started_them_is_killed(cluster, topic):
-    """It does nothing but take note of ends."""
+    """It only records which processes end."""
     with ProcessCluster(2) as other:
         with open(f"/proc/{other.pids[1]}/stat") as stat:
             launcher = int(stat.read().rpartition(")")[2].split()[1])

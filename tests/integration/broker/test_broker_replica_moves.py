@@ -1,5 +1,4 @@
-"""Replicas that move between brokers and directories, elections, and configurations of brokers and groups, over the
-wire; the same in one process and in several."""
+"""Replica moves, elections, and configurations of brokers and groups, over the wire, in one process and in several."""
 
 from __future__ import annotations
 
@@ -198,7 +197,7 @@ def move_to(cluster, topic, directory, index=0, node_id=1):
 
 
 def directory_of(cluster, topic, node_id=1):
-    """Where the replica is, and where it goes."""
+    """The replica's current directory and the one that it moves to."""
     places = {}
     for each in ask(cluster, DescribeLogDirsRequest(topics=None), node_id).results:
         for described in each.topics:
@@ -255,7 +254,7 @@ def test_a_replica_is_made_where_it_was_asked_to_be(cluster, topic):
         wait_until(lambda: cluster.controller.image.partition(topic, 0).replicas == (2,))
 
 
-# --- Pages of topics, the quorum ---
+# --- Paged topic descriptions, the quorum ---
 
 
 def page(cluster, names, limit=2000, cursor=None):

@@ -1,4 +1,4 @@
-"""Three brokers: replication, failover, in-sync replicas, truncation; and processes that are killed."""
+"""Three brokers: replication, failover, in-sync replicas, truncation; and broker processes that are killed."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def cluster():
 def until(condition, timeout_s=15.0):
     end = time.monotonic() + timeout_s
     while not (value := condition()):
-        assert time.monotonic() < end, "it didn't come to that in time"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.01)
     return value
 
 
 class Acknowledged:
-    """A producer that remembers what it was promised."""
+    """A producer that remembers which records were acknowledged."""
 
     def __init__(self, bootstrap_servers, **config):
         self.producer = confluent_kafka.Producer(
@@ -128,7 +128,7 @@ def test_the_in_sync_replicas_shrink_and_expand(cluster):
     assert refused.errors == [confluent_kafka.KafkaError.NOT_ENOUGH_REPLICAS]
     cluster.heal_links()
     until(lambda: isr(cluster) == {1, 2, 3})
-    # Who comes back has what was acknowledged by all; this record was not, so it may still be on its way.
+    # A replica in the ISR has all that was acknowledged by all; this record was not, so it may still be in flight.
     for node_id in (1, 2, 3):
         until(lambda node_id=node_id: values_of(cluster, "t", node_id) == [b"only the leader has this"])
 
@@ -270,7 +270,7 @@ def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_there_too(tmp_
         cluster.start_broker(3)
         until(lambda: leftovers() == ["gone-later-0"])
         assert [key for key in cluster.broker(3).logs.logs if key[0] != "gone-later"] == []
-        # Another of the name: the old log is no obstacle.
+        # The old log is no obstacle to a new topic of the same name.
         cluster.stop_broker(3)
         cluster.controller.delete_topic("gone-later")
     with EmbeddedCluster(brokers=3, data_dir=tmp_path, config=config) as cluster:
@@ -284,10 +284,10 @@ def test_a_topic_that_was_deleted_while_a_broker_was_away_is_gone_there_too(tmp_
 
 
 def test_followers_tell_their_leaders_only_what_has_changed(cluster):
-    """A hundred partitions at rest are a fetch of a few bytes, and one that moves is one entry in it (KIP-227)."""
+    """A hundred idle partitions take a fetch of a few bytes, and one that changes takes one entry in it (KIP-227)."""
 
     def asked_of_little():
-        """Whether each follower has asked, and the last time for next to nothing."""
+        """Whether each follower has fetched, and its last fetch was small."""
         found = [[each for each in cluster.requests if each.client_id == f"headrace-broker-{n}"] for n in (1, 2, 3)]
         return all(asked and asked[-1].size_bytes < 150 for asked in found)
 
@@ -302,14 +302,14 @@ def test_followers_tell_their_leaders_only_what_has_changed(cluster):
     sent.flush()
     assert len(sent.values) == 20
     assert max([each.size_bytes for each in cluster.requests if each.api_key is ApiKey.FETCH][-3:]) < 300
-    # A leader that is back knows nothing, and is told everything again.
+    # A restarted leader has no fetch session, so the followers send everything again.
     cluster.kill_broker(2)
     cluster.start_broker(2)
     until(lambda: all(set(each.isr) == {1, 2, 3} for each in cluster.controller.image.topics["many"].partitions))
     sent.send("t", numbered(b"w", 20))
     sent.flush()
     until(asked_of_little)
-    # What is gone is asked for no more: a leader would answer that at once, again and again.
+    # A deleted partition is no longer fetched: a leader would answer that at once, again and again.
     cluster.controller.delete_topic("many")
     until(lambda: "many" not in {topic for topic, _ in cluster.broker(3).replicas.partitions})
     before = fetches()

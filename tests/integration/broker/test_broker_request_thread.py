@@ -1,5 +1,4 @@
-"""Requests that are long or wait are handled on a thread of their own: nobody else waits for them, their connection
-does."""
+"""Long and waiting requests are handled on their own thread: they delay their connection, but no other."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ MANY = 5_000
 
 
 class Client:
-    """One connection that can send several requests before it reads an answer."""
+    """One connection that can send several requests before it reads a response."""
 
     def __init__(self, cluster: EmbeddedCluster) -> None:
         host, port = cluster.bootstrap_servers.split(":")
@@ -96,7 +95,7 @@ def cluster():
 
 
 class Held:
-    """Holds up the thread that handles a request of an API, until `release`."""
+    """Blocks the thread that handles a request of an API, until `release`."""
 
     def __init__(self, cluster: EmbeddedCluster, api_key: ApiKey) -> None:
         self.is_there = threading.Event()
@@ -136,7 +135,7 @@ def test_others_are_served_while_a_request_takes_its_time(cluster, slow, api_key
 
 
 def test_a_connections_requests_are_handled_in_their_order(cluster):
-    """The records that came behind a long request are appended after it, and answered after it."""
+    """Records sent after a long request are appended and answered after it."""
     ends: list[int] = []
     log = cluster.broker(1).replicas.partition(("t", 0)).log
     held = Held(cluster, ApiKey.LIST_OFFSETS)
@@ -187,7 +186,7 @@ def test_a_client_that_leaves_during_its_long_request_hurts_nobody(cluster):
 
 
 def test_a_long_fetch_that_has_waited_is_answered_by_another_thread(cluster):
-    """Who produces what a fetch of thousands of partitions waits for doesn't write its answer for it."""
+    """The thread that produces the records does not write the response for a fetch of thousands of partitions."""
     answering: list[str] = []
     replicas = cluster.broker(1).replicas.replicas
     read = replicas.read
@@ -222,13 +221,13 @@ def test_fetch_sessions_remember_so_many_partitions_together():
     assert second is not None
     with pytest.raises(FetchSessionIdNotFoundError, match="too large"):
         sessions.resume(second.session_id, 1, entries(1, first=4), [])
-    # the one that grew is gone, and its room is free again
+    # the session that grew is closed, and its room is free again
     third = sessions.open(entries(4))
     assert third is not None
     sessions.resume(third.session_id, 1, [], [("t", 0)])
     sessions.close(first.session_id)
     assert sessions.open(entries(7)) is not None
-    # what nobody has used for long makes room
+    # sessions that were idle for long make room
     assert sessions.open(entries(10)) is None
     clock.advance(200_000)
     assert sessions.open(entries(10)) is not None

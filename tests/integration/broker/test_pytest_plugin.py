@@ -1,4 +1,4 @@
-"""The pytest plugin, in runs of pytest of its own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import confluent_kafka
 import pytest
 
-# Imported here, or every inner run would import it anew: pytester forgets what a run imported.
+# Imported here, because pytester forgets what an inner run imported, and every run would import it again.
 from headrace.broker import EmbeddedCluster
 from headrace.network import clock
 from headrace.producer import KafkaProducer

@@ -1,4 +1,4 @@
-"""`headrace topics` and `headrace consume` against running brokers: what they print, and what they say goes wrong."""
+"""`headrace topics` and `headrace consume` against running brokers: their output and their errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cluster():
 
 @pytest.fixture
 def headrace(cluster, capsys):
-    """Run a command against the cluster: exit code, lines of output, and what it complains about."""
+    """A function that runs a command against the cluster: exit code, lines of output, and the error output."""
 
     def run(*arguments):
         code = main([*arguments, "--bootstrap-server", cluster.bootstrap_servers])

@@ -1,4 +1,4 @@
-"""The example of tests with a broker runs, and the guide beside it says what is true."""
+"""The example of tests with a broker runs, and the guide beside it is correct."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the README and the pages of docs/ show runs: programs, tests, commands and configuration files.
+"""The programs, tests, commands and configuration files in the README and the pages of docs/ run.
 
-Programs and commands run as they stand, but for the broker's address. Blocks of a new page are found by themselves; see
-`support.pages` for how a block says that it can't run. Spark's programs run in
+Programs and commands run unchanged except for the broker's address. The blocks of new pages are found automatically;
+see `support.pages` for how to mark a block that can't run. Spark programs run in
 `tests/integration/spark/test_page_programs.py`.
 """
 
@@ -52,7 +52,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def run(arguments: list[str], directory: Path, **environment: str) -> str:
-    """What a program prints, which has to end well and to warn of nothing."""
+    """The output of a program, which must succeed without warnings."""
     answer = subprocess.run(
         arguments,
         cwd=directory,
@@ -140,7 +140,7 @@ def test_commands(block: Block, cluster: EmbeddedCluster, tmp_path: Path) -> Non
 
 
 def command(words: list[str], cluster: EmbeddedCluster, directory: Path) -> None:
-    """Run one of our commands; of others, see that what they name is there. None may be unknown."""
+    """Run a Headrace command; for others, check that the targets or files they name exist. Unknown commands fail."""
     if words[0] == "headrace":
         our_command([word.replace(ADDRESS, cluster.bootstrap_servers) for word in words[1:]], cluster, directory)
     elif words[0] == "make":
@@ -172,7 +172,7 @@ def our_command(words: list[str], cluster: EmbeddedCluster, directory: Path) -> 
 
 
 def run_broker(arguments: list[str]) -> None:
-    """Start it, and end it once it serves."""
+    """Start it, and stop it once it serves."""
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -199,7 +199,7 @@ def test_a_file(block: Block, tmp_path: Path) -> None:
 
 
 def spans() -> Iterator[object]:
-    """The commands in the text, as parameters that are named by page."""
+    """The commands within the text, as parameters named by page."""
     for page in pages():
         for span in re.findall(r"`headrace ([a-z-][^`\n]*)`", page.read_text(encoding="utf-8")):
             yield pytest.param(shlex.split(span), id=f"{page.name}: {span}")
@@ -217,7 +217,7 @@ def test_a_command_in_the_text_has_these_options(words: list[str]) -> None:
         parser.parse_args(words[1:])
 
 
-# --- What the README's programs print, beyond that they run ---
+# --- The output of the README's programs ---
 
 
 README = [block for block in blocks_of(ROOT / "README.md") if is_program(block)]

@@ -1,4 +1,4 @@
-"""`BlockingConnection` over real sockets: answers, what a peer may do instead of answering, and interruptions."""
+"""`BlockingConnection` over real sockets: responses, peers that misbehave instead of answering, and interruptions."""
 
 from __future__ import annotations
 

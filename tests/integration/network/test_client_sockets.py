@@ -1,5 +1,4 @@
-"""NetworkClient over real sockets: what it says when something other than a broker answers, and that it gets through
-when one does."""
+"""NetworkClient over real sockets: its errors when the peer is no broker, and its success when it is one."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ LookUp = Callable[[str, int], Sequence[ResolvedAddress]]
 
 
 class Running:
-    """A client whose polls run on a thread of their own, as a sender's do."""
+    """A client that polls on its own thread, as a sender does."""
 
     def __init__(self, *servers: tuple[str, int], look_up: LookUp = resolve_host) -> None:
         self.metadata = Metadata(
@@ -85,13 +84,13 @@ class Running:
         self._thread.join(30)
 
     def fetch(self, timeout_ms: float = 30_000) -> None:
-        """Metadata come once more."""
+        """Wait for another metadata response."""
         version = self.metadata.request_update(reset_backoff=True)
         self.client.wakeup()
         self.metadata.await_update(version, timeout_ms)
 
     def failure(self, wanted: type[KafkaError]) -> KafkaError:
-        """Wait for metadata, several times, until the reason for the failure is a `wanted`."""
+        """Wait for metadata, several times, until a `wanted` is the reason for the failure."""
         for _ in range(100):
             with pytest.raises(KafkaTimeoutError) as caught:
                 self.metadata.await_update(self.metadata.version, 100)
@@ -112,7 +111,7 @@ def garbage(connection: socket.socket) -> None:
 
 
 def broker(connection: socket.socket, name: str | None = None) -> None:
-    """Answers ApiVersions and Metadata, as a cluster of itself alone, under its address or under that name."""
+    """Answer ApiVersions and Metadata as a cluster of one broker, under its address or `name`."""
     stream = connection.makefile("rwb")
     while length := stream.read(4):
         header, message = decode_request(stream.read(int.from_bytes(length, "big")))
@@ -179,7 +178,7 @@ def test_a_bad_server_does_not_hide_a_good_one(serve: Serve) -> None:
 
 
 class Names:
-    """A name service: ports of this machine by name."""
+    """A name service that maps names to ports of this machine."""
 
     def __init__(self, **ports: list[int]) -> None:
         self.ports = ports
@@ -192,14 +191,14 @@ class Names:
 
 @pytest.fixture
 def refusing() -> int:
-    """A port where nobody listens."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
 
 @pytest.fixture
 def silent() -> Iterator[int]:
-    """A port that answers no attempt to connect, as behind a firewall that drops it: its queue is full."""
+    """A port that answers no connection attempt, as behind a firewall that drops packets: its backlog is full."""
     with socket.socket() as listener, contextlib.ExitStack() as stack:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -211,7 +210,7 @@ def silent() -> Iterator[int]:
 
 
 def broker_called(name: str) -> Callable[[socket.socket], None]:
-    """A broker that tells clients this name of itself."""
+    """A broker that advertises itself under this name."""
     return functools.partial(broker, name=name)
 
 
@@ -253,7 +252,7 @@ def test_what_only_answers_after_the_time_for_connecting_gets_longer(
     failed_update = running.metadata.failed_update
 
     def failed(now_ms: float, error: KafkaError | None = None) -> None:
-        # each of them: who only looks now and then may miss one
+        # collects every error, because polling could miss one
         if error is not None:
             tries.append(str(error))
         failed_update(now_ms, error)

@@ -1,4 +1,4 @@
-"""The fault proxy itself: each fault does what it says, and nothing else happens to the bytes."""
+"""The fault proxy itself: each fault works as documented, and nothing else changes the bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def answer(correlation_id: int, body: bytes = b"") -> bytes:
 
 
 class Server:
-    """Answers each request with its own body, or what comes without frames with itself. One thread a connection."""
+    """Answers each request with its own body, and echoes bytes without frames. One thread per connection."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -120,14 +120,14 @@ def read(sock: socket.socket, size_bytes: int) -> bytes:
 
 
 def ask(sock: socket.socket, api_key: int, correlation_id: int, body: bytes = b"") -> None:
-    """A request and its whole answer."""
+    """Send a request, and check its whole response."""
     sock.sendall(request(api_key, correlation_id, body))
     expected = answer(correlation_id, body)
     assert read(sock, len(expected)) == expected
 
 
 def end_of(sock: socket.socket) -> tuple[bytes, str]:
-    """What still comes, and how it ends."""
+    """The remaining bytes, and how the connection ends."""
     data = bytearray()
     try:
         while piece := sock.recv(1_000_000):
@@ -197,7 +197,7 @@ def test_refusing_and_healing(proxy: FaultProxy, client: socket.socket) -> None:
 
 def test_nobody_behind_it_is_a_reset(proxy: FaultProxy, server: Server) -> None:
     server.close()
-    # it may come before the client's system call that connects has returned
+    # the reset may come before the client's connect() has returned
     with pytest.raises(ConnectionResetError), connect(proxy) as client:
         client.recv(1)
 
@@ -226,7 +226,7 @@ def test_closing(proxy: FaultProxy, server: Server, client: socket.socket) -> No
     ask(client, PRODUCE, 1)
     proxy.close_connections()
     assert end_of(client) == (b"", "close")
-    client.sendall(request(PRODUCE, 2))  # nobody minds, and nobody gets it
+    client.sendall(request(PRODUCE, 2))  # accepted, but not delivered
     client.close()
     assert server.ended.acquire(timeout=60)
     assert server.ends == ["close"]
@@ -266,7 +266,7 @@ def test_cutting_after_some_bytes_of_answers(
     client.sendall(request(PRODUCE, 1, b"body") + request(PRODUCE, 2, b"body"))
     assert end_of(client) == (answers[:size_bytes], how)
     fault.wait()
-    with connect(proxy) as second:  # one connection, then no more
+    with connect(proxy) as second:  # one connection only
         ask(second, PRODUCE, 3, b"body" * 10)
 
 
@@ -419,7 +419,7 @@ def test_delaying_and_trickling_one_answer(proxy: FaultProxy, client: socket.soc
 
 
 def test_answers_out_of_order_are_those_of_their_requests(proxy: FaultProxy) -> None:
-    """By correlation id and not by position: Produce with acks=0 has no answer at all."""
+    """Responses match requests by correlation id, not by position: Produce with acks=0 has no response."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         proxy.upstream = listener.getsockname()
         proxy.response(METADATA).drop()
@@ -438,7 +438,7 @@ def test_the_brokers_port_is_replaced_where_answers_name_it(proxy: FaultProxy, c
         (METADATA, b"localhost", True),
         (METADATA, b"elsewhere", False),
         (PRODUCE, b"127.0.0.1", True),
-        (FETCH, b"127.0.0.1", False),  # these might be records
+        (FETCH, b"127.0.0.1", False),  # these bytes might be records
     ]:
         client.sendall(request(api_key, 1, b"<" + host + port + b">"))
         new_port = proxy.port.to_bytes(4, "big") if replaced else port

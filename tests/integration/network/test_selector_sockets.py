@@ -1,4 +1,4 @@
-"""Selector on real loopback sockets: what only the kernel can do to a connection."""
+"""Selector on real loopback sockets: the cases that only a kernel produces."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def listener() -> Iterator[socket.socket]:
 
 
 def poll_until(condition: Callable[[], object], *selectors: Selector) -> None:
-    """Poll in turn until it is so. pytest's timeout bounds it."""
+    """Poll all of them in turn until the condition holds. pytest's timeout bounds it."""
     while not condition():
         for each in selectors:
             each.poll(5)
 
 
 def connected(selector: Selector, channel_id: str, listener: socket.socket, **options: int) -> socket.socket:
-    """Connect a channel to a listener: the accepted socket at its other end."""
+    """Connect a channel to a listener, and return the accepted socket at its other end."""
     selector.connect(channel_id, listener.family, listener.getsockname(), **options)
     accepted, _ = listener.accept()
     poll_until(lambda: channel_id in selector.connected, selector)
@@ -80,7 +80,7 @@ def disconnection(selector: Selector, channel_id: str) -> Exception:
 
 
 def reset(sock: socket.socket) -> None:
-    """Close so that the peer gets a reset."""
+    """Close with a reset."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -106,7 +106,7 @@ def test_request_and_answer(selector: Selector, family: int, host: str) -> None:
 )
 def test_nobody_listens(selector: Selector, family: int, host: str, text: str) -> None:
     try:
-        # bound and not listening: the port is refused, and nobody else gets it meanwhile
+        # bound but not listening: connections to the port fail, and no other process gets it
         holder = socket.socket(family)
         holder.bind((host, 0))
     except OSError:
@@ -132,7 +132,7 @@ def test_sockets_are_set_up_for_requests_and_answers(selector: Selector, listene
                 assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
                 assert not os.get_blocking(channel.fd)
                 if channel_id == "node":
-                    # the kernel doubles what it is asked for
+                    # the kernel doubles the requested size
                     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (20_000, 40_000)
                     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (30_000, 60_000)
 
@@ -158,7 +158,7 @@ def test_a_connection_in_the_making_can_be_given_up(selector: Selector) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
-        # a full backlog: the kernel answers no further SYN, so that the last of these stay in the making
+        # a full backlog: the kernel answers no further SYN, so the last of these stay pending
         for i in range(5):
             selector.connect(str(i), socket.AF_INET, listener.getsockname())
         poll_until(lambda: selector.is_channel_ready("0"), selector)
@@ -300,9 +300,9 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
         assert len(caplog.records) == 1  # it does not spin
         with caplog.at_level(logging.WARNING):
             for pause_ms in (*[100] * 10, QUIET_MS):
-                assert len(caplog.records) == 1  # what lasts is told once a minute
+                assert len(caplog.records) == 1  # a lasting problem is logged once a minute
                 clock.advance(pause_ms)
-                selector.poll(0)  # goes on to accept, and the next one tries
+                selector.poll(0)  # accepting continues, and the next poll retries
                 selector.poll(0)
             assert len(caplog.records) == 2
         assert "ulimit -n" in caplog.text
@@ -328,8 +328,8 @@ def test_no_descriptors_left_pauses_accepting_and_nothing_else(
 
 
 def test_many_connections_echo_frames_of_all_sizes(listener: socket.socket) -> None:
-    """A client's and a server's selector, each on its thread, under load in both directions at once; the server mutes
-    whom it owes too much, as a broker does."""
+    """A client's and a server's selector on two threads, with load in both directions. As a broker does, the server
+    mutes connections with too many unsent responses."""
     clients, frames_each = 30, 40
     sizes = random.Random(1)
     payloads = {

@@ -1,4 +1,4 @@
-"""The level that is configured is the level that batches are compressed with, up to the log."""
+"""Batches are compressed with the configured level, up to the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.network.records.builder_cy import RecordBatchBuilder
 from headrace.network.records.compression import Compression, compress, has_lz4_levels
 from headrace.producer import KafkaProducer
 
-#: Text that a thorough search compresses better than a quick one.
+#: Text that higher levels compress better.
 VALUES = [b"record %d of a thousand: %d, %x, %d" % (each, each**3, each**4, each % 97) for each in range(1000)]
 TIME_MS = 1_600_000_000_000
 
@@ -24,7 +24,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def stored(cluster: EmbeddedCluster, codec: str, level: int | None) -> RecordBatch:
-    """The one batch that a producer with this level has put into the log."""
+    """The only batch that a producer with this level has written to the log."""
     topic = f"{codec}{level}"
     cluster.create_topic(topic, 1)
     options = {} if level is None else {f"compression_{codec}_level": level}

@@ -1,4 +1,4 @@
-"""Bad input to a producer: each is a typed error, raised where it is noticed, that says what to do."""
+"""Bad input to a producer raises a typed error where it is detected, and the error says what to do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def producer(cluster: EmbeddedCluster) -> Iterator[KafkaProducer]:
 
 
 class Peer:
-    """Something listens on a port and does this to whoever connects."""
+    """A listening port that applies `act` to every connection."""
 
     def __init__(self, act: Callable[[socket.socket], None]) -> None:
         self._act = act
@@ -98,7 +98,7 @@ def causes(error: BaseException | None) -> list[BaseException]:
 
 
 def failure_of(producer: KafkaProducer, *, finds_something: bool = True) -> errors.KafkaError:
-    """What a send fails with, once the sender thread has found out what is there."""
+    """The error of a send, once the sender thread has detected the problem."""
     while True:
         known = producer._engine.metadata.last_error is not None or not finds_something
         with pytest.raises(errors.KafkaError) as raised:
@@ -123,7 +123,7 @@ def test_a_port_where_no_kafka_speaks(act: Callable, kind: type, text: str) -> N
     try:
         with KafkaProducer(bootstrap_servers=peer.address, max_block_ms=100) as producer:
             error = failure_of(producer, finds_something=act is not _says_nothing)
-            # the address, and what was found there
+            # the address, and what answered there
             assert peer.address in str(error)
             assert text in str(error)
             assert any(isinstance(cause, kind) for cause in causes(error))
@@ -469,7 +469,7 @@ def test_a_timeout_that_is_none(cluster: EmbeddedCluster, timeout: Any) -> None:
             producer.flush(timeout)
         with pytest.raises(errors.IllegalArgumentError, match="timeout"):
             producer.close(timeout)
-        # the refused close has not closed it
+        # the rejected close has not closed it
         assert producer.send("known", b"x").get(PATIENCE_S).topic == "known"
 
 

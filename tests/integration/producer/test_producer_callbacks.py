@@ -1,4 +1,4 @@
-"""Callbacks that misbehave, on a real producer: nobody else is harmed."""
+"""Misbehaving callbacks on a real producer harm nothing else."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_closing_is_bounded_by_its_timeout_when_a_callback_blocks(bootstrap: str
 
 
 def test_slow_callbacks_slow_the_sends_down_instead_of_piling_up(bootstrap: str) -> None:
-    """What waits to be called back holds its memory."""
+    """Records keep their memory until their callbacks have run."""
     producer = KafkaProducer(
         bootstrap_servers=bootstrap, linger_ms=0, batch_size=1000, buffer_memory=10_000, max_block_ms=200
     )
@@ -108,7 +108,7 @@ def test_a_callback_may_wait_for_records_in_the_way_of_concurrent_futures(bootst
         seen: list[object] = []
 
         def send_more(metadata: object, error: BaseException | None) -> None:
-            # the sender thread completes them, and no callback is needed for that
+            # the sender thread completes these without a callback
             more = [producer.send("waited-for", b"more", partition=0).as_concurrent() for _ in range(3)]
             done, pending = concurrent.futures.wait(more, 30)
             seen.extend((len(done), len(pending)))
@@ -130,7 +130,7 @@ def test_a_callback_may_wait_for_another_producer_but_not_for_its_own(bootstrap:
         seen: list[object] = []
 
         def forward(metadata: object, error: BaseException | None) -> None:
-            # neither the metadata of that topic nor memory for it is there yet
+            # neither that topic's metadata nor memory for it is available yet
             forwarded = other.send("forwarded", b"v", partition=0)
             other.flush(30)
             seen.append(forwarded.done())
@@ -144,7 +144,7 @@ def test_a_callback_may_wait_for_another_producer_but_not_for_its_own(bootstrap:
                     wait()
                 except errors.KafkaError as refused:
                     seen.append(type(refused))
-            # the sender thread completes it, and no callback is needed for that
+            # the sender thread completes it without a callback
             seen.append(own_record.get(30).offset)
 
         own_offset = own.send("t", b"v", partition=0, callback=forward).get(30).offset + 1

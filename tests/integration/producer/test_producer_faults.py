@@ -1,4 +1,4 @@
-"""Every way a network and a broker can fail a producer, on real sockets: nothing lost, nothing doubled, order kept."""
+"""Every failure of a network and a broker, on real sockets: no record is lost or duplicated, and order is kept."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headrace.network.records.batch import RecordBatch
 from headrace.producer import KafkaProducer, RecordFuture
 from headrace.producer.sender.delivery import Verdict, action_for
 
-#: Small batches, so that a few hundred records are many requests; impatient, so that the tests are short.
+#: Small batches, so that a few hundred records take many requests, and short timeouts, so that the tests are fast.
 IMPATIENT = {
     "batch_size": 250,
     "linger_ms": 0,
@@ -66,7 +66,7 @@ def send_numbers(producer: KafkaProducer, topic: str, start: int, stop: int) -> 
 
 
 def assert_exactly_once(cluster: EmbeddedCluster, topic: str, futures: list[RecordFuture], partition: int = 0) -> None:
-    """Every record is in the log once, in the order of the sends, and each future knows where."""
+    """Check that every record is in the log once, in the order of the sends, and that each future has its offset."""
     metadata = [future.get(PATIENCE_S) for future in futures]
     log = cluster.records(topic, partition)
     assert [record.value for record in log] == [b"%06d" % number for number in range(len(futures))]
@@ -150,7 +150,7 @@ def test_the_answer_to_produce_is_cut_at_every_byte(cluster: EmbeddedCluster, to
     with producer_of(proxy, max_in_flight_requests_per_connection=1) as producer:
         futures = send_numbers(producer, topic, 0, 1)
         producer.flush(PATIENCE_S)
-        # more than the answer has; past its end nothing is cut
+        # up to beyond the end of the response, where nothing is cut
         for at in range(120):
             fault = proxy.response(ApiKey.PRODUCE).cut(at=at, how="close" if at % 2 else "reset")
             futures += send_numbers(producer, topic, 1 + 2 * at, 3 + 2 * at)
@@ -260,7 +260,7 @@ def test_a_broker_that_never_answers_at_all_fails_the_records_in_time(cluster: E
         assert first[0].get(0).offset == 0
         assert later[0].exception(0) is None
     values = [record.value for record in cluster.records(topic, 0)]
-    # what was reported as failed may be in the log, once and in order
+    # records that were reported as failed may be in the log, once and in order
     assert values[0] == b"000000"
     assert values[-1] == b"later"
     assert values[1:-1] == sorted(set(values[1:-1]))
@@ -341,7 +341,7 @@ def test_a_throttled_producer_loses_nothing(cluster: EmbeddedCluster, topic: str
 def test_an_answer_lost_while_another_batch_is_refused_does_not_double_a_record(
     cluster: EmbeddedCluster, topic: str
 ) -> None:
-    # refused batches begin a new epoch; what was appended without an answer must not be sent under it
+    # rejected batches begin a new epoch, under which batches that were appended without a response must not be sent
     with producer_of(cluster) as producer:
         send_numbers(producer, topic, 0, 1)
         producer.flush(PATIENCE_S)
@@ -351,7 +351,7 @@ def test_an_answer_lost_while_another_batch_is_refused_does_not_double_a_record(
         def refuse_or_lose(context: Any, message: Any) -> Fault | None:
             (record, *_) = RecordBatch(message.topic_data[0].partition_data[0].records).records()
             if record.value in seen:
-                # what comes again is not refused: it may be in the log
+                # retries are not rejected: they may be in the log
                 return None
             seen.add(record.value)
             return next(faults, None)
@@ -490,7 +490,7 @@ def test_all_together_under_many_threads(cluster: EmbeddedCluster, proxy: FaultP
         assert_exactly_once(cluster, "storm", futures[partition], partition)
 
 
-#: More of them: HEADRACE_STORM_SEEDS=0:500, or `python tests/support/producer_storm.py 0:500`.
+#: For more seeds: HEADRACE_STORM_SEEDS=0:500, or `python tests/support/producer_storm.py 0:500`.
 STORM_SEEDS = parse_seeds(os.environ.get("HEADRACE_STORM_SEEDS", "0:2"))
 
 

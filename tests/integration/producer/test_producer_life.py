@@ -1,4 +1,4 @@
-"""A producer's life on real sockets: memory, flush, close, exit, fork, threads, callbacks and await."""
+"""A producer's lifecycle on real sockets: memory, flush, close, exit, fork, threads, callbacks and await."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_every_codec_and_acks(cluster: EmbeddedCluster, topic: str, codec: str, 
         futures = [producer.send(topic, b"value %d" % number * 20) for number in range(1000)]
     assert [future.exception(0) for future in futures] == [None] * 1000
     if acks == 0:
-        # nobody said that they are there: the broker may take a moment longer
+        # the records were not acknowledged, so the broker may take a moment longer
         gate = threading.Event()
         while len(values_in(cluster, topic)) < 1000:
             gate.wait(0.01)
@@ -281,7 +281,7 @@ def test_closing_leaves_no_thread_and_no_descriptor(cluster: EmbeddedCluster, to
     del producer
     gc.collect()
     assert threading.active_count() <= threads
-    # the broker's side of a connection may take a moment to be closed
+    # the broker may take a moment to close its side of a connection
     gate = threading.Event()
     while descriptors() > files:
         gate.wait(0.01)
@@ -382,7 +382,7 @@ def test_interpreter_exit_is_bounded_without_a_broker() -> None:
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """What went wrong in a forked child that does this; empty where nothing did. A hanging child is killed."""
+    """Do `work` in a forked child. Returns the child's error, or an empty string. A hanging child is killed."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -406,7 +406,7 @@ def in_child(work: Callable[[], object]) -> str:
 @pytest.fixture
 def without_fork_warning() -> Iterator[None]:
     with warnings.catch_warnings():
-        # from Python 3.12 on: forking with threads is what is tried here
+        # since Python 3.12; these tests fork with threads on purpose
         warnings.simplefilter("ignore", DeprecationWarning)
         yield
 
@@ -481,7 +481,7 @@ def test_forks_while_many_threads_send_never_hang_the_child(cluster: EmbeddedClu
         try:
 
             def work() -> None:
-                # a thread here may get the identity that the parent's sender thread has
+                # a thread here may get the identity of the parent's sender thread
                 waiting = [
                     threading.Thread(target=lambda: producer.send(topic, b"c").get(PATIENCE_S)) for _ in range(3)
                 ]
@@ -504,7 +504,7 @@ def test_forks_while_many_threads_send_never_hang_the_child(cluster: EmbeddedClu
 
 
 def test_worker_processes_of_multiprocessing_deliver_what_they_forgot(cluster: EmbeddedCluster, topic: str) -> None:
-    # they don't end as an interpreter does: its exit functions are never called there
+    # they don't exit as an interpreter does: it never calls their exit functions
     done = run_program(
         """
         import logging, multiprocessing, sys, warnings
@@ -542,7 +542,7 @@ def test_worker_processes_of_multiprocessing_deliver_what_they_forgot(cluster: E
 
 
 def test_workers_forked_after_the_producer_was_made_deliver_at_their_exit(cluster: EmbeddedCluster, topic: str) -> None:
-    # as gunicorn does it with --preload
+    # as gunicorn does with --preload
     run_program(
         """
         import os, sys, warnings
@@ -597,7 +597,7 @@ def test_threads_that_send_while_others_flush_and_one_closes(cluster: EmbeddedCl
     closed = threading.Event()
 
     def flush() -> None:
-        # while it closes and afterwards, too
+        # during the close and afterwards
         while not closed.is_set():
             producer.flush(PATIENCE_S)
         producer.flush(PATIENCE_S)
@@ -634,7 +634,7 @@ def test_a_callback_may_send_but_not_flush(cluster: EmbeddedCluster, topic: str)
     raised: list[str] = []
     more: list[RecordFuture] = []
     with producer_of(cluster) as producer:
-        # not sent before: a callback can't wait for the metadata of another topic
+        # known before, since a callback can't wait for another topic's metadata
         producer.partitions_for(topic)
         unknown = f"{topic}-unknown"
 

@@ -1,4 +1,4 @@
-"""A producer whose cluster changes: leaders move, topics grow, vanish and return, metadata are old, wrong or many."""
+"""A producer whose cluster changes: leaders move, topics grow, vanish and return, metadata are old, wrong or large."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from headrace.network.protocol.types import ZERO_UUID
 from headrace.producer import KafkaProducer
 
 PATIENCE_S = 60
-#: Longer than any test waits: whatever backs off for so long fails it.
+#: Longer than any test runs, so that a test that waits for this backoff fails.
 FOR_EVER_MS = 100_000
 IMPATIENT = {
     "linger_ms": 0,
@@ -54,7 +54,7 @@ def producer_of(cluster: EmbeddedCluster, **options: Any) -> KafkaProducer:
 
 
 def metadata_of(cluster: EmbeddedCluster, *topics: MetadataResponseTopic) -> MetadataResponse:
-    """An answer with those topics from the running brokers."""
+    """A Metadata response with those topics and the running brokers."""
     brokers = [broker.endpoint for broker in cluster.brokers.values()]
     return MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=each.node_id, host=each.host, port=each.port) for each in brokers],
@@ -65,7 +65,7 @@ def metadata_of(cluster: EmbeddedCluster, *topics: MetadataResponseTopic) -> Met
 
 
 def topic_of(cluster: EmbeddedCluster, name: str, leader_id: int, epoch: int = 0) -> MetadataResponseTopic:
-    """A topic of one partition, with its real id where it has one, and with that leader."""
+    """A topic of one partition with that leader, and with its real id if it exists."""
     state = cluster.controller.image.topics.get(name)
     partition = MetadataResponsePartition(
         partition_index=0, leader_id=leader_id, leader_epoch=epoch, replica_nodes=[1, 2], isr_nodes=[1, 2]
@@ -106,7 +106,7 @@ def test_metadata_that_name_another_broker_than_the_leader(cluster: EmbeddedClus
 
 
 def test_metadata_that_go_on_naming_a_dead_leader() -> None:
-    """The broker that answers doesn't know yet: what it tells is asked for until it does."""
+    """The answering broker doesn't know the new leader yet, so the producer requests metadata until it does."""
     with EmbeddedCluster(brokers=2, min_insync_replicas=1) as cluster, producer_of(cluster) as producer:
         cluster.create_topic("t", 1, replication_factor=2)
         assert producer.send("t", b"0").get(PATIENCE_S).offset == 0
@@ -134,7 +134,7 @@ def test_new_partitions_are_found_by_age_and_used(cluster: EmbeddedCluster) -> N
 
 
 def test_a_topic_that_vanishes_and_returns_wider_under_another_id(cluster: EmbeddedCluster) -> None:
-    """Twice, with records that wait meanwhile: none is lost, and each goes where the topic is now."""
+    """Twice, while records wait: none is lost, and each goes to the topic as it is now."""
     cluster.create_topic("phoenix", 1)
     with producer_of(cluster, allow_auto_create_topics=False) as producer:
         producer.send("phoenix", b"first", partition=0).get(PATIENCE_S)
@@ -189,7 +189,7 @@ def test_a_connection_that_idled_is_closed_and_made_again(cluster: EmbeddedClust
 @pytest.mark.parametrize("max_age_ms", [0, 20, 300_000])
 @pytest.mark.parametrize("often", [0.0, 0.5])
 def test_one_broker_that_hangs_up_on_metadata_which_never_last(often: float, max_age_ms: int) -> None:
-    """With no time at all between two requests for metadata, and each lost connection the last one to the cluster."""
+    """Without backoff between metadata requests, and each connection that closes is the only one to the cluster."""
     dice = random.Random(7)
     with EmbeddedCluster() as cluster:
         cluster.create_topic("t", 1)
@@ -205,7 +205,7 @@ def test_one_broker_that_hangs_up_on_metadata_which_never_last(often: float, max
 
 
 def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
-    """Each is asked for once while they are new, all of them when the metadata are too old, and records pass."""
+    """Each new topic is requested once, all of them once the metadata expire, and records flow meanwhile."""
     cluster.create_topic("real", 1)
     leader_id = cluster.leader_of("real", 0)
     asked: list[int] = []
@@ -240,8 +240,8 @@ def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
             thread.join(PATIENCE_S)
         producer.send("real", b"1").get(PATIENCE_S)
         assert len(list(metadata.cluster.topics)) == 10_001
-        assert sum(asked) <= 10_001 + len(asked), "a new topic is asked for alone, and hardly twice"
-        assert len(changes) == 10_001, "an update tells of what it changes"
+        assert sum(asked) <= 10_001 + len(asked), "a new topic is requested alone, and hardly ever twice"
+        assert len(changes) == 10_001, "an update names what it changes"
         version = metadata.request_update(reset_backoff=True)
         producer._engine.sender.wakeup()
         metadata.await_update(version, PATIENCE_S * 1000)
@@ -253,7 +253,7 @@ def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
 
 
 def test_topics_that_are_made_one_after_the_other_are_asked_for_by_themselves(cluster: EmbeddedCluster) -> None:
-    """As brokers do, this one has no leader to tell of when it's first asked for a topic, which it makes then."""
+    """Like real brokers, this one creates an unknown topic on request, but its first response names no leader."""
     asked: list[int] = []
     made: set[str] = set()
 
@@ -295,4 +295,4 @@ def test_records_without_a_key_stay_in_the_rack(cluster: EmbeddedCluster) -> Non
     assert used("south") == led["south"] | {min(led["north"])}
     with producer_of(cluster, client_rack="north", partitioner_rack_aware=True) as producer:
         keyed = {producer.send("racks", b"x", key=b"%d" % number).get(PATIENCE_S).partition for number in range(60)}
-        assert keyed == set(range(6)), "a key goes where it goes from anywhere"
+        assert keyed == set(range(6)), "a key's partition does not depend on the rack"

@@ -1,4 +1,4 @@
-"""What a producer measures against a broker on real sockets, and who is told."""
+"""A producer's metrics against a broker on real sockets, and the reporters that receive them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_init_raises_comes_out_of_the_constructor() -> None:
     with pytest.raises(OSError, match="the port is in use"):
         KafkaProducer(bootstrap_servers="localhost:1", metric_reporters=reporters)
     assert (before.calls[0], before.calls[-1]) == ("init", "close")
-    gc.collect()  # a socket that was left open would warn now, and a warning is an error
+    gc.collect()  # an open socket would warn now, and warnings are errors
 
 
 def test_prometheus_gets_every_metric(cluster: EmbeddedCluster) -> None:

@@ -1,6 +1,6 @@
-"""The producer with brokers of every age: each version of each API that it may have to speak, on real sockets.
+"""The producer with brokers of every age: each version of each API that it may have to use, on real sockets.
 
-The embedded broker tells and takes no newer versions than a test says, and remembers what it was asked in which.
+The embedded broker advertises and accepts no newer versions than the test sets, and records the versions of requests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.producer import KafkaProducer
 
 CLIENT_ID = "under-test"
 HEADERS = [("h", b"v"), ("null", None)]
-#: What Apache Kafka tells of itself, by its release: the newest versions of the APIs that a producer uses.
+#: The newest versions that Apache Kafka advertises for the producer's APIs, by release.
 RELEASES = {
     "2.1": {ApiKey.PRODUCE: 7, ApiKey.METADATA: 7, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1},
     "2.8": {ApiKey.PRODUCE: 9, ApiKey.METADATA: 11, ApiKey.API_VERSIONS: 3, ApiKey.INIT_PRODUCER_ID: 4},
@@ -32,7 +32,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = {ApiKey.PRODUCE: 13, ApiKey.METADATA: 10}
 
 
 def versions_of(key: ApiKey) -> list[int]:
-    """All that the embedded broker serves and the producer may ask in."""
+    """All versions that the embedded broker supports and the producer may use."""
     served = registry.apis[key].versions
     return list(range(served.min, served.max + 1))
 
@@ -55,15 +55,15 @@ def a_producer(cluster: EmbeddedCluster, **keywords: Any) -> KafkaProducer:
 
 
 def act_as(cluster: EmbeddedCluster, newest: Mapping[ApiKey, int]) -> None:
-    """From now on the cluster is no newer than this; what isn't named stays."""
+    """Limit the cluster to these newest versions from now on; other APIs keep all of theirs."""
     cluster.control.max_versions = {key: api.versions.max for key, api in registry.apis.items()} | dict(newest)
     cluster.control.requests.clear()
 
 
 def asked_in(cluster: EmbeddedCluster) -> dict[ApiKey, set[int]]:
-    """The versions of the producer's requests that came since `act_as`, by API."""
+    """The versions of the producer's requests since `act_as`, by API."""
     asked: dict[ApiKey, set[int]] = {}
-    # a client that made a topic before may not be gone yet, and still ask
+    # a client that created a topic earlier may still send requests
     for request in list(cluster.control.requests):
         if request.client_id == CLIENT_ID:
             asked.setdefault(request.api_key, set()).add(request.api_version)
@@ -73,9 +73,9 @@ def asked_in(cluster: EmbeddedCluster) -> dict[ApiKey, set[int]]:
 def produce_and_read_back(
     cluster: EmbeddedCluster, newest: Mapping[ApiKey, int], *, codec: str = "gzip"
 ) -> dict[ApiKey, set[int]]:
-    """Records for both partitions of a topic, one attempt of which fails, are in the log just once and in order.
+    """Send records to both partitions of a topic, with one failed attempt: the log has each once, and in order.
 
-    The cluster is no newer than `newest` while they are sent. Returns in which versions it was asked.
+    The cluster supports no newer versions than `newest` meanwhile. Returns the requested versions.
     """
     topic = create_topic(cluster.bootstrap_servers, partitions=2)
     fault = cluster.control.fault(ApiKey.PRODUCE, Fault(error=NotLeaderForPartitionError, topic=topic, partition=1))
@@ -111,7 +111,7 @@ def test_each_version_of_produce(cluster: EmbeddedCluster, version: int) -> None
 def test_each_version_of_metadata(cluster: EmbeddedCluster, version: int) -> None:
     asked = produce_and_read_back(cluster, {ApiKey.METADATA: version})
     assert asked[ApiKey.METADATA] == {version}
-    # without topic ids in the metadata, partitions go by their topic's name
+    # without topic ids in the metadata, the producer names topics
     newest = max(versions_of(ApiKey.PRODUCE))
     knows_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS[ApiKey.METADATA]
     assert asked[ApiKey.PRODUCE] == {newest if knows_ids else FIRST_VERSION_WITH_TOPIC_IDS[ApiKey.PRODUCE] - 1}
@@ -126,7 +126,7 @@ def test_each_version_of_init_producer_id(cluster: EmbeddedCluster, version: int
 @pytest.mark.parametrize("version", versions_of(ApiKey.API_VERSIONS))
 def test_each_version_of_api_versions(cluster: EmbeddedCluster, version: int) -> None:
     asked = produce_and_read_back(cluster, {ApiKey.API_VERSIONS: version})
-    # first the newest, then what the broker says it has
+    # first the newest, then the one that the broker supports
     assert asked[ApiKey.API_VERSIONS] == {ApiVersionsRequest.versions.max, version}
 
 
@@ -153,6 +153,6 @@ def test_zstd_is_not_sent_where_it_is_not_known(cluster: EmbeddedCluster, versio
         error = producer.send(topic, b"value" * 100, partition=0).exception(PATIENCE_S)
         assert isinstance(error, UnsupportedCompressionTypeError)
         assert "set compression.type to another codec" in str(error)
-        # what zstd doesn't make smaller goes out, also after the failure
+        # data that zstd doesn't make smaller is sent, also after the failure
         assert producer.send(topic, b"v", partition=0).get(PATIENCE_S).offset == 0
     assert asked_in(cluster)[ApiKey.PRODUCE] == {version}

@@ -1,4 +1,4 @@
-"""A producer with clocks that jump, many partitions and topics, and records that nobody fetches the fate of."""
+"""A producer with jumping clocks, many partitions and topics, and records whose futures nobody reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 class JumpingClock(SystemClock):
-    """The machine's clocks and what a test adds to them."""
+    """The machine's clocks, plus offsets that a test sets."""
 
     def __init__(self) -> None:
         self.monotonic_ms = 0.0
@@ -109,7 +109,7 @@ def test_thousands_of_topics(cluster: EmbeddedCluster) -> None:
 
 
 def test_keys_choose_the_partitions_that_javas_client_chooses(cluster: EmbeddedCluster) -> None:
-    # by the vectors of Kafka's UtilsTest: (hash & 0x7fffffff) % 100
+    # from the vectors of Kafka's UtilsTest: (hash & 0x7fffffff) % 100
     cluster.create_topic("keyed", 100)
     vectors = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -130,7 +130,7 @@ def test_records_without_key_use_all_partitions_and_fill_batches(cluster: Embedd
     assert min(counts) > 0
     batches = sum(len({record.timestamp for record in cluster.records("keyless", p)}) > 0 for p in range(10))
     assert batches == 10
-    # 14 of these records fit into a batch: hundreds of batches, not thousands
+    # 14 of these records fit into a batch, so hundreds of batches, not thousands
     assert sum(seen.size_bytes for seen in cluster.requests if seen.api_key == ApiKey.PRODUCE) < 10_000 * 70
 
 

@@ -1,7 +1,7 @@
-"""Sends from finalizers and signal handlers, wherever they run: nothing hangs, and nothing is lost, doubled or leaked.
+"""Sends from finalizers and signal handlers, wherever they run: none hangs, and no record is lost, doubled or leaked.
 
-The same tests run with the compiled modules, where no Python code runs on the way of a record, and with the interpreted
-ones, where a handler may come between any two instructions.
+The same tests run with the compiled modules, where sending a record runs no Python code, and with the interpreted ones,
+where a handler may run between any two instructions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PARTITIONS = 3
 
 
 class Boom(Exception):
-    """What a signal handler raises."""
+    """Raised by the signal handlers."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def in_log(cluster: EmbeddedCluster, topic: str) -> Counter[bytes]:
 
 
 def is_whole(producer: KafkaProducer) -> None:
-    """No section was left open, no lock is held and no memory is gone."""
+    """Check that no section is open, no lock is held and no memory is missing."""
     assert not interrupted()
     assert not gc.garbage
     producer.flush(60)
@@ -51,7 +51,7 @@ def is_whole(producer: KafkaProducer) -> None:
     assert producer._engine.accumulator.has_incomplete is False
 
 
-#: What the producer is doing when it is interrupted -> settings under which `send` does just that.
+#: What the producer does when it is interrupted -> settings with which `send` does just that.
 SITUATIONS: dict[str, dict[str, Any]] = {
     "the batch has room": {"linger_ms": 1000},
     "every record needs a batch": {"batch_size": 0},
@@ -87,7 +87,7 @@ def test_a_send_at_every_point_of_a_send(cluster: EmbeddedCluster, topic: str, s
 def test_a_send_at_every_point_of_the_first_send_to_a_topic(cluster: EmbeddedCluster) -> None:
     futures: list[RecordFuture] = []
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-        # a part of the points only, as each needs a topic
+        # only every 23rd point, because each needs a topic
         for point in every_point(step=23):
             topic = f"first-{point}"
 
@@ -143,7 +143,7 @@ def test_an_exception_at_every_point_of_a_send_leaves_nothing_taken(
                 certain.add(value)
             except Boom:
                 possible.add(value)
-                # the exception is gone with its traceback, and memory that was on its way with that
+                # the exception is gone with its traceback, which may have referred to leased memory
             if not interruption.happened:
                 break
             if not point % 20:
@@ -192,7 +192,7 @@ def test_an_exception_at_every_point_of_other_calls(cluster: EmbeddedCluster, ca
     def boom() -> None:
         raise Boom
 
-    # reading metrics takes tens of thousands of instructions, of which the same ones come again and again
+    # reading metrics takes tens of thousands of instructions, most of them repetitions
     step = 301 if call == "metrics" else 3
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
         know(producer, "calls")
@@ -265,7 +265,7 @@ def test_finalizers_that_send(cluster: EmbeddedCluster, topic: str, settings: di
                     future.get(60)
 
         threads = [threading.Thread(target=run) for _ in range(2)]
-        # at each allocation that the collector hears of, on 3.10 and 3.11 in the midst of C code
+        # collects at each tracked allocation, on 3.10 and 3.11 in the middle of C code
         gc.set_threshold(1)
         try:
             for thread in threads:
@@ -276,7 +276,7 @@ def test_finalizers_that_send(cluster: EmbeddedCluster, topic: str, settings: di
         finally:
             gc.set_threshold(*threshold)
         while len(futures) + len(refused) < 3 * count:
-            # does nothing while another thread is at it
+            # does nothing while another thread collects
             gc.collect()
         is_whole(producer)
         assert all(future.succeeded() for future in futures)
@@ -351,14 +351,14 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
             except errors.BufferExhaustedError as full:
                 refused.append(full)
 
-        # each of these opens a batch, at some points of which the thread is in a section
+        # each of these opens a batch, with the thread in a section at some points
         for point in every_point(step=10):
             with Interruption(point, send_many) as interruption:
                 producer.send(topic, b"y" * 20_000)
             if refused or not interruption.happened:
                 break
         assert "finalizers or signal handlers sent" in str(refused[0])
-        assert 1 < len(futures) < 2000, "the sender thread takes up some of them meanwhile"
+        assert 1 < len(futures) < 2000, "the sender thread processes some of them meanwhile"
         assert [future.get(60).partition for future in futures]
         is_whole(producer)
         producer.send(topic, b"on").get(60)

@@ -1,4 +1,4 @@
-"""A name service that does not answer: what needs it waits, and nothing else does."""
+"""A name service that does not answer blocks only what needs it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headrace.network.protocol.messages.topics.metadata import (
 from headrace.producer import KafkaProducer
 
 PATIENCE_S = 60
-#: Far longer than what is measured may take, and far shorter than PATIENCE_S.
+#: Far longer than the measured operations may take, and far shorter than PATIENCE_S.
 SOON_S = 20
 SLOW = "slow.invalid"
 TOPIC = "half-named"
 
 
 class NameService:
-    """The system's, but for SLOW, which is 127.0.0.1 and takes until the test says so."""
+    """The system's, except for SLOW, which resolves to 127.0.0.1 once the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answers = threading.Event()
@@ -55,7 +55,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameService]:
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    """Two brokers that lead a partition each; metadata call broker 2 by the slow name."""
+    """Two brokers that lead one partition each; metadata name broker 2 by the slow name."""
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic(TOPIC, 2, replication_factor=2)
         topic = cluster.controller.image.topics[TOPIC]

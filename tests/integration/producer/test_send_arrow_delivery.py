@@ -1,4 +1,4 @@
-"""Columns of records on the way to a broker: the same as sent one by one, whatever happens on the way."""
+"""Columns of records to a broker: the same as records sent one by one, under every failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def producer_of(cluster: EmbeddedCluster, **options: Any) -> KafkaProducer:
 
 
 def records_in(cluster: EmbeddedCluster, topic: str, partitions: int = 3) -> list[list[tuple]]:
-    """(timestamp, key, value, headers) of each record of each partition."""
+    """The (timestamp, key, value, headers) of each record, per partition."""
     return [
         [(each.timestamp, each.key, each.value, tuple(each.headers)) for each in cluster.records(topic, partition)]
         for partition in range(partitions)
@@ -52,7 +52,7 @@ def records_in(cluster: EmbeddedCluster, topic: str, partitions: int = 3) -> lis
 
 
 def table_of(rows: int, first: int = 0) -> pa.Table:
-    """Rows with a key each, so that it is certain where they go."""
+    """Rows with one key each, so that their partitions are known."""
     numbers = range(first, first + rows)
     return pa.table(
         {
@@ -129,7 +129,7 @@ def test_many_threads_with_columns_and_single_records_at_once(cluster: EmbeddedC
         for record in cluster.records(topic, partition):
             name, number = map(int, record.value.split())
             seen.append((name, number))
-            # in order: those that name a partition, and those that don't, of each thread
+            # in order per thread, separately for rows with and without a partition
             assert last.get((name, number % 4 == 3), -1) < number
             last[name, number % 4 == 3] = number
     assert sorted(seen) == [(name, number) for name in range(2 * threads) for number in range(rounds * rows)]
@@ -200,11 +200,11 @@ def test_every_answer_is_lost_once(cluster: EmbeddedCluster, topic: str) -> None
     assert sum(len(each) for each in records_in(cluster, topic)) == 600
 
 
-# --- What ends a call half-way ---
+# --- Calls that end half-way ---
 
 
 def hold(cluster: EmbeddedCluster, topic: str) -> Any:
-    """No batch is acknowledged until it is removed."""
+    """Reject all batches until the returned fault is removed."""
     return cluster.inject(ApiKey.PRODUCE, Fault(error=errors.NotEnoughReplicasError, topic=topic), times=None)
 
 
@@ -222,7 +222,7 @@ def test_where_memory_does_not_come_in_time_the_rows_before_are_delivered(cluste
         producer.flush(PATIENCE_S)
         memory_comes_back(producer)
         assert producer.metrics()["producer-metrics"]["buffer-available-bytes"] == 5000
-        # and it goes on
+        # and sending continues
         producer.send_arrow(topic, pa.table({"value": values, "partition": [0] * 100})).get(PATIENCE_S)
     stored = [record.value.decode() for record in cluster.records(topic, 0)]
     assert stored == values[:taken] + values
@@ -275,7 +275,7 @@ def test_partitions_that_are_added_in_the_middle_of_a_call(cluster: EmbeddedClus
         wait_until(lambda: len(producer.partitions_for("grows")) == 4)
         held.remove()
         thread.join(PATIENCE_S)
-        # what was grouped before stays where it belongs
+        # rows that were grouped before keep their partition
         assert futures[0].get(PATIENCE_S).offsets == {TopicPartition("grows", 0): OffsetRange(0, 99, 100)}
         later = producer.send_arrow("grows", pa.table({"value": ["x"] * 4, "partition": [0, 1, 2, 3]}))
         assert len(later.get(PATIENCE_S).offsets) == 4
@@ -350,7 +350,7 @@ def test_without_acknowledgements(cluster: EmbeddedCluster, topic: str) -> None:
 
 
 class Counting:
-    """An interceptor that puts a header on each record and counts."""
+    """An interceptor that adds a header to each record and counts."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -380,7 +380,7 @@ def test_interceptors_see_each_row_and_that_is_said_once(
     cluster.create_topic(f"{topic}-columns", 3)
     interceptor = Counting()
     table = table_of(300)
-    # a batch a partition, sent when it is flushed
+    # one batch per partition, sent by the flush
     options = {"interceptor_classes": [interceptor], "linger_ms": 60_000, "batch_size": 1_000_000}
     with caplog.at_level(logging.WARNING), producer_of(cluster, **options) as producer:
         future = producer.send_arrow(topic, table)

@@ -1,11 +1,11 @@
-"""Apache Kafka itself as a test fixture: the broker that everything here is held against.
+"""Apache Kafka as a test fixture: the reference that the tests compare with.
 
     with ApacheKafka(brokers=1) as kafka:
         produce_to(kafka.bootstrap_servers)
         lines = kafka.console_consumer("topic", max_messages=10)
 
-The jars come from Maven Central by `pom.xml` and the machine's own Maven settings; see `jars.py`. `releases` has older
-ones: `ApacheKafka39`, `ApacheKafka21`, `ApacheKafka010`.
+Maven downloads the jars that `pom.xml` names, with the machine's own Maven settings; see `jars.py`. `releases` has
+older releases: `ApacheKafka39`, `ApacheKafka21`, `ApacheKafka010`.
 """
 
 from __future__ import annotations

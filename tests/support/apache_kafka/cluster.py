@@ -1,4 +1,4 @@
-"""Apache Kafka in KRaft combined mode: one JVM a broker, each a controller too, on loopback, in a temporary folder."""
+"""Apache Kafka in KRaft combined mode on loopback: one JVM per broker and controller, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 TOOL_TIMEOUT_S = 60.0
 
-# A JVM that is started often, lives for seconds and has to leave room for its neighbours.
+# For a JVM that starts often, lives for seconds and shares the machine with others.
 JVM_OPTIONS = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-#: As Kafka's own start script has it: a server's heap, collector and compiler, for what is measured.
+#: The server's heap, collector and compiler from Kafka's own start script, for benchmarks.
 SERVER_JVM_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 TOOL_JVM_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
-# Below every system's range of ephemeral ports, so that no outgoing connection takes one between looking and binding.
+# Below every system's ephemeral ports, so that no outgoing connection takes a port between probing and binding.
 _PORTS = range(20_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now. KRaft's voters have to be named before the first of them starts."""
+    """Ports that are free now. The configuration names all KRaft voters before the first one starts."""
     found: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe:
@@ -45,11 +45,11 @@ def free_ports(count: int) -> list[int]:
         found.append(port)
         if len(found) == count:
             return found
-    raise OSError(f"{count} free ports between {_PORTS.start} and {_PORTS.stop} were not found")
+    raise OSError(f"fewer than {count} ports between {_PORTS.start} and {_PORTS.stop} are free")
 
 
 class Server:
-    """One JVM with its configuration and its output, which outlive it."""
+    """One JVM with its configuration and its output. Both files outlive the process."""
 
     def __init__(self, name: str, port: int, folder: Path) -> None:
         self.name = name
@@ -67,13 +67,13 @@ class Server:
             self.process = subprocess.Popen(
                 [*command, str(self.config)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        # Ends the JVM when this process ends in any way (pytest-timeout leaves by os._exit): its stdin closes then.
+        # Kills the JVM when this process ends in any way (pytest-timeout uses os._exit), because its stdin closes then.
         self.watcher = subprocess.Popen(
             ["/bin/sh", "-c", f"read _; kill -9 {self.process.pid}"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
 
     def end(self, *, cleanly: bool) -> None:
-        """Stop the JVM if it runs, with SIGTERM and some patience or with SIGKILL."""
+        """Stop the JVM if it runs, with SIGTERM and a timeout, or with SIGKILL."""
         if self.process is None or self.watcher is None:
             return
         self.watcher.kill()
@@ -95,7 +95,7 @@ class Server:
 
 
 class Broker(Server):
-    """One broker, which in KRaft mode is a controller too."""
+    """One broker, which is a KRaft controller too."""
 
     def __init__(self, broker_id: int, port: int, controller_port: int, folder: Path) -> None:
         super().__init__(f"broker-{broker_id}", port, folder)
@@ -107,15 +107,15 @@ class Broker(Server):
 class ApacheKafka:
     """An Apache Kafka cluster for tests, and its command-line tools.
 
-    A context manager: entering formats the storage, starts the brokers (ids 1, 2, ...) and returns when each of them
-    knows all of them; leaving ends them and removes their files. `properties` are broker settings over the ones that
-    make a small cluster quick. Not for use from several threads at once.
+    A context manager. Entering formats the storage, starts the brokers (ids 1, 2, ...) and returns when each of them
+    knows all of them; leaving ends them and removes their files. `properties` are broker settings that override the
+    ones that make a small cluster quick. Not thread-safe.
 
-    Raises ApacheKafkaUnavailable (entering) when Java, Maven or Maven Central is missing, RuntimeError with the end of
-    the broker's output when a broker doesn't start. Releases that are started otherwise derive from it.
+    Raises ApacheKafkaUnavailable on entering when Java, Maven or Maven Central is missing, and RuntimeError with the
+    end of the broker's output when a broker doesn't start. Releases that start differently are subclasses.
     """
 
-    #: What of the release decides how it is fetched and spoken to; this one is of the newest.
+    #: The jars, class names and options that depend on the release; these are the newest release's.
     pom: ClassVar[Path] = POM
     console_consumer_class: ClassVar[str] = "org.apache.kafka.tools.consumer.ConsoleConsumer"
     dump_log_class: ClassVar[str] = "org.apache.kafka.tools.DumpLogSegments"
@@ -156,7 +156,7 @@ class ApacheKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every broker, running or not, with commas between."""
+        """`host:port` of every broker, running or not, separated by commas."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
 
     @property
@@ -164,11 +164,11 @@ class ApacheKafka:
         return list(self._brokers)
 
     def log_dir(self, broker_id: int = 1) -> Path:
-        """The folder with a broker's partitions, which stays over `stop` and `kill`."""
+        """The folder of a broker's partitions, which `stop` and `kill` leave in place."""
         return self._brokers[broker_id].log_dir
 
     def stop(self, broker_id: int) -> None:
-        """End a broker as an operator does: it gives its leaderships away and marks its logs as cleanly closed."""
+        """Stop a broker with SIGTERM: it hands over its leaderships and marks its logs as cleanly closed."""
         self._brokers[broker_id].end(cleanly=True)
 
     def kill(self, broker_id: int) -> None:
@@ -176,7 +176,7 @@ class ApacheKafka:
         self._brokers[broker_id].end(cleanly=False)
 
     def restart(self, broker_id: int) -> None:
-        """Start a broker again on its port and its files, stopped before if it runs; returns when it answers."""
+        """Start a broker again on its port and its files, after stopping it if it runs; returns when it answers."""
         broker = self._brokers[broker_id]
         broker.end(cleanly=True)
         broker.launch(self._broker_command())
@@ -191,7 +191,7 @@ class ApacheKafka:
     ) -> bytes:
         """Run a main class of Apache Kafka's jars with `input` on its stdin and return its stdout.
 
-        Raises RuntimeError with what it wrote when it fails, subprocess.TimeoutExpired when it takes longer than that.
+        Raises RuntimeError with its output when it fails, and subprocess.TimeoutExpired when it exceeds the timeout.
         """
         command = [self._java, *TOOL_JVM_OPTIONS, *self._logging("warn"), "-cp", self._class_path, main_class]
         answer = subprocess.run(
@@ -205,11 +205,11 @@ class ApacheKafka:
     def console_consumer(
         self, topic: str, *, max_messages: int, formatter: Mapping[str, str] | None = None, bootstrap_servers: str = ""
     ) -> list[bytes]:
-        """The first `max_messages` records of a topic, a line each, as the console consumer prints them.
+        """The first `max_messages` records of a topic, one line per record, as the console consumer prints them.
 
-        `formatter` are properties of its formatter, such as `{"print.key": "true", "print.headers": "true"}`. It reads
-        from `bootstrap_servers` if given, which may be another project's broker. Fewer records come back when no
-        further one arrives within twenty seconds.
+        `formatter` has properties of its formatter, such as `{"print.key": "true", "print.headers": "true"}`.
+        `bootstrap_servers`, if given, may name a broker of another project. Returns fewer records if no further one
+        arrives within twenty seconds.
         """
         options: list[str] = []
         for name, value in (formatter or {}).items():
@@ -222,7 +222,7 @@ class ApacheKafka:
         return output.split(b"\n")[:-1]
 
     def dump_log(self, *files: str | os.PathLike[str], options: Sequence[str] = ("--deep-iteration",)) -> str:
-        """What the dump-log tool prints of segment, index or snapshot files of anybody."""
+        """What the dump-log tool prints of segment, index or snapshot files, whichever broker wrote them."""
         names = ",".join(map(str, files))
         return self.run_class(self.dump_log_class, "--files", names, *options).decode()
 
@@ -255,9 +255,9 @@ class ApacheKafka:
                 "share.coordinator.state.topic.min.isr": "1",
                 "share.coordinator.state.topic.num.partitions": "1",
                 "group.initial.rebalance.delay.ms": "0",
-                # it is looked at half a minute after the start, and tests have records of long ago
+                # Kafka checks retention half a minute after the start, and tests write records with old timestamps.
                 "log.retention.ms": "-1",
-                # a killed broker is noticed within seconds, a busy machine's pause is not taken for death
+                # A killed broker is noticed within seconds, but a busy machine's pause is not mistaken for its death.
                 "broker.heartbeat.interval.ms": "500",
                 "broker.session.timeout.ms": "6000",
                 **self._properties,
@@ -265,11 +265,11 @@ class ApacheKafka:
             broker.configure(settings)
 
     def _before_launch(self, folder: Path) -> None:
-        """What has to be done before the brokers start: their storage is formatted."""
+        """Format the brokers' storage."""
         # Kafka writes a cluster id as a UUID's 16 bytes in URL-safe base64 without padding.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if cluster_id.startswith("-"):
-            cluster_id = "A" + cluster_id[1:]  # which its command line would take for an option
+            cluster_id = "A" + cluster_id[1:]  # the command line would take it for an option
         for broker in self._brokers.values():
             self.run_class("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "--config", broker.config)
 
@@ -284,7 +284,7 @@ class ApacheKafka:
         for broker in brokers:
             while True:
                 if broker.process is None or broker.process.poll() is not None:
-                    raise RuntimeError(f"Apache Kafka's broker {broker.broker_id} ended at its start:\n{broker.tail()}")
+                    raise RuntimeError(f"Apache Kafka's broker {broker.broker_id} ended at startup:\n{broker.tail()}")
                 try:
                     known = _brokers_known_by(broker.port)
                     if known >= known_brokers:
@@ -309,10 +309,10 @@ class ApacheKafka:
 
 
 def _brokers_known_by(port: int) -> int:
-    """How many brokers the one on `port` tells of in a Metadata answer (version 0, for no topics).
+    """The number of brokers in the Metadata response of the one on `port` (version 0, for no topics).
 
-    Written out by hand, because the fixture must not stand on the code that is tested with it. A broker that is still
-    starting accepts the connection and answers only when it serves.
+    Encoded by hand, because the fixture must not depend on the code under test. A broker that is still starting accepts
+    the connection, but answers only once it serves.
     """
     with socket.create_connection((HOST, port), timeout=2.0) as connection:
         # size; api key 3, version 0, correlation id 1, no client id; an empty array

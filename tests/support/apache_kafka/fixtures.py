@@ -14,8 +14,8 @@ REQUIRE = "HEADRACE_REQUIRE_APACHE_KAFKA"
 
 
 def start_or_skip(release: type[ApacheKafka] = ApacheKafka, **options) -> ApacheKafka:
-    """A started cluster of that release; where it can't be had, a skip that names the missing part, or a failure if it
-    is required."""
+    """Start a cluster of that release. If it is unavailable, skip the test and name the missing part, or fail if Apache
+    Kafka is required."""
     try:
         return release(**options).__enter__()
     except ApacheKafkaUnavailable as unavailable:
@@ -26,7 +26,7 @@ def start_or_skip(release: type[ApacheKafka] = ApacheKafka, **options) -> Apache
 
 @pytest.fixture(scope="session")
 def apache_kafka() -> Iterator[ApacheKafka]:
-    """One Apache Kafka broker for the whole session. Tests share it: each makes topics of its own and kills nothing."""
+    """One Apache Kafka broker for the whole session. Tests share it: each creates its own topics, and kills nothing."""
     kafka = start_or_skip()
     try:
         yield kafka
@@ -36,7 +36,7 @@ def apache_kafka() -> Iterator[ApacheKafka]:
 
 @pytest.fixture(scope="module")
 def old_apache_kafka(request: pytest.FixtureRequest) -> Iterator[ApacheKafka]:
-    """One broker of an older release, a class of `releases.py` by which the tests of a module are parametrized."""
+    """One broker of an older release: the class of `releases.py` that parametrizes the module."""
     kafka = start_or_skip(request.param)
     try:
         yield kafka
@@ -55,7 +55,7 @@ def apache_kafka_cluster() -> Iterator[ApacheKafka]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first use may download jars, and a JVM is slow to start: these tests get more time and one xdist worker."""
+    """Give these tests more time and one xdist worker: the first use may download jars, and a JVM is slow to start."""
     for item in items:
         if {"apache_kafka", "apache_kafka_cluster", "old_apache_kafka"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(600))

@@ -1,7 +1,7 @@
-"""Where Apache Kafka's jars are, and how they get there.
+"""Finds Apache Kafka's jars, and has Maven download them once.
 
-They are resolved once by Maven into the user's cache (`$XDG_CACHE_HOME/headrace/` or `~/.cache/headrace/`), in a folder
-named by the content of the `pom.xml`, so that a new version resolves anew and an old one is still there offline.
+They are kept in the user's cache (`$XDG_CACHE_HOME/headrace/` or `~/.cache/headrace/`), in a folder named after the
+hash of the `pom.xml`: a new version is downloaded again, and an old one stays available offline.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NEEDED_JAVA = 17
 
 
 class ApacheKafkaUnavailable(Exception):
-    """Apache Kafka can't be had on this machine; the message names the part that is missing."""
+    """Apache Kafka is not available on this machine; the message names the missing part."""
 
 
 def java_command() -> str:
-    """The `java` to run, of $JAVA_HOME or on the path, known to be new enough.
+    """The `java` to run, from $JAVA_HOME or the path.
 
-    Raises ApacheKafkaUnavailable when there is none, or it is older than Kafka 4.x needs.
+    Raises ApacheKafkaUnavailable when there is none, or it is older than Kafka 4.x requires.
     """
     home = os.environ.get("JAVA_HOME")
     command = shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
@@ -49,10 +49,10 @@ def _cache_folder() -> Path:
 
 
 def jars_folder(pom: Path = POM) -> Path:
-    """The folder with every jar that `pom` names, resolving them first where that has not been done yet.
+    """The folder with every jar that `pom` names; resolves them first if necessary.
 
-    Raises ApacheKafkaUnavailable when Maven is missing or can't reach what it needs. Any number of processes may call
-    it at once: each resolves into a folder of its own, and the first one to finish gives it its name.
+    Raises ApacheKafkaUnavailable when Maven is missing or can't download them. Safe to call from several processes at
+    once: each resolves into its own folder, and the first to finish renames that to the final name.
     """
     key = hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
     folder = _cache_folder() / f"apache-kafka-{key}"
@@ -76,7 +76,7 @@ def jars_folder(pom: Path = POM) -> Path:
 
 
 def _resolve(maven: str, pom: Path, target: Path, scratch: Path) -> None:
-    # -U: a failed look-up of an earlier day, which Maven remembers, is not taken for an answer
+    # -U: retry downloads whose earlier failure Maven remembers
     command = [maven, "-B", "-q", "-U", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     try:
         answer = subprocess.run(

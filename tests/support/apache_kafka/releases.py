@@ -1,6 +1,6 @@
-"""Older releases of Apache Kafka, for the same tests: how each is fetched, started and spoken to.
+"""Older releases of Apache Kafka for the same tests: how to download, start and call each.
 
-All run on the Java that Kafka 4.x needs; what their poms say was found out by trying.
+All run on the Java that Kafka 4.x requires; the overrides in their poms were found by trial.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .cluster import HOST, START_TIMEOUT_S, TOOL_JVM_OPTIONS, ApacheKafka, Broke
 
 _HERE = Path(__file__).parent
 
-# log4j 1.2 is what Kafka 0.10 writes its log with, and without this it says nothing at all.
+# Kafka 0.10 logs through log4j 1.2, which prints nothing without a configuration.
 _LOG4J = """log4j.rootLogger=INFO, stderr
 log4j.appender.stderr=org.apache.log4j.ConsoleAppender
 log4j.appender.stderr.Target=System.err
@@ -25,7 +25,7 @@ log4j.appender.stderr.layout.ConversionPattern=%d %p %m (%c)%n
 
 
 class ApacheKafka39(ApacheKafka):
-    """Apache Kafka 3.9, the last before 4.0: in KRaft mode too, with tools of other names."""
+    """Apache Kafka 3.9, the last release before 4.0: KRaft mode too, but other class names for the tools."""
 
     pom: ClassVar[Path] = _HERE / "pom-3.9.xml"
     dump_log_class: ClassVar[str] = "kafka.tools.DumpLogSegments"
@@ -33,7 +33,7 @@ class ApacheKafka39(ApacheKafka):
 
 
 class ZooKeeperKafka(ApacheKafka):
-    """A release that keeps what the cluster has agreed on in ZooKeeper: one, in a JVM of its own, for all brokers."""
+    """A release that requires ZooKeeper: one, in its own JVM, for all brokers."""
 
     console_consumer_class: ClassVar[str] = "kafka.tools.ConsoleConsumer"
     dump_log_class: ClassVar[str] = "kafka.tools.DumpLogSegments"
@@ -79,7 +79,7 @@ class ZooKeeperKafka(ApacheKafka):
         assert zookeeper is not None
         command = [self._java, *TOOL_JVM_OPTIONS, *self._logging("info"), "-Dzookeeper.jmx.log4j.disable=true"]
         zookeeper.launch([*command, "-cp", self._class_path, "org.apache.zookeeper.server.ZooKeeperServerMain"])
-        # a broker that comes before it waits a second before it tries again
+        # a broker that starts before ZooKeeper waits a second before it retries
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
@@ -99,7 +99,7 @@ class ZooKeeperKafka(ApacheKafka):
 
 
 class ApacheKafka21(ZooKeeperKafka):
-    """Apache Kafka 2.1, the oldest that is supported in full: Produce up to 7, so zstd, and Metadata up to 7."""
+    """Apache Kafka 2.1, the oldest release that is fully supported: Produce up to 7, so zstd, and Metadata up to 7."""
 
     pom: ClassVar[Path] = _HERE / "pom-2.1.xml"
 

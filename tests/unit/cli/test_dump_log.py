@@ -1,4 +1,4 @@
-"""`headrace dump-log`: what it prints of each kind of file, and what it finds wrong with damaged ones."""
+"""`headrace dump-log`: its output for each kind of file, and the problems it reports in damaged ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def batch(base_offset, count=2, *, time=T, **keywords):
 
 @pytest.fixture
 def dump(tmp_path, capsys):
-    """Write a file and dump it: exit code and output."""
+    """A function that writes a file and dumps it: exit code and output."""
 
     def dump(name, content, *options):
         path = tmp_path / name

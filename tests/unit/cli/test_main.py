@@ -1,4 +1,4 @@
-"""The command line by itself: what it refuses, and output that can't be written."""
+"""The command line itself: rejected arguments, and output that can't be written."""
 
 from __future__ import annotations
 

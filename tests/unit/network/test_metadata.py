@@ -1,4 +1,4 @@
-"""Metadata by itself: what is kept, when it's due, who is woken and with what."""
+"""Metadata by itself: what it keeps, when it is due, which callers it wakes, and with which result."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Stage:
             self.metadata.add_topic(topic, self.now_ms)
 
     def asked_for(self) -> list[str | None]:
-        """The topics that a request made now would name."""
+        """The topics that a request would name now."""
         return [topic.name for topic in self.metadata.next_fetch(self.now_ms).message.topics or []]
 
     def fetch(self, response: MetadataResponse, version: int = 13) -> None:
-        """A request is made and answered."""
+        """Make a request, and answer it."""
         fetch = self.metadata.next_fetch(self.now_ms)
         self.metadata.update(response, self.now_ms, version=version, fetch=fetch)
 
@@ -130,7 +130,7 @@ class TestWhenDue:
             stage.clock.advance(waits[-1])
             stage.fetch(metadata_response({"topic": 1}, leader_epoch=1))
         assert waits == pytest.approx([100, 100, 200, 400, 800, 1000])
-        # something new ends that
+        # a change resets the backoff
         stage.fetch(metadata_response({"topic": 1}, leader_epoch=2))
         stage.metadata.request_update()
         assert stage.due_in_ms == pytest.approx(100)
@@ -185,7 +185,7 @@ class TestWhenDue:
         stage.metadata.request_update_for_topic("one", seen)
         assert stage.due_in_ms == MAX_AGE_MS
         stage.metadata.request_update_for_topic("one", stage.metadata.version)
-        assert stage.due_in_ms < MAX_AGE_MS, "who has seen that answer and asks again gets another one"
+        assert stage.due_in_ms < MAX_AGE_MS, "a caller that asks again after that response gets another one"
 
 
 class TestTopics:
@@ -207,7 +207,7 @@ class TestTopics:
         stage.clock.advance(MAX_AGE_MS - 10)
         stage.add("new")
         stage.fetch(metadata_response({"new": 1}))
-        assert stage.due_in_ms == pytest.approx(100)  # too old in 10 ms, but the backoff comes first
+        assert stage.due_in_ms == pytest.approx(100)  # expired in 10 ms, but the backoff is longer
         stage.clock.advance(100)
         assert not stage.metadata.next_fetch(stage.now_ms).is_partial
 
@@ -248,7 +248,7 @@ class TestTopics:
         stage.metadata.request_update()
         assert stage.asked_for() == ["used"]
         stage.fetch(metadata_response({"used": 1}))
-        # and a topic that was forgotten is new when it comes back
+        # a forgotten topic counts as new when it returns
         stage.add("unused")
         assert stage.due_in_ms == 0
         assert stage.asked_for() == ["unused"]
@@ -292,7 +292,7 @@ class TestTopics:
         stage.clock.advance(MAX_IDLE_MS)
         stage.fetch(metadata_response({"used": 1}))
         assert not stage.metadata.contains_topic("used")
-        # what `add_topic` does without the lock, where it had still found the topic
+        # `add_topic` does this without the lock if it has still found the topic
         stage.metadata._topics["used"] = stage.now_ms + MAX_IDLE_MS
         stage.fetch(metadata_response({"used": 1}))
         assert stage.metadata.contains_topic("used")
@@ -538,7 +538,7 @@ class TestLeaderEpochs:
         assert stage.metadata.cluster.nodes[7] == new
         assert list(stage.metadata.cluster.nodes) == [0, 1, 2, 7]
         assert stage.metadata.version == version
-        # metadata that knows less is older
+        # metadata with an older leader epoch
         self.fetch(stage, 1, 5)
         assert self.leader(stage) == (None, 6)
 
@@ -567,7 +567,7 @@ class TestLeaderEpochs:
 
 class TestRebootstrap:
     def test_a_partition_without_a_leader_does_not_get_the_first_address_as_its_leader(self, stage: Stage) -> None:
-        # "no leader" and the first bootstrap address are both called -1
+        # "no leader" and the first bootstrap address both have id -1
         stage.add("topic")
         response = metadata_response({"topic": 1})
         response.topics[0].partitions[0].leader_id = -1
@@ -672,7 +672,7 @@ class TestListeners:
         heard: list[tuple[Cluster, int]] = []
 
         def listener(cluster: Cluster, changed: Collection[str]) -> None:
-            # another thread gets in, so the lock is free
+            # another thread can call it, so the lock is free
             thread = threading.Thread(target=stage.metadata.request_update)
             thread.start()
             thread.join(10)
@@ -687,7 +687,7 @@ class TestListeners:
 
 
 class TestChanges:
-    """What listeners are told of: the topics whose partitions aren't what they were at the call before."""
+    """What listeners receive: the topics whose partitions have changed since the previous call."""
 
     @pytest.fixture
     def heard(self, stage: Stage) -> list[set[str]]:
@@ -742,11 +742,11 @@ class TestChanges:
         stage.metadata.update_leaders({TopicPartition("b", 0): (1, 5)}, [])
         stage.metadata.update_leaders({TopicPartition("a", 0): (7, 5)}, [Node(7, "new", 1)])
         assert heard[0] == {"b"}
-        assert heard[1] == {"a"}, "nobody was led by a node that wasn't there"
+        assert heard[1] == {"a"}, "an unknown node led no partition"
 
     def test_what_changes_while_it_bootstraps_again(self, stage: Stage, heard: list[set[str]]) -> None:
         stage.metadata.rebootstrap()
-        assert heard == [], "batches may still go where they went"
+        assert heard == [], "batches may still go to their old leaders"
         without = metadata_response({"a": 2, "b": 1}, brokers=2)
         del without.brokers[1]
         stage.fetch(without)
@@ -768,7 +768,7 @@ class TestManyTopics:
 
 
 def test_callers_and_the_sender_at_once() -> None:
-    """Threads add topics and read while the sender updates and expires: nobody fails, and nothing is lost."""
+    """Threads add topics and read while the sender updates and expires them: no call fails, and nothing is lost."""
     stage = Stage()
     stop = threading.Event()
     failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Cluster: an immutable snapshot, and the questions it answers."""
+"""Cluster: an immutable snapshot and its queries."""
 
 from __future__ import annotations
 

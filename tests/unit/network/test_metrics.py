@@ -1,4 +1,4 @@
-"""Sensors over their windows, and the registry that names what is read from them."""
+"""Sensors over their windows, and the registry that names their values."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class TestSensor:
     def test_the_first_value_is_not_blown_up(self, registry: Metrics, clock: MockClock) -> None:
         sensor = registry.sensor()
         record(sensor, clock, 50)
-        assert sensor.rate() == 50.0  # in a window of a second, as if one had passed
+        assert sensor.rate() == 50.0  # as if the window's whole second had passed
         clock.advance(500)
         assert sensor.rate() == 50 / 1.5
 
@@ -247,7 +247,7 @@ class Listening(MetricsReporter):
 
 
 class Failing:
-    """Has but the one method, and it fails."""
+    """Has only the one method, which fails."""
 
     def init(self, metrics: Metrics) -> None:
         pass

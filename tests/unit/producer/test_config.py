@@ -28,7 +28,7 @@ def refusal(mapping: Any = None, /, **keywords: Any) -> str:
     return str(caught.value)
 
 
-# The defaults that Kafka 4 documents, so that a slip in the table shows.
+# The defaults that Kafka 4 documents, to catch mistakes in the table.
 KAFKA_4_DEFAULTS = {
     "acks": -1,
     "batch.size": 16384,
@@ -72,11 +72,11 @@ KAFKA_4_DEFAULTS = {
 def test_defaults_are_kafkas() -> None:
     config = resolve()
     assert {name: config[name] for name in KAFKA_4_DEFAULTS} == KAFKA_4_DEFAULTS
-    # but for this one, which is kafka-python's and librdkafka's: DESIGN.md says why
+    # the one exception, which is kafka-python's and librdkafka's default: DESIGN.md explains it
     assert config.send_buffer_bytes == -1
 
 
-# Kafka's ProducerConfig of 4.x: every name of a key in it, those of SslConfigs and SaslConfigs by an example each
+# Kafka 4.x's ProducerConfig: every key, with one example each for SslConfigs and SaslConfigs
 KAFKA_4_KEYS = """
 acks auto.include.jmx.reporter batch.size bootstrap.servers buffer.memory client.dns.lookup client.id client.rack
 compression.gzip.level compression.lz4.level compression.type compression.zstd.level config.providers
@@ -123,7 +123,7 @@ def test_a_program_may_start_from_a_copy_of_the_table_of_defaults(caplog: pytest
 
 
 class KafkaClient:
-    """As kafka-python's."""
+    """Stands for kafka-python's class."""
 
 
 KafkaClient.__module__ = "kafka.client_async"
@@ -190,8 +190,7 @@ def test_refused_and_ignored_keys_are_no_keys() -> None:
     assert not any(ProducerConfig.why_left_out(name) for name in names)
 
 
-# What is passed -> what the error says. Every one of these is raised when the configuration is resolved, which is when
-# the producer is constructed.
+# Arguments -> the error's message. Each is raised when the producer is constructed, which resolves the configuration.
 BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"bootstrap_servers": ""}, "bootstrap.servers is empty; name at least one broker, as in bootstrap_servers='local"),
     ({"bootstrap_servers": []}, "bootstrap.servers is empty"),

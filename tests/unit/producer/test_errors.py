@@ -1,4 +1,4 @@
-"""The module that programs import errors from: everything of the table, and the rest of kafka-python's names."""
+"""The module from which programs import errors: the whole table, and kafka-python's remaining names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`KafkaProducer` over an engine that is stepped by hand: construction, what `send` refuses, and its life."""
+"""`KafkaProducer` over an engine that is stepped by hand: construction, what `send` rejects, lifecycle."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headrace.producer.kafka_producer import KafkaProducer as Producer
 from headrace.producer.topics import Topics
 
 ENGINES: list[SteppedEngine] = []
-#: Kept until a test ends, as one that is dropped warns of what it has.
+#: Kept until the test ends, because a dropped producer warns about undelivered records.
 PRODUCERS: list[Producer] = []
 
 
 class SteppedEngine:
-    """What an `Engine` is to its producer, without threads and sockets: topic "t" is known, with four partitions."""
+    """The `Engine` of a producer, without threads and sockets: topic "t" with four partitions is known."""
 
     def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[Any] = ()) -> None:
         self.harness = SenderHarness(partitions=4, batch_size=min(config.batch_size, BATCH_SIZE))
@@ -65,7 +65,7 @@ class SteppedEngine:
 
     @property
     def waiting(self) -> list[bytes]:
-        """The values of the records that wait, by partition and age."""
+        """The values of the waiting records, by partition and age."""
         return [value for request in self.harness.send() for value in values_of(request)]
 
 
@@ -95,7 +95,7 @@ def engine_of(producer: Producer) -> SteppedEngine:
 
 
 class Plugin:
-    """A serializer, partitioner and interceptor that remembers what was done with it."""
+    """A serializer, partitioner and interceptor that records its calls."""
 
     def __init__(self) -> None:
         self.closed = 0
@@ -162,7 +162,7 @@ def test_names_are_told_and_pickling_says_what_to_do() -> None:
     assert repr(producer) == "<KafkaProducer c, closed>"
 
 
-# --- What send takes and refuses ---
+# --- What send accepts and rejects ---
 
 
 def test_bytes_take_the_short_way_and_come_out_as_they_went_in() -> None:
@@ -249,7 +249,7 @@ def test_serializers_and_a_partitioner_are_asked_once_a_record() -> None:
     assert producer.column_sender().row_by_row == "a serializer"
 
 
-# --- The end ---
+# --- Closing ---
 
 
 def test_closing_hands_on_its_timeout_and_closes_what_is_the_users_once() -> None:
@@ -355,7 +355,7 @@ def test_a_dropped_producer_lets_its_engine_deliver_and_warns_where_there_is_som
     with pytest.warns(ResourceWarning, match="dropped without close"):
         producer.__del__()
     assert engine.began_to_close == 1
-    # and nothing happens for one that never came to have an engine
+    # and nothing happens for a producer that never got an engine
     Producer.__new__(Producer).__del__()
 
 

@@ -1,4 +1,4 @@
-"""What a producer measures, by Kafka's names, from scripted events and from a sender that is stepped by hand."""
+"""A producer's metrics under Kafka's names, from scripted events and from a sender that is stepped by hand."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 
-#: Kafka's names (SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator) but for those of
-#: transactions, and the rate of bytes that kafka-python has for the producer too.
+#: Kafka's names (SenderMetricsRegistry, KafkaProducerMetrics, BufferPool, RecordAccumulator) without those of
+#: transactions, and the byte rate that kafka-python has for the producer too.
 OF_THE_PRODUCER = {
     "batch-size-avg",
     "batch-size-max",
@@ -96,7 +96,7 @@ def value_of(metrics: ProducerMetrics, name: str, group: str = "producer-metrics
 
 
 def batch(topic: str, *, count: int, size: int, raw: int, largest: int, waited_ms: float = 0) -> ProducerBatch:
-    """What is measured of a sealed batch, without the rest of one."""
+    """The attributes of a sealed batch that the metrics read."""
     figures = types.SimpleNamespace(
         topic=topic,
         count=count,
@@ -156,7 +156,7 @@ class TestEvents:
         assert measured.value("records-per-request-avg") == 5
         assert measured.value("byte-total") == 200
         assert measured.value("byte-rate") == 200
-        # of records, not of batches, and without the headers of batches
+        # sizes of records, not of batches, and without the headers of batches
         assert measured.value("record-size-avg") == 50
         assert measured.value("record-size-max") == 150
         ratios = [50 / (100 + RECORD_BATCH_OVERHEAD), 150 / (150 + RECORD_BATCH_OVERHEAD)]

@@ -1,4 +1,4 @@
-"""The check for dead code finds what tests alone use, and nothing that a program, a page or an interface needs."""
+"""The dead-code check finds names that only tests use, and none that a program, a page or an interface needs."""
 
 from __future__ import annotations
 

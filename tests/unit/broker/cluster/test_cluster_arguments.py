@@ -1,4 +1,4 @@
-"""What clusters are given: each wrong argument is told with its value, before anything is started."""
+"""Arguments of clusters: the error for each invalid one names its value, and nothing has started by then."""
 
 from __future__ import annotations
 

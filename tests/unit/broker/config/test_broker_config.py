@@ -1,4 +1,4 @@
-"""The broker's configuration: profiles, listeners, and Kafka's several ways to say one thing."""
+"""The broker's configuration: profiles, listeners, and Kafka's alternative spellings of one setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, leaders and in-sync replicas as the controller decides them."""
+"""The controller: topics, leaders, in-sync replicas and groups."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_next_in_sync_replica_leads_when_the_leader_dies(controller):
     controller.unregister_broker(2)
     assert (partition(controller).leader, partition(controller).isr) == (3, (3,))
     controller.unregister_broker(3)
-    # Only broker 3 has every acknowledged record, so nobody else may lead.
+    # Only broker 3 has every acknowledged record, so no other broker may lead.
     assert (partition(controller).leader, partition(controller).isr) == (-1, (3,))
     controller.register_brokers([(BrokerEndpoint(1, "127.0.0.1", 9001), controller.take)])
     assert partition(controller).leader == -1
@@ -169,7 +169,7 @@ def test_in_sync_replicas_are_changed_by_the_present_leader_only(controller):
     assert isinstance(foreign, FencedLeaderEpochError)
     assert isinstance(unknown, UnknownTopicOrPartitionError)
     assert partition(controller) == changed
-    assert len(controller.images) == told + 3  # each of three brokers once
+    assert len(controller.images) == told + 3  # one per broker
     with pytest.raises(InvalidRequestError):
         controller.move_leader("t", 0, 2)
     controller.move_leader("t", 0, 3)
@@ -198,7 +198,7 @@ def test_a_request_is_one_image_and_each_topic_has_its_own_outcome(controller):
         InvalidTopicError,
         InvalidTopicError,
     ]
-    assert len(controller.images) == told + 3  # each of three brokers once
+    assert len(controller.images) == told + 3  # one per broker
     assert controller.image.changed == {"a", "b.c"}
 
     more = controller.create_partitions([MorePartitions("a", 3), MorePartitions("nobody", 3), MorePartitions("b.c", 2)])
@@ -231,7 +231,7 @@ def test_what_changed_between_two_images(controller):
     assert set(controller.image.changed_since(before)) == {"a"}
     controller.create_topic("d")
     controller.create_topic("a")
-    # also over several steps, one of which made a topic of the same name again
+    # Also over several changes, one of which recreates a topic under the same name.
     assert set(controller.image.changed_since(before)) == {"a", "d"}
     assert controller.image.topic_names[controller.image.topics["a"].topic_id] == "a"
     assert len(controller.image.topic_names) == 4
@@ -275,7 +275,7 @@ def test_a_topic_stays_deleted_until_all_that_hold_it_have_heard(tmp_path):
     assert first.image.deleted == {gone.topic_id, other.topic_id}
     first.create_topic("next", replication_factor=1)
     assert first.image.deleted == {gone.topic_id}
-    # The logs of brokers that were away tell of it, and nobody believes them.
+    # Brokers that were away still have logs of the deleted topic, which must not bring it back.
     again = Controller("cluster", BrokerConfig.resolve_from({}, {}, {}), tmp_path / "state.json")
     again.load({"gone": gone, "unknown": replace(gone, name="unknown", topic_id=uuid.uuid4())})
     assert set(again.image.topics) == {"next", "unknown"}
@@ -310,7 +310,7 @@ def test_producer_ids_are_given_once(controller):
     assert controller.allocate_producer_ids()[0] == first + count
 
 
-# --- What is kept of groups ---
+# --- Groups ---
 
 
 def test_groups_are_kept_as_kafka_keeps_them():

@@ -1,4 +1,4 @@
-"""Replicas that move to other brokers, elections that are asked for, and configurations that the controller keeps."""
+"""Replica reassignments, elections on request, and the configurations that the controller stores."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ RANGE = (("range", b"meta"),)
 
 
 class FakeStore:
-    """Keeps groups in memory; what is to be written is done at once, or when the test says so."""
+    """Keeps groups in memory. Writes complete at once, or when the test completes them."""
 
     def __init__(self):
         self.groups = {}
@@ -105,7 +105,7 @@ class Harness:
         self.coordinator.heartbeat("g", joined.generation, joined.member_id, instance_id)
 
     def stable(self, count=2, **more):
-        """A stable group of so many members, each with its own assignment; the first one leads."""
+        """A stable group of `count` members, each with its own assignment; the first one leads."""
         first = self.join(**more)[0]
         results = [first]
         for _ in range(count - 1):

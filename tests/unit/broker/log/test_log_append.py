@@ -341,7 +341,7 @@ def test_a_closed_log_takes_nothing_and_comes_back_whole(harness):
     again = harness.open(recovery_point=14)
     assert again.end.offset == 14
     assert again.producers.producers[3].last_sequence == 13
-    # All five batches that may be in flight are known again, not only the last, which the snapshot has.
+    # All five batches that may be in flight are known again, not only the last one, which the snapshot has.
     for number in range(2, 7):
         again = harness.append(2, producer_id=3, producer_epoch=0, base_sequence=2 * number)
         assert again.first_offset == 2 * number
@@ -455,7 +455,7 @@ def test_an_empty_log_knows_its_end_after_a_crash(harness):
     log.roll()
     log.delete_old_segments()
     assert harness.offsets() == []
-    # The checkpoints are older than the deletion: a crash came first.
+    # The checkpoints predate the deletion, as after a crash.
     reopened = harness.open(is_clean=False, recovery_point=0, log_start_offset=0)
     assert (reopened.log_start_offset, reopened.log_end_offset) == (10, 10)
     assert harness.append().first_offset == 10
@@ -471,7 +471,7 @@ def test_a_follower_that_began_anew_knows_where_after_a_crash(harness):
 
 @contextlib.contextmanager
 def no_descriptors_left():
-    """Every descriptor that the process may have is taken (EMFILE)."""
+    """The process has no free file descriptor (EMFILE)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))

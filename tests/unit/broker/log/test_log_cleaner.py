@@ -1,4 +1,4 @@
-"""Compaction by key: what stays, what goes, and what a crash leaves."""
+"""Compaction by key: which records stay, which are removed, and what a crash leaves."""
 
 from __future__ import annotations
 

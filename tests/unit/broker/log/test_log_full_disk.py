@@ -1,4 +1,4 @@
-"""A disk without space: what frees some needs none, what can be read is read, and all goes on when there is some."""
+"""A full disk: freeing space needs none, reads work, and writes work again once there is space."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_MS = 1_600_000_000_000
 
 
 class FullDisk(contextlib.AbstractContextManager):
-    """As long as it lasts, whatever is written beside the records fails."""
+    """While active, every write fails except for the records themselves."""
 
     def __init__(self, monkeypatch):
         self._monkeypatch = monkeypatch
@@ -130,7 +130,7 @@ def test_retention_needs_no_space(harness, full_disk):
     harness.append(epoch=5, producer_id=7, producer_epoch=0, base_sequence=5)
     harness.clock.advance(10_000)
     with full_disk, pytest.raises(KafkaStorageError, match="No space left"):
-        # All that is gone is gone; that its producer is remembered couldn't be written.
+        # All expired segments are deleted, although the producer's state can't be written.
         log.delete_old_segments()
     assert [path.stat().st_size for path in harness.directory.glob("*.log")] == [0]
     assert (log.log_start_offset, log.end.offset) == (6, 6)
@@ -223,7 +223,7 @@ def test_a_file_is_replaced_over_the_place_of_its_spare(tmp_path):
     for content in (b"three", b"x" * 10_000, b"two", b""):
         replace_file_over_spare(path, content)
         assert path.read_bytes() == content
-        # There is room for what is no longer than this, and it isn't a hole.
+        # The spare has room for content of this length, in allocated blocks.
         assert spare.stat().st_size >= len(content)
         assert spare.stat().st_blocks * 512 >= len(content)
         taken = spare.stat().st_ino

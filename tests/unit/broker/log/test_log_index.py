@@ -1,4 +1,4 @@
-"""The sparse indexes, in Kafka's binary formats."""
+"""The sparse indexes in Kafka's binary formats."""
 
 from __future__ import annotations
 

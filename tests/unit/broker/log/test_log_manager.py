@@ -1,4 +1,4 @@
-"""The logs of a data directory together: what is kept beside them, and what a start makes of it."""
+"""The logs of a data directory: the files beside them, and recovery at startup."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG = TopicConfig.resolve_from({}, {}, {})
 
 
 class Harness:
-    """One directory, opened again and again, as after a kill: nothing is written at the end."""
+    """One directory, reopened as after a kill: nothing is written at the end."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -58,7 +58,7 @@ def harness(tmp_path):
 
 
 def with_a_deleted_log(harness):
-    """A log of ten records, of which eight were deleted, and then the log; the checkpoints know of it."""
+    """Create a log of ten records, delete eight of them, then the log; the checkpoints still list it."""
     log = harness.make()
     harness.append(log, 10)
     log.advance_log_start_offset(8)
@@ -68,13 +68,13 @@ def with_a_deleted_log(harness):
 
 
 def test_a_log_takes_nothing_over_from_a_deleted_one_of_its_name(harness):
-    """After a crash its start was that of the other: what it had acknowledged was hidden."""
+    """With the deleted log's start offset, a crash would hide acknowledged records."""
     with_a_deleted_log(harness)
     harness.append(harness.make(), 3)
     harness.open()
     log = harness.logs.logs["t", 0]
     assert (log.log_start_offset, log.high_watermark, log.end.offset) == (0, 0, 3)
-    # None of it was flushed, so all of it has to be checked, at the next start, too.
+    # Nothing of it was flushed, so the next start has to check all of it, too.
     assert log.recovery_point == 0
 
 
@@ -95,7 +95,7 @@ def test_no_log_is_made_while_the_checkpoints_tell_of_a_deleted_one(harness, mon
 
 
 def test_release_closes_every_file_without_the_garbage_collector(harness):
-    """A process with a thousand files of a closed broker can't start py4j's callback server, which uses select."""
+    """py4j's callback server uses select, so it can't start if a closed broker leaves a thousand files open."""
     logs = [harness.make(f"t{number}") for number in range(3)]
     for log in logs:
         harness.append(log, 1)
@@ -116,7 +116,7 @@ def test_a_directory_is_one_brokers(harness, tmp_path):
     other = Harness.__new__(Harness)
     other.directory, other.clock = tmp_path / "x" / "..", harness.clock
     (tmp_path / "x").mkdir()
-    for _ in range(2):  # who is refused doesn't end the other's hold
+    for _ in range(2):  # a rejected attempt doesn't release the other's lock
         with pytest.raises(KafkaStorageError, match="another broker uses"):
             other.open()
     harness.logs.release()
@@ -150,7 +150,7 @@ def test_a_directory_that_cannot_be_loaded_is_let_go(harness, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", bytes(40), b"cluster.id=c\n"])
 def test_a_damaged_meta_properties_is_told(harness, content):
-    """A cluster that got another id by it would be another cluster."""
+    """Guessing another cluster id would make it another cluster."""
     (harness.directory / "meta.properties").write_bytes(content)
     with pytest.raises(KafkaStorageError, match=r"meta\.properties is damaged.*restore it, or remove it"):
         harness.open()

@@ -1,4 +1,4 @@
-"""A log that moves from one of its broker's directories to another."""
+"""Moving a log between two directories of a broker."""
 
 from __future__ import annotations
 

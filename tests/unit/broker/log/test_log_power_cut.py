@@ -1,4 +1,4 @@
-"""What a machine that lost its power may leave of a log, case by case; tests/property draws them at random."""
+"""What a power cut may leave of a log, case by case; tests/property draws cases at random."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def machine(tmp_path):
 
 @pytest.mark.parametrize("kept", [1, 0], ids=["a part", "nothing"])
 def test_a_segment_that_lost_whole_batches_ends_the_log(machine, kept):
-    """Nothing in it tells that there were more: the next segment's name does."""
+    """Nothing within the segment shows that batches are missing; the next segment's name does."""
     machine.append(b"a", b"b")
     machine.log.roll()
     machine.append(b"c")
@@ -77,7 +77,7 @@ def test_a_segment_that_lost_whole_batches_ends_the_log(machine, kept):
 
 
 def test_a_flushed_segment_that_lost_batches_is_not_what_a_power_cut_does(machine):
-    """Compaction leaves gaps between segments: below the recovery point they mean nothing."""
+    """Compaction leaves gaps between segments, so below the recovery point a gap means nothing."""
     machine.append(b"a", b"b")
     machine.log.roll()
     machine.append(b"c")
@@ -90,7 +90,7 @@ def test_a_flushed_segment_that_lost_batches_is_not_what_a_power_cut_does(machin
 
 
 def test_what_was_cut_off_comes_back_with_its_own_epoch(machine):
-    """A leader finds the divergence by the epoch of the last record; the file of epochs knew of a newer one."""
+    """A leader finds the divergence by the last record's epoch, but the epoch checkpoint has a newer one."""
     machine.append(b"a", b"b", b"c", epoch=3)
     before = machine.segment(0).read_bytes()
     machine.log.truncate_to(1)

@@ -1,4 +1,4 @@
-"""Delayed operations and their purgatory on a mock clock, one thread."""
+"""Delayed operations and their purgatory, on a mock clock and one thread."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.broker.timer import SystemTimer, TimerTask
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import IllegalStateError
 
-# How long a test waits for another thread before it gives up; no test waits that long when it passes.
+# Timeout for waiting on another thread; no passing test waits this long.
 PATIENCE_S = 30.0
 
 
 class Operation(DelayedOperation):
-    """Completable when `ready` is set; notes what happens to it."""
+    """Completable when `ready` is set; counts its completions, expirations and tries."""
 
     def __init__(self, delay_ms: float = 1_000, *, ready: bool = False, lock: Lock | None = None) -> None:
         super().__init__(delay_ms, lock)
@@ -108,7 +108,7 @@ def test_time_completes_what_nothing_else_did():
     assert not operation.is_completed
     bench.step(1)
     assert (operation.completions, operation.expirations) == (1, 1)
-    assert bench.counts() == (2, 0, 0)  # its places are found by the next check, or purged
+    assert bench.counts() == (2, 0, 0)  # the next check finds its entries, or a purge removes them
     assert bench.purgatory.check_and_complete("a") == 0
     assert bench.purgatory.check_and_complete("b") == 0
     assert bench.counts() == (0, 0, 0)
@@ -144,7 +144,7 @@ def test_a_key_that_is_given_twice_counts_once():
 
 
 def test_a_change_between_the_two_tries_is_not_missed():
-    """The change comes when the operation has been tried, and before it is watched: nobody will check its key."""
+    """The change comes after the first try and before the operation is watched: no later check comes for its key."""
     bench, operation = Bench(), Operation()
 
     def change_after_the_first_try() -> None:
@@ -335,7 +335,7 @@ def test_completed_operations_are_purged_past_the_interval():
     for number in range(5):
         bench.watch("common", number).force_complete()
     assert bench.counts() == (16, 3, 3)
-    assert bench.purgatory.purge_if_due() == 0  # ten places to purge, which is not past ten
+    assert bench.purgatory.purge_if_due() == 0  # ten entries to purge, which does not exceed ten
     bench.watch("common").force_complete()
     assert bench.purgatory.purge_if_due() == 11
     assert bench.counts() == (6, 3, 3)

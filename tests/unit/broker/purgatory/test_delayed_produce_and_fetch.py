@@ -1,6 +1,6 @@
-"""Produce and fetch requests that wait: their conditions, and what they answer when their time is over.
+"""Waiting produce and fetch requests: their conditions, and their responses when they expire.
 
-Replicas are a fake of the little that these operations ask of `Replicas`; the purgatory and its timer are real.
+`Replicas` is a fake with the few methods that these operations call; the purgatory and its timer are real.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Bench:
         self.purgatory: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory("Test", self.timer)
         self.answers: list[Any] = []
 
-    # --- What the operations ask of `Replicas` ---
+    # --- The part of `Replicas` that the operations call ---
 
     def partition(self, key: tuple[str, int]) -> FakePartition:
         if key not in self.partitions:
@@ -87,7 +87,7 @@ class Bench:
             results.append(FetchResult(entry, region=region))
         return results
 
-    # --- What tests do ---
+    # --- For the tests ---
 
     def produce(self, required: dict[tuple[str, int], int | BrokerResponseError]) -> bool:
         results = {

@@ -1,4 +1,4 @@
-"""Delayed operations under contention: completed exactly once, and never forgotten."""
+"""Delayed operations under contention: each is completed exactly once, and none is forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 60.0
 
 
 class Counter(DelayedOperation):
-    """Completable when the offsets of all partitions have come to its own; notes who completed it."""
+    """Completable when the offsets of all partitions add up to `required`; records which threads completed it."""
 
     def __init__(self, offsets: dict[str, int], required: int, delay_ms: float = 1_000_000) -> None:
         super().__init__(delay_ms)
@@ -75,7 +75,7 @@ def test_many_that_force_one_operation_complete_it_once():
 
 
 def test_a_change_while_an_operation_comes_in_is_never_missed():
-    """Either the one who watches sees the change, or the one who changes finds the operation: no timer helps out."""
+    """Either the watching thread sees the change, or the changing thread finds the operation; no timer helps."""
     for _ in range(300):
         purgatory: DelayedOperationPurgatory[Counter] = DelayedOperationPurgatory("Race", manual_timer(MockClock()))
         offsets = {"a": 0}
@@ -91,7 +91,7 @@ def test_a_change_while_an_operation_comes_in_is_never_missed():
 
 
 def test_handlers_checks_timeouts_and_purges_at_once():
-    """Four partitions, three handlers that watch, four that change and check, one that lets time pass and purges."""
+    """Four partitions: three handlers watch, four change and check, one advances the time and purges."""
     clock = MockClock()
     timer = manual_timer(clock)
     purgatory: DelayedOperationPurgatory[Counter] = DelayedOperationPurgatory("Race", timer, purge_interval=5)

@@ -1,4 +1,4 @@
-"""A partition as its leader and its followers see it: who counts for the high watermark, how a copy begins."""
+"""A partition's leader and followers: which replicas count for the high watermark, and how a copy begins."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def append(partition, count=1):
 
 
 def leading(directory, isr=(1, 2)):
-    """Broker 1 of three, with one record that every replica in sync has."""
+    """Broker 1 of three, with one record that every in-sync replica has."""
     partition = make_partition(directory, 1, PartitionState((1, 2, 3), isr, 1))
     append(partition)
     for node in isr[1:]:
@@ -54,7 +54,7 @@ def test_a_follower_that_is_proposed_counts_before_the_controller_has_answered(t
     partition = leading(tmp_path)
     partition.note_fetch(3, 1, 0)
     assert partition.propose_expansion() == ((1, 2, 3), 0, 0)
-    # The controller may have made broker 3 one of them by now, and the leader of the next epoch, too.
+    # The controller may already have accepted broker 3, and made it the leader of the next epoch.
     append(partition)
     assert not partition.note_fetch(2, 2, 0)
     assert partition.log.high_watermark == 1

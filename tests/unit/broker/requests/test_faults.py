@@ -1,4 +1,4 @@
-"""Faults that would do nothing are refused where they are made."""
+"""Faults without any effect are rejected at construction."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from headrace.broker.timer import SerialExecutor, SystemTimer, TimerTask
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import IllegalStateError, KafkaConfigurationError
 
-# How long a test waits for another thread before it gives up; no test waits that long when it passes.
+# Timeout for waiting on another thread; no passing test waits this long.
 PATIENCE_S = 30.0
 
 
@@ -27,7 +27,7 @@ class Task(TimerTask):
 
 
 class Bench:
-    """A timer, its clock, and a note of what ran when."""
+    """A timer on a mock clock, and a list of what ran when."""
 
     def __init__(self, *, start_ms: float = 0.0, tick_ms: int = 1, wheel_size: int = 20) -> None:
         self.clock = MockClock(now_ms=start_ms)
@@ -42,7 +42,7 @@ class Bench:
         return task
 
     def step(self, duration_ms: float) -> list[tuple[object, float]]:
-        """Let time pass and return what ran: (name, when)."""
+        """Advance the time and return what ran: (name, time)."""
         self.clock.advance(duration_ms)
         self.timer.advance_clock(0)
         ran, self.ran = self.ran, []
@@ -70,7 +70,7 @@ def test_tasks_run_when_their_delay_is_over_and_not_before():
 
 def test_a_fraction_of_a_tick_makes_a_task_late_and_never_early():
     bench = Bench(start_ms=10.75, tick_ms=10)
-    bench.add(4.5)  # until 15.25, which is in the tick that ends at 20
+    bench.add(4.5)  # until 15.25, in the tick that ends at 20
     assert bench.step(9) == []
     assert bench.step(0.25) == [(4.5, 9.25)]
     bench.add(10.0)
@@ -113,7 +113,7 @@ def test_a_cancelled_task_does_not_run_and_is_not_counted():
     assert bench.timer.size == 2
     assert bench.step(10_000) == [(1, 10_000), (50, 10_000)]
     assert not tasks[1].is_pending
-    tasks[1].cancel()  # too late: nothing to take out
+    tasks[1].cancel()  # too late: nothing to remove
     assert bench.timer.size == 0
 
 
@@ -203,7 +203,7 @@ def test_waiting_ends_when_the_time_is_over():
     bench.add(1_000_000_000)
     advancer = Advancer(bench.timer, 1_000)
     while not advancer.answer and bench.clock.now_ms() < 1_000_000_000:
-        bench.clock.advance(1)  # there is no telling from when on the thread counts
+        bench.clock.advance(1)  # it is unknown when the thread begins to wait
     assert not advancer.wait()
     assert bench.ran == []
 
@@ -220,7 +220,7 @@ def test_waiting_takes_a_nearer_task_into_account():
 
 def test_a_wait_lasts_until_the_next_bucket_or_the_timeout_whichever_is_first():
     class SteppingClock(MockClock):
-        """A clock on which waiting makes the time pass at once."""
+        """A clock that advances to the deadline whenever something waits."""
 
         def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
             waited_until.append(end_ms)

@@ -1,4 +1,4 @@
-"""The wheel, its buckets and the queue of buckets, without a timer around them."""
+"""The wheel, its buckets and the queue of buckets, without a timer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def a_wheel(*, tick_ms: int = 1, wheel_size: int = 3, start_ms: int = 0) -> tupl
 
 
 def drain(wheel: TimingWheel, queue: DelayQueue, until_ms: int) -> list[tuple[int, list[int]]]:
-    """Turn the wheel: (time of a bucket, expirations that were due then), as the timer does it."""
+    """Turn the wheel as the timer does. Returns (time of a bucket, expirations due at that time)."""
     seen = []
     while (bucket := queue.poll(until_ms)) is not None:
         time_ms = bucket.expiration_ms
@@ -102,14 +102,14 @@ def test_entries_of_a_tick_share_a_bucket_which_is_queued_once():
 
 
 def test_the_article_s_six_jobs_come_down_the_wheels():
-    """The walk-through of the article: three ticks a wheel, jobs at 1, 17, 3, 5, 9 and 14."""
+    """The walk-through of the article: three ticks per wheel, jobs at 1, 17, 3, 5, 9 and 14."""
     wheel, queue, _ = a_wheel()
     for expiration_ms in (1, 17, 3, 5, 9, 14):
         assert wheel.add(entry_at(expiration_ms))
     assert drain(wheel, queue, 1) == [(1, [1])]
-    assert drain(wheel, queue, 3) == [(3, [3])]  # 5 came down to the finest wheel
+    assert drain(wheel, queue, 3) == [(3, [3])]  # 5 moved down to the finest wheel
     assert drain(wheel, queue, 5) == [(5, [5])]
-    assert drain(wheel, queue, 9) == [(9, [9])]  # 17 and 14 came down to the middle one
+    assert drain(wheel, queue, 9) == [(9, [9])]  # 17 and 14 moved down to the middle one
     assert drain(wheel, queue, 14) == [(12, []), (14, [14])]
     assert drain(wheel, queue, 17) == [(15, []), (17, [17])]
     assert queue.next_expiration_ms() is None
@@ -152,6 +152,6 @@ def test_a_coarse_wheel_moves_with_the_fine_one():
     overflow = wheel._overflow_wheel
     assert overflow is not None
     assert (wheel.current_ms, overflow.current_ms) == (4, 3)
-    assert wheel.add(entry_at(12))  # the coarse wheel reaches up to, and not including, 12
+    assert wheel.add(entry_at(12))  # the coarse wheel reaches to 12, exclusive
     assert overflow._buckets[12 // 3 % 3]._first is None
     assert drain(wheel, queue, 12) == [(9, []), (12, [12])]

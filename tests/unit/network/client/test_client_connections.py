@@ -1,4 +1,4 @@
-"""How a NetworkClient makes connections: handshake, timeouts, backoff, and what it says when something else answers."""
+"""How a NetworkClient connects: handshake, timeouts, backoff, and the errors when the peer is no broker."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TestHandshake:
         harness.selector.complete_connect("-1")
         harness.step()
         sent = harness.selector.unanswered("-1")[0]
-        # whatever version it was asked in, the broker answers in version 0
+        # the broker answers in version 0, whatever the requested version
         harness.selector.respond_in_version(
             "-1", ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=listed), 0
         )
@@ -198,7 +198,7 @@ class TestFailures:
         assert "host0:9000" in str(error)
         assert "refused" in str(error)
         harness.step()
-        # the wait is exact: the metadata's backoff, which is longer than the connection's
+        # the poll timeout is exact: the metadata backoff, which is longer than the connection's
         assert harness.selector.polls[-1] == pytest.approx(100)
         harness.clock.advance(100)
         harness.step()
@@ -211,7 +211,7 @@ class TestFailures:
             harness.step(0)
             if harness.selector.connects[-1] and len(harness.selector.connects) > len(attempts):
                 attempts.append(harness.now_ms)
-                harness.selector.fail("-1", KafkaConnectionError("refused"))
+                harness.selector.fail("-1", KafkaConnectionError("connection refused"))
             harness.clock.advance(10)
         gaps = [later - earlier for earlier, later in itertools.pairwise(attempts)]
         assert gaps[:3] == pytest.approx([100, 200, 400], abs=20)
@@ -270,7 +270,7 @@ class TestFailures:
     def test_something_that_talks_before_it_is_asked(self) -> None:
         harness = ClientHarness()
         harness.step()
-        # connected and lost in the same poll: it is never reported as connected
+        # connected and lost in the same poll, so never reported as connected
         harness.selector.fail("-1", InvalidReceiveError("10.0.0.1:9000 sent a frame whose length is above the limit"))
         harness.step()
         assert isinstance(harness.metadata.last_error, NotKafkaError)
@@ -317,7 +317,7 @@ class TestFailures:
         harness = ClientHarness()
         harness.start()
         assert not harness.ready(0)
-        harness.selector.fail("0", KafkaConnectionError("refused"))
+        harness.selector.fail("0", KafkaConnectionError("connection refused"))
         harness.step()
         assert harness.client.connection_errors.get(harness.node(0).id) is not None
         harness.clock.advance(100)
@@ -396,7 +396,7 @@ class TestLife:
         harness.start(metadata_response(brokers=3))
         node = harness.node(2)
         harness.client.ready(node, harness.now_ms)
-        harness.selector.fail("2", KafkaConnectionError("refused"))
+        harness.selector.fail("2", KafkaConnectionError("connection refused"))
         harness.step()
         harness.clock.advance(5000)
         harness.step()
@@ -420,7 +420,7 @@ class TestLife:
         assert harness.client.least_loaded_node(harness.now_ms) == harness.node(0)
         harness.client.disconnect(0, harness.now_ms)
         harness.step()
-        # 0 and 1 back off
+        # 0 and 1 are in backoff
         assert harness.client.least_loaded_node(harness.now_ms) == harness.node(2)
         harness.client.connect(harness.node(2), harness.now_ms)
         harness.clock.advance(1)

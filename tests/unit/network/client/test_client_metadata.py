@@ -1,4 +1,4 @@
-"""How a NetworkClient fetches metadata: when, from whom, and what it does when nobody answers."""
+"""How a NetworkClient fetches metadata: when, from which node, and what it does without a response."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REBOOTSTRAP_REQUIRED = 129
 
 
 def kill(harness: ClientHarness) -> None:
-    """Every connection breaks, and no new one can be made."""
+    """Break all connections and connection attempts."""
     for channel_id in [*harness.selector.open, *harness.selector._connecting]:
         harness.selector.fail(channel_id, KafkaConnectionError("nobody there"))
 
@@ -80,7 +80,7 @@ class TestFetch:
         harness.step()
         assert len(harness.selector.unanswered("0")) == 1
         harness.answer_metadata("0", metadata_response({"one": 1}))
-        # what was asked for meanwhile is still to come
+        # topics requested meanwhile need another request
         harness.step()
         request = harness.answer_metadata("0", metadata_response({"two": 1}))
         assert request.topics is not None
@@ -138,7 +138,7 @@ class TestFetch:
         assert "0 to 2" in str(caught.value)
         assert "4 to 13" in str(caught.value)
         assert "host0:9000" in str(caught.value)
-        # and it isn't asked in a tight loop
+        # and not in a tight loop
         harness.step(10_000)
         assert harness.selector.polls[-1] >= 50
 
@@ -300,7 +300,7 @@ class TestSlowNames:
 
 class TestRebootstrap:
     def lose_cluster(self, **settings: Any) -> ClientHarness:
-        """A cluster of two nodes with a topic; then nothing answers any more, and nodes are left alone for long."""
+        """A cluster of two nodes with a topic. Nothing answers any longer, and the reconnect backoff is long."""
         harness = ClientHarness(reconnect_backoff_ms=5000, reconnect_backoff_max_ms=5000, **settings)
         harness.metadata.add_topic("topic", harness.now_ms)
         harness.start(metadata_response({"topic": 2}, brokers=2))
@@ -354,7 +354,7 @@ class TestRebootstrap:
         harness.metadata.request_update()
         harness.clock.advance(100)
         start_ms = harness.now_ms
-        # the node is there, but answers every metadata request with an error
+        # the node is reachable, but answers every metadata request with an error
         while harness.now_ms < start_ms + 50_000:
             harness.step()
             for send in harness.selector.unanswered("0"):
@@ -383,7 +383,7 @@ class TestRebootstrap:
         assert "0" not in harness.selector.open
         harness.clock.advance(1000)
         harness.step()
-        # the bootstrap connection of the beginning still stands
+        # the bootstrap connection is still open
         harness.answer_metadata("-1", metadata_response(brokers=3))
         assert list(harness.metadata.cluster.nodes) == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""Metadata goes before other requests, but not always: a producer that only ever asks for metadata delivers nothing."""
+"""Metadata requests precede other requests, but not always: a producer that sends nothing else delivers nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.records.produce import ProduceRequest, ProduceResponse
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 
-#: No longer than the client has to wait between two requests.
+#: Metadata expire as soon as the client may request them again.
 MAX_AGE_MS = REFRESH_BACKOFF_MS
 
 
@@ -33,12 +33,12 @@ def test_metadata_first_then_the_others_then_metadata_again() -> None:
     harness.send(0, produce())
     harness.step()
     harness.clock.advance(MAX_AGE_MS)
-    assert not harness.ready(0), "metadata are too old"
+    assert not harness.ready(0), "metadata have expired"
     harness.step()
     harness.selector.respond("0", ProduceResponse(responses=[]))
     harness.answer_metadata("0", metadata_response())
     harness.clock.advance(MAX_AGE_MS)
-    assert harness.ready(0), "too old again, but it's the others' turn"
+    assert harness.ready(0), "expired again, but other requests come first"
     harness.send(0, produce())
     harness.step()
     assert [type(send.message) for send in harness.selector.unanswered("0")] == [ProduceRequest, MetadataRequest]
@@ -72,8 +72,8 @@ def test_an_attempt_that_failed_was_a_turn_too() -> None:
 
 
 def test_one_broker_that_hangs_up_on_metadata_and_that_takes_longer_than_they_last() -> None:
-    """Every second request for metadata ends its connection: those over the bootstrap address succeed. Each time the
-    client then connects to the only broker that there is, metadata are due again."""
+    """Every second metadata request ends its connection, while those to the bootstrap address succeed. Each time the
+    client then connects to the only broker, metadata are due again."""
     harness = ClientHarness(max_age_ms=MAX_AGE_MS)
     selector = harness.selector
     delivered: list[ClientResponse] = []

@@ -1,4 +1,4 @@
-"""What a client measures of its connections, and what it logs of them."""
+"""A client's metrics of its connections, and what it logs of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.network.protocol.messages.records.produce import ProduceRequest, P
 from headrace.network.repeats import MAX_REMEMBERED, QUIET_MS, Repeats
 from headrace.network.sockets.selector import SelectorCounters
 
-#: Kafka's names (SelectorMetrics), but for those of authentication and the two that it deprecates.
+#: Kafka's names (SelectorMetrics), except for those of authentication and two deprecated ones.
 OF_ALL = {
     "connection-close-rate",
     "connection-close-total",
@@ -62,7 +62,7 @@ OF_A_NODE = {
 
 
 class Measured:
-    """Client metrics, and what they say."""
+    """Client metrics, and their values."""
 
     def __init__(self) -> None:
         self.registry = Metrics(MockClock(), window_ms=1000, samples=2)
@@ -155,7 +155,7 @@ class TestInTheClient:
         harness = ClientHarness(metrics=measured.metrics)
         harness.start(metadata_response({"t": 1}))
         assert measured.of_all("request-total") == 2
-        # the bootstrap server is forgotten with the first metadata, what it was asked isn't
+        # the first metadata remove the bootstrap server, but not the requests to it
         assert not [group for group in measured.registry.by_group() if "node" in group]
         harness.connect(0)
         harness.send(0, ProduceRequest(acks=-1, timeout_ms=100, topic_data=[]))

@@ -1,4 +1,4 @@
-"""The client and brokers of Kafka 0.10: ApiVersions in version 0 only, Metadata up to 2; and those before, without."""
+"""The client with Kafka 0.10 (ApiVersions version 0 only, Metadata up to 2), and older brokers without ApiVersions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from headrace.network.protocol.errors import DisconnectedError, KafkaTimeoutErro
 from headrace.network.protocol.messages.api_versions import ApiVersionsResponse
 
 UNSUPPORTED_VERSION = 35
-#: What Apache Kafka 0.10.2 advertises of the APIs that a producer uses.
+#: The versions that Apache Kafka 0.10.2 advertises for the producer's APIs.
 KAFKA_0_10_2 = api_versions_response(
     {ApiKey.PRODUCE: (0, 2), ApiKey.METADATA: (0, 2), ApiKey.API_VERSIONS: (0, 0), ApiKey.INIT_PRODUCER_ID: None}
 )
 
 
 def shake_hands(harness: ClientHarness, channel_id: str) -> None:
-    """As 0.10 does: it refuses the newest ApiVersions without saying which version it knows, and answers version 0."""
+    """Answer as 0.10 does: reject the newest ApiVersions without naming a version, then answer version 0."""
     harness.selector.complete_connect(channel_id)
     harness.step()
     refusal = ApiVersionsResponse(error_code=UNSUPPORTED_VERSION, api_keys=[])
@@ -81,7 +81,7 @@ def test_a_broker_without_api_versions_hangs_up_and_the_error_says_that_it_may_b
 
 
 def test_a_broker_without_api_versions_that_stays_silent_is_told_to_those_who_wait() -> None:
-    # as Kafka 0.9 does, in whose log there is an ArrayIndexOutOfBoundsException then
+    # as Kafka 0.9 does, which logs an ArrayIndexOutOfBoundsException
     harness = ClientHarness()
     harness.step()
     harness.selector.complete_connect("-1")

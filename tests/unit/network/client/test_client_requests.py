@@ -1,4 +1,4 @@
-"""Requests of a NetworkClient on their way and their answers: order, bounds, timeouts, throttling, bad answers."""
+"""A NetworkClient's requests and responses: order, limits, timeouts, throttling, invalid responses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def produce(acks: int = 1) -> ProduceRequest:
 
 @pytest.fixture
 def harness() -> ClientHarness:
-    """Metadata of a cluster of two, connected to node 0."""
+    """A client with metadata of a cluster of two, connected to node 0."""
     harness = ClientHarness(max_in_flight_requests_per_connection=3)
     harness.start(metadata_response(brokers=2))
     harness.connect(0)
@@ -112,7 +112,7 @@ class TestAnswers:
         harness.send(0, produce())
         harness.selector.hold_sends = True
         harness.send(0, produce(acks=0), expect_response=False)
-        # this poll hears that the first is written
+        # this poll reports that the first one is written
         assert harness.step() == []
         harness.selector.write_all()
         assert len(harness.step()) == 1
@@ -319,7 +319,7 @@ class TestBadAnswers:
         good = encode_response(ProduceResponse(responses=[]), version=13, correlation_id=second.correlation_id)
         harness.selector.receive("0", b"".join(good)[4:])
         assert all(response.message is None for response in harness.step())
-        # one disconnection, so the shortest backoff
+        # one disconnection, so the initial backoff
         assert harness.client.connection_delay_ms(harness.node(0), harness.now_ms) == pytest.approx(50)
 
     def test_a_metadata_answer_that_cannot_be_decoded_is_a_failed_update(self, harness: ClientHarness) -> None:

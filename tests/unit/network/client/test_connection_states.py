@@ -30,7 +30,7 @@ def make_states(names: Names | None = None, random_unit: Callable[[], float] = n
 
 
 def addresses_tried(states: ClusterConnectionStates, count: int, host: str = "host0") -> list[str]:
-    """So many attempts in a row, each of which fails."""
+    """The addresses of `count` successive attempts, each of which fails."""
     tried = []
     for attempt in range(count):
         states.connecting(1, attempt * 10_000.0, host, 9092)
@@ -101,7 +101,7 @@ class TestReconnectBackoff:
             states.disconnected(1, 0)
             waits.append(states.connection_delay_ms(1, 0))
         assert waits == pytest.approx([50, 100, 200, 400, 800, 1000, 1000])
-        # a connection that dies in the handshake is a failure like the others
+        # a connection lost in the handshake is a failure like any other
         states.connecting(1, 0, "host0", 9092)
         states.checking_api_versions(1)
         states.disconnected(1, 0)
@@ -150,7 +150,7 @@ class TestSetupTimeout:
         assert states.setup_timeout_ms(1) == pytest.approx(10_000)
         states.disconnected(1, 0)
         states.connecting(1, 0, "host0", 9092)
-        assert states.setup_timeout_ms(1) == pytest.approx(20_000), "it begins anew"
+        assert states.setup_timeout_ms(1) == pytest.approx(20_000), "it restarts"
 
     def test_only_connecting_nodes_time_out(self) -> None:
         states = make_states()

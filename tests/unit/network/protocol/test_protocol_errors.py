@@ -1,4 +1,4 @@
-"""The table of errors: one class a code, retriable by base class, usable without a message and across processes."""
+"""The table of errors: one class per code, retriable by base class, usable without a message and across processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers: their versions, the fallback of ApiVersions, and headers that are none."""
+"""Headers: their versions, the fallback of ApiVersions, and malformed ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame(text: str) -> bytes:
 
 
 class HugeRegion:
-    """Two gibibytes of a file."""
+    """Stands for two gibibytes of a file."""
 
     size_bytes = 2**31
 

@@ -1,4 +1,4 @@
-"""Bytes written out by hand from the protocol guide: what others put on the wire and expect there."""
+"""Bytes encoded by hand from the protocol guide, as other implementations send and expect them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ METADATA_13 = MetadataResponse(
     error_code=129,
 )
 
-# (message, version, bytes): blanks and the grouping are for the reader.
+# (message, version, bytes): the spaces only group the bytes.
 GOLDEN: list[tuple[Message, int, str]] = [
     (ApiVersionsRequest(), 0, ""),
     (ApiVersionsRequest(client_software_name="hr", client_software_version="1"), 3, "03 6872  02 31  00"),
@@ -264,7 +264,7 @@ def test_request_frames() -> None:
     assert b"".join(nameless) == bytes.fromhex("0000000a 0012 0000 00000001 ffff")
     request = ApiVersionsRequest(client_software_name="hr", client_software_version="1")
     new = frames.encode_request(request, version=3, correlation_id=2, client_id="c")
-    # the client id keeps its two-byte size, then come the header's tagged fields
+    # the client id keeps its two-byte size; the header's tagged fields follow
     assert b"".join(new) == bytes.fromhex("00000012 0012 0003 00000002 0001 63 00  03 6872 02 31 00")
 
 

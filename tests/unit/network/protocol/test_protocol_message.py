@@ -1,4 +1,4 @@
-"""What a declaration means, and what becomes of values and bytes that do not fit it."""
+"""What a declaration means, and what happens to values and bytes that don't fit it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Inner:
 
 @struct
 class Sample:
-    """One of each that the real messages have no example of."""
+    """One field of each type that no real message has."""
 
     small: Int8
     flag: Bool
@@ -97,7 +97,7 @@ FIXED = "ff 01 3ff0000000000000 ffff ffffffff"
         (sample(blob=None), 1, False, FIXED + "ffffffff  0001 78"),
         (sample(blob=None, since_2=1), 2, True, FIXED + "00  00000001  00"),
         (sample(), 3, True, FIXED + "02 62  00000007  00"),
-        # tagged fields in the order of their tags, not of their declaration
+        # tagged fields in the order of their tags, not of the declaration
         (sample(inner=Inner(number=1), also=2), 3, True, FIXED + "02 62 00000007  02 02 04 00000002  05 03 0001 00"),
     ],
 )
@@ -200,7 +200,7 @@ def test_records_go_by_reference() -> None:
         assert [part for part in parts if part is first or part is second or part is region] == [first, second, region]
         assert size_of(parts) == sum(5 if part is region else len(part) for part in parts)
         assert all(size_of(part) for part in parts)
-    # With nothing behind the last records, the gather list ends with them.
+    # If nothing follows the last records, the gather list ends with them.
     assert encode(message, 3)[-1] is region
 
 
@@ -243,7 +243,7 @@ def test_bytes_that_are_no_message(version: int, text: str, complaint: str) -> N
 
 
 def test_a_lie_about_the_count_allocates_nothing() -> None:
-    # a billion topics, then a million bytes: at most what the bytes can hold would be made
+    # a count of a billion, then a million bytes: allocates at most what the bytes can hold
     data = bytes.fromhex("3b9aca00") + bytes(1_000_000)
     decode_any = codec_for(DeleteTopicsRequest, 1, False).read
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Produce as brokers before 0.11 have it: versions 0 to 2, bytes written out by hand from the protocol guide."""
+"""Produce versions 0 to 2, of brokers before 0.11: bytes encoded by hand from the protocol guide."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ def test_a_response_grows_with_its_version(
         topics = [TopicProduceResponse(name="t", partition_responses=[answer])]
         return ProduceResponse(responses=topics, throttle_time_ms=throttle_time_ms)
 
-    # what a version has no place for is dropped, and read back as unknown
+    # a field that the version doesn't have is dropped, and read back as unknown
     assert b"".join(encode(a_response(7, 9), version)) == bytes.fromhex(expected)
     assert decode(ProduceResponse, version, bytes.fromhex(expected)) == a_response(log_append_time_ms, throttle_time_ms)

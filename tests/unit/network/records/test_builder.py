@@ -1,4 +1,4 @@
-"""The writer of record batches: golden bytes, outside readers, and the compiled code against the interpreted."""
+"""The writer of record batches: golden bytes, other implementations' readers, and compiled against interpreted code."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def test_golden_bytes_of_one_record() -> None:
     data = bytes(build_batch([(1_600_000_000_000, b"k", b"value", [("h", b"1")])], base_offset=5))
     assert data.hex() == (
         "0000000000000005"  # base offset
-        "00000042"  # length of what follows
-        "ffffffff"  # partition leader epoch: the broker's to fill in
+        "00000042"  # length of the rest
+        "ffffffff"  # partition leader epoch: set by the broker
         "02"  # magic
         "c08b3f8d"  # CRC
         "0000"  # attributes
@@ -80,7 +80,7 @@ def test_golden_bytes_of_nulls_and_a_timestamp_that_goes_back() -> None:
             "00000009"
             "00000002"
             "0c0000000101" + "00"  # null key, null value
-            "0c0003020000" + "00"  # 2 ms before the first, one further, empty key, empty value
+            "0c0003020000" + "00"  # 2 ms before the first, offset one higher, empty key, empty value
         )
     )
 

@@ -1,4 +1,4 @@
-"""The keys about compression follow the table of codecs, in the producer's configuration and in a topic's."""
+"""The compression keys of producers and topics follow the table of codecs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Batches that other implementations wrote come out as the records those were given.
+"""Batches written by other implementations decode to the records that were written.
 
-The bytes are in golden/, next to the programs that had Apache Kafka's own classes and librdkafka write them.
+The bytes are in golden/, next to the programs that wrote them with Apache Kafka's own classes and with librdkafka.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def test_the_header_of_a_batch_of_javas():
     assert (batch.magic, batch.size_bytes, batch.batch_length) == (2, 446, 434)
     assert (batch.count, batch.partition_leader_epoch) == (4, 7)
     assert (batch.producer_id, batch.producer_epoch) == (1000, 3)
-    # sequence numbers go around: 2147483646, 2147483647, 0, 1
+    # sequence numbers wrap around: 2147483646, 2147483647, 0, 1
     assert (batch.base_sequence, batch.last_sequence) == (2147483646, 1)
     assert (batch.base_timestamp, batch.max_timestamp) == (TIME_MS, TIME_MS + 1_000_000)
     assert batch.timestamp_type == TimestampType.CREATE_TIME
@@ -157,7 +157,7 @@ def test_a_message_set_of_javas_is_written_the_same(magic: int, codec: str):
     )
     expected = JAVA[f"v{magic}-{codec}"]
     if codec == "gzip":
-        # Java's gzip header names an unknown operating system where zlib's names this one, and the CRC covers that
+        # Java's gzip header names an unknown operating system, zlib's names this one, and the CRC covers it
         system = expected.index(b"\x1f\x8b\x08") + 9
         assert (written[:12], written[16:system], written[system + 1 :]) == (
             expected[:12],

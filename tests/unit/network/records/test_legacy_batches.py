@@ -1,4 +1,4 @@
-"""Message formats v0 and v1: wrappers, their offsets, and damage inside and outside of them."""
+"""Message formats v0 and v1: wrappers, their offsets, and damage inside and outside them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = [(5_000, b"k", b"one"), (5_001, None, b"two"), (4_999, b"", None)]
 
 
 def message(body: bytes, offset: int = 0, crc: int | None = None) -> bytes:
-    """A message around what its CRC covers."""
+    """A message around the bytes that its CRC covers."""
     return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body) if crc is None else crc) + body
 
 
@@ -39,7 +39,7 @@ def wrapper(inside: bytes, offset: int = 0, magic: int = 1, attributes: int = 1)
 
 def test_golden_bytes_of_format_v0():
     data = build_message_set([(5_000, b"key", b"value")], magic=0, base_offset=7)
-    # offset, size, CRC, magic and attributes, key, value; as kafka-python 3.0.12 writes it
+    # offset, size, CRC, magic and attributes, key, value; as written by kafka-python 3.0.12
     assert data.hex() == "0000000000000007000000162356c1370000000000036b65790000000576616c7565"
     assert list(LegacyBatch(data).records()) == [Record(7, -1, b"key", b"value")]
 
@@ -92,7 +92,7 @@ def test_after_compaction_the_offsets_in_a_wrapper_have_gaps():
 def test_a_message_of_format_v0_in_a_wrapper_of_v1_has_no_timestamp():
     inside = message(body(0, 0, b"a", b"1"), 0) + message(body(1, 0, b"b", b"2", timestamp=6), 1)
     records = list(wrapper(inside, offset=11, attributes=1 | 8).records())
-    # log-append time: the wrapper's 5000 for the message that can have one
+    # log-append time: the wrapper's 5000, for the message whose format has a timestamp
     assert [(record.offset, record.timestamp) for record in records] == [(10, -1), (11, 5_000)]
 
 

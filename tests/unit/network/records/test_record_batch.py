@@ -1,4 +1,4 @@
-"""The view of a v2 batch: what a broker changes in place, and what can't be a batch."""
+"""The view of a v2 batch: what a broker changes in place, and bytes that are no batch."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_log_append_time_replaces_all_timestamps_and_the_crc():
 
 def test_the_same_timestamp_again_changes_nothing():
     buffer = a_batch()
-    struct.pack_into(">I", buffer, 17, 1)  # a CRC that would be corrected if it were computed
+    struct.pack_into(">I", buffer, 17, 1)  # a wrong CRC, which a recomputation would correct
     RecordBatch(buffer).set_max_timestamp(TimestampType.CREATE_TIME, 5_002)
     assert RecordBatch(buffer).crc == 1
 

@@ -1,4 +1,4 @@
-"""The codecs: formats, levels, and what is refused before it takes memory."""
+"""The codecs: formats, levels, and what they reject before it takes memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CODECS = [codec for codec in Compression if codec != Compression.NONE]
 LEVELS = {codec: codec.levels for codec in Compression if codec.levels is not None}
 MIB = 1 << 20
 RANDOM = random.Random(7)
-#: Nothing, less and more than a block, and just a block, of what compresses well and what doesn't at all.
+#: Empty, smaller and larger than a block, and exactly a block, of compressible and incompressible data.
 SAMPLES = {
     f"{kind}-{size}": make(size)
     for size in (0, 1, 500, 32 * 1024, 64 * 1024 + 1, 300_000)
@@ -55,7 +55,7 @@ def test_any_kind_of_buffer_is_compressed(codec: Compression):
         assert compress(codec, buffer) == compress(codec, data)
 
 
-# not snappy: pyarrow reads it without xerial's stream only; Java's own bytes are in test_golden_batches
+# without snappy: pyarrow can't read xerial's framing; Java's own bytes are in test_golden_batches
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
 def test_another_implementation_reads_it(codec: Compression):
     data = SAMPLES["text-300000"]
@@ -146,7 +146,7 @@ def test_another_implementation_reads_the_lz4_frames_of_every_compressor(level: 
 
 
 def test_a_frame_that_is_cut_into_linked_blocks_gives_none_away():
-    # cramjam before 2.14 made such frames of as little as 64 KiB: their first block alone would lose the rest
+    # cramjam before 2.14 wrote such frames for as little as 64 KiB: the first block alone would lose the rest
     frame = cramjam.lz4.compress(SAMPLES["noise-65537"], level=3)
     with pytest.raises(UnsupportedCodecError, match=r"install cramjam 2\.14 or newer"):
         _only_lz4_block(memoryview(frame))
@@ -158,7 +158,7 @@ def test_a_frame_that_is_cut_into_linked_blocks_gives_none_away():
 def test_lz4_frames_are_javas():
     data = SAMPLES["noise-65537"]
     frame = compress(Compression.LZ4, data)
-    # version 1, independent blocks, nothing else; blocks of 64 KiB; both stored, as they don't get smaller
+    # version 1, independent blocks, no other flag; blocks of 64 KiB; both stored, since they don't get smaller
     assert frame[:7].hex() == "04224d18604082"
     assert frame[7:11] == struct.pack("<I", 0x80000000 | 65536)
     assert frame[11 + 65536 :] == struct.pack("<I", 0x80000001) + data[65536:] + bytes(4)
@@ -178,7 +178,7 @@ def test_lz4_frames_with_every_option_are_read():
     frame = cramjam.lz4.Compressor(level=3, content_checksum=True, block_linked=True)
     frame.compress(data)
     linked = bytes(frame.finish())
-    assert linked[4] & 0x34 == 0x14  # linked blocks with checksums, and one over the content
+    assert linked[4] & 0x34 == 0x14  # linked blocks with checksums, and a content checksum
     assert decompress(Compression.LZ4, linked, len(data)) == data
     sized = bytes.fromhex("04224d18 68 40 0500000000000000 2b 05000080") + b"water" + bytes(4)
     assert decompress(Compression.LZ4, sized, 5, magic=0) == b"water"
@@ -193,7 +193,7 @@ def test_several_gzip_members_and_zstd_frames_are_one_block():
 
 
 class CountingZlib:
-    """zlib that counts the bytes that were handed to it and that it handed back as not its own."""
+    """zlib that counts the bytes that it is given, and those that it returns as unused."""
 
     def __init__(self) -> None:
         self.handled = 0
@@ -223,7 +223,7 @@ def test_the_work_for_many_gzip_members_does_not_grow_with_their_square(monkeypa
     counting = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counting)
     assert decompress(Compression.GZIP, block, members) == b"a" * members
-    # each takes a few KiB at most that aren't its own; all that follow would be 10^9 bytes
+    # each returns a few KiB at most as unused; returning all that follow would be 10^9 bytes
     assert counting.handled < members * 10_000
 
 
@@ -242,7 +242,7 @@ def test_gzip_members_larger_than_they_are_fed_and_what_follows_them(size: int):
 
 
 def test_a_zstd_frame_without_a_declared_size_leaves_room_for_the_next():
-    # a compressed block may hold up to 128 KiB, this one holds 500 bytes
+    # a compressed block may be up to 128 KiB long, but this one decompresses to 500 bytes
     undeclared = bytearray(compress(Compression.ZSTD, SAMPLES["text-500"]))
     assert undeclared[4] == 0x60  # one segment, its size in two bytes
     undeclared[4:7] = b"\x00\x58"
@@ -276,7 +276,7 @@ def test_one_byte_more_than_allowed_is_refused(codec: Compression, kind: str):
 
 
 def zstd_run_bomb(size: int) -> bytes:
-    """Blocks of 128 KiB in four bytes each, without a declared size."""
+    """Blocks of 128 KiB encoded in four bytes each, without a declared size."""
     blocks, block = size // (128 * 1024), (128 * 1024 << 3 | 1 << 1).to_bytes(3, "little") + b"0"
     last = (1 | 1 << 1 | 1 << 3).to_bytes(3, "little") + b"0"
     return b"\x28\xb5\x2f\xfd\x00\x58" + block * blocks + last
@@ -339,7 +339,7 @@ def test_every_truncation_is_refused(codec: Compression):
     data = SAMPLES["text-500"]
     compressed = compress(codec, data)
     for cut in range(len(compressed)):
-        # a xerial stream without a block is whole
+        # a xerial stream without any block is complete
         if codec == Compression.SNAPPY and cut == 16:
             assert decompress(codec, compressed[:cut], len(data)) == b""
             continue

@@ -1,4 +1,4 @@
-"""The reader of records: each way in which a record can be damaged, in the compiled module and the interpreted one."""
+"""The reader of records: every way a record can be damaged, in the compiled and the interpreted module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def varint(value: int) -> bytes:
 
 
 def record(*fields: bytes | int) -> bytes:
-    """A record with its size from what follows the size; numbers become varints."""
+    """A record whose size is computed from the fields; numbers become varints."""
     body = b"".join(varint(field) if isinstance(field, int) else field for field in fields)
     return varint(len(body)) + body
 

@@ -1,4 +1,4 @@
-"""KafkaChannel: both directions joined, and the errors that say what happened to a connection."""
+"""KafkaChannel: both directions together, and the errors that explain the end of a connection."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Peer:
         self.receives: list[NetworkReceive] = []
 
     def read_until_broken(self) -> KafkaError:
-        """Read until the connection fails: the error that the selector would report."""
+        """Read until the connection fails, and return the error that the selector would report."""
         try:
             while self.channel.read(self.receives):
                 pass
         except (OSError, InvalidLength, KafkaError) as error:
             return self.channel.failure(error)
-        raise AssertionError("the connection is well")
+        raise AssertionError("the connection did not fail")
 
     def close(self) -> None:
         self.channel.close()
@@ -122,7 +122,7 @@ def test_closed_after_answers_is_nothing_to_explain(peer: Peer) -> None:
 @pytest.mark.parametrize(("arrived", "text"), [(6, "2 of its 10 bytes"), (2, "inside of a frame's length")])
 def test_closed_inside_of_a_frame(peer: Peer, arrived: int, text: str) -> None:
     peer.socket.sendall(frame(bytes(10))[:arrived])
-    peer.socket.shutdown(socket.SHUT_WR)  # half-close: we could still send, but what is missing will never come
+    peer.socket.shutdown(socket.SHUT_WR)  # half-close: we could still send, but the rest will never come
     error = peer.read_until_broken()
     assert isinstance(error, DisconnectedError)
     assert text in str(error)

@@ -1,4 +1,4 @@
-"""FrameAssembler: frames come out as they went in, however the stream was cut."""
+"""FrameAssembler: frames arrive whole, however the stream is fragmented."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCRATCH = 64
 
 
 def feed(assembler: FrameAssembler, data: bytes, cuts: list[int] | None = None) -> list[bytes]:
-    """Let `data` arrive in pieces that end at `cuts`, smaller ones where the assembler has no room for them."""
+    """Feed `data` in pieces that end at `cuts`, or smaller ones if the assembler has less room."""
     receives: list[NetworkReceive] = []
     position = 0
     for end in [*(cuts or []), len(data)]:
@@ -97,7 +97,7 @@ def test_a_length_is_trusted_only_as_far_as_bytes_arrive() -> None:
     feed(subject, (1 << 30).to_bytes(4, "big"))
     assert len(subject.target()) == FIRST_ALLOCATION_BYTES
     feed(subject, bytes(FIRST_ALLOCATION_BYTES))
-    assert len(subject.target()) == FIRST_ALLOCATION_BYTES  # as much again as has arrived
+    assert len(subject.target()) == FIRST_ALLOCATION_BYTES  # as much as has arrived
     feed(subject, bytes(FIRST_ALLOCATION_BYTES))
     assert len(subject.target()) == 2 * FIRST_ALLOCATION_BYTES
 

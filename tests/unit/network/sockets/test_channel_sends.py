@@ -1,4 +1,4 @@
-"""NetworkSend: a gather list arrives whole and in order, however little the transport takes at a time."""
+"""NetworkSend: a gather list arrives whole and in order, however little the transport accepts at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.network.sockets.transport import IOV_MAX, FileRegion, PlaintextTra
 
 
 class Sink:
-    """A transport that keeps what is written, and takes of each write only so much as its turn in `takes` says."""
+    """A transport that keeps what is written, and accepts as many bytes per write as `takes` lists."""
 
     ready = True
     has_buffered_reads = False
@@ -188,7 +188,7 @@ def test_the_buffers_are_let_go_when_they_are_sent() -> None:
 
 
 class NoSendfile(PlaintextTransport):
-    """As on a file system whose files sendfile does not know."""
+    """As on a file system without support for sendfile."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__(sock)
@@ -206,7 +206,7 @@ def test_a_file_region_through_a_socket(transport: type[PlaintextTransport], tmp
         send = NetworkSend("node", [b"head", FileRegion(segment, 10, 900_000), b"tail"])
         received = bytearray()
         done = send.write_to(subject)
-        assert not done  # more than a socket buffer
+        assert not done  # larger than a socket buffer
         while len(received) < send.size_bytes:
             received += theirs.recv(65536)
             done = done or send.write_to(subject)

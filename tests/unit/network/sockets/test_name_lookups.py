@@ -1,4 +1,4 @@
-"""Name lookups on helper threads: what is asked, what is answered, and what bounds them."""
+"""Name lookups on helper threads: queries, answers, and limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 30.0
 
 
 class Service:
-    """A name service whose answers the test lets go; `told` counts the calls of `on_answer`."""
+    """A name service whose answers the test releases; the semaphore `told` counts the calls of `on_answer`."""
 
     def __init__(self) -> None:
         self.gates: dict[str, threading.Event] = {}
@@ -51,7 +51,7 @@ class Service:
         return [f"{host}:{port}"]
 
     def answer(self, host: str, port: int = 1) -> Sequence[str]:
-        """Ask, wait for an answer to come, ask again."""
+        """Look up, wait for the answer, and look up again."""
         assert self.lookups.find(host, port) is None
         assert self.told.acquire(timeout=PATIENCE_S)
         found = self.lookups.find(host, port)

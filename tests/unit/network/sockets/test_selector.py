@@ -1,4 +1,4 @@
-"""Selector: what it reports of its connections. Socketpairs and Unix sockets stand for the network."""
+"""Selector: what it reports about its connections. Socketpairs and Unix sockets replace the network."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LIMIT = 10_000_000
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    """Whatever a test does to its connections, at its end there are as many descriptors as at its begin."""
+    """After a test, as many descriptors are open as before it."""
     gc.collect()
     before = os.listdir("/dev/fd")
     yield
@@ -48,14 +48,14 @@ class World:
         self._peers: list[socket.socket] = []
 
     def channel(self, channel_id: str) -> socket.socket:
-        """Register a connected socket; its other end."""
+        """Register a connected socket, and return its other end."""
         ours, theirs = socket.socketpair()
         self._peers.append(theirs)
         self.selector.register(channel_id, ours)
         return theirs
 
     def poll(self) -> list[tuple[str, bytes]]:
-        """Poll without waiting: what was received."""
+        """Poll without waiting, and return what was received."""
         self.selector.poll(0)
         return [(receive.channel_id, bytes(receive.payload)) for receive in self.selector.completed_receives]
 
@@ -85,7 +85,7 @@ def world(make_world: Callable[..., World]) -> World:
 
 @pytest.fixture
 def unix_listener(tmp_path: Path) -> Iterator[socket.socket]:
-    """A listening socket to which connecting succeeds at once, as it may to a local TCP port."""
+    """A listening socket to which connecting succeeds at once, as it may for a local TCP port."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "broker"))
         listener.listen()
@@ -122,7 +122,7 @@ def test_a_talkative_channel_does_not_starve_the_others(world: World) -> None:
     quiet.sendall(frame(b"quiet"))
     first = world.poll()
     assert ("quiet", b"quiet") in first
-    assert len(first) - 1 == SCRATCH_BYTES // 104  # one read of the loud one
+    assert len(first) - 1 == SCRATCH_BYTES // 104  # one read of the busy one
     assert len(world.poll()) > 0
 
 
@@ -217,7 +217,7 @@ def test_what_does_not_fit_follows_as_the_peer_reads(world: World) -> None:
     assert received == data + b"last"
     assert completed == sends
     assert not channel.sends
-    assert channel.watched_events == selectors.EVENT_READ  # else every further poll would return at once, for nothing
+    assert channel.watched_events == selectors.EVENT_READ  # otherwise every poll would return at once
 
 
 def test_a_file_region_is_sent(world: World, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_sends_in_progress_are_reported_on_disconnection(world: World) -> None:
     world.poll()
     assert world.selector.failed_sends == [partial, waiting]
     assert 0 < partial.remaining_bytes < partial.size_bytes
-    pooled.clear()  # nobody holds its memory any more
+    pooled.clear()  # no reference to its memory remains
 
 
 def test_an_answer_that_came_before_a_failed_write_is_delivered(world: World) -> None:
@@ -463,7 +463,7 @@ def test_on_accept_decides_what_becomes_of_a_connection(world: World, unix_liste
         client.sendall(frame(b"%d" % i))
     world.poll()
     assert sorted(world.poll()) == [("connection-0", b"0"), ("connection-1", b"1")]
-    assert world.selector.connected == []  # accepted connections are no news to the one who registered them
+    assert world.selector.connected == []  # accepted connections are not reported: the caller registered them
     with pytest.raises(ConnectionError):
         clients[2].recv(10)
     for client in clients:
@@ -590,7 +590,7 @@ def test_a_wakeup_ends_the_poll_that_waits(world: World) -> None:
 
 
 def test_no_wakeup_is_lost_when_many_threads_wake(world: World) -> None:
-    """Each thread hands over an item, wakes and waits until the poller has seen the item."""
+    """Each thread adds an item, wakes the poller and waits until it has seen the item."""
     items: list[threading.Event] = []
     threads_done = threading.Semaphore(0)
     lost: list[str] = []
@@ -622,7 +622,7 @@ def test_no_wakeup_is_lost_when_many_threads_wake(world: World) -> None:
 
 
 def test_wakeups_are_consumed(world: World) -> None:
-    """After any number of wakeups a poll waits again: here until a signal's handler wakes it."""
+    """After any number of wakeups a poll waits again, here until a signal handler wakes it."""
     woken: list[bool] = []
 
     def handler(number: int, stack: object) -> None:
@@ -647,8 +647,7 @@ def test_wakeups_are_consumed(world: World) -> None:
 
 
 class SecretTransport(PlaintextTransport):
-    """A toy of what TLS does: a greeting both ways first, then bytes that are turned around and held back on their
-    way in and out."""
+    """A toy TLS: a greeting in both directions, then inverted bytes, buffered in both directions."""
 
     ready = False  # pyright: ignore[reportAssignmentType]
 

@@ -1,4 +1,4 @@
-"""Selector: frames of which not all has arrived are bounded for all connections together."""
+"""Selector: one limit bounds the memory for incomplete frames of all connections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Peers:
         self.arrived: list[tuple[str, int]] = []
 
     def begin(self, channel_id: str, size: int) -> None:
-        """A new connection on which all but the last byte of a frame arrives."""
+        """Open a connection on which all but the last byte of a frame arrives."""
         ours, theirs = socket.socketpair()
         self.ends[channel_id] = theirs
         self.selector.register(channel_id, ours)

@@ -1,4 +1,4 @@
-"""The accumulator: what is ready when, in which order it is drained, and where records without a key go."""
+"""The accumulator: which batches are ready, in which order it drains them, and where records without a key go."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from headrace.producer.accumulator.send_path_cy import SendPath
 
 
 class DirectPath(SendPath):
-    """The per-record path over an accumulator; what doesn't fit there goes the longer way, as in a producer."""
+    """The per-record fast path over an accumulator; other records go the longer way, as in a producer."""
 
     def __init__(self, accumulator: RecordAccumulator, clock: MockClock) -> None:
         self._accumulator = accumulator
@@ -115,7 +115,7 @@ def test_what_waits_is_ready_while_somebody_flushes_and_lingers_again_after() ->
         pass
     (batch,) = b.drain()
     b.append()
-    assert b.ready() == [0], "what comes during the flush doesn't linger either"
+    assert b.ready() == [0], "records appended during the flush don't linger either"
     batch.complete(0)
     flusher.join(10)
     assert not flusher.is_alive()
@@ -361,7 +361,7 @@ def test_a_flush_whose_time_passes_says_how_much_is_left() -> None:
     b.append(partition=1)
     with pytest.raises(KafkaTimeoutError, match="3 records in 2 batches"):
         b.accumulator.flush(0)
-    assert b.ready() == [], "nobody flushes any more"
+    assert b.ready() == [], "no thread is flushing"
 
 
 def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
@@ -369,7 +369,7 @@ def test_a_flush_does_not_wait_for_what_came_after_it() -> None:
     b.append()
 
     def wakeup() -> None:
-        # as soon as others can see that somebody flushes
+        # as soon as other threads can see the flush
         b.accumulator.wakeup = lambda: None
         (batch,) = b.drain()
         b.append(partition=1)
@@ -395,7 +395,7 @@ def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None
     b = Bench()
     queue = b.queues.queues[3]
     batch = ProducerBatch("t", 3, bytearray(BATCH), 0.0)
-    # what a thread does that found the accumulator open before it was closed
+    # as a thread does that found the accumulator open before it was closed
     queue.batches.append(batch)
     assert b.accumulator.take_everything() == []
     b.accumulator.close()
@@ -408,7 +408,7 @@ def test_once_closed_the_last_sweep_sees_a_queue_that_was_being_filled() -> None
 def test_records_without_key_stay_with_one_partition_until_it_has_its_share() -> None:
     b = Bench(partitions=8, nodes=NODES[:1])
     seen = []
-    # so many that none of the eight is left out by chance
+    # enough to choose each of the eight with near certainty
     for _ in range(1200):
         b.append(partition=-1, value=b"x" * 20)
         seen.append(b.queues.sticky.partition)
@@ -443,7 +443,7 @@ def test_a_long_queue_is_chosen_less_often() -> None:
     for _ in range(4000):
         b.queues.switch(None)
         chosen[b.queues.sticky.partition] += 1
-    # by the lengths 1 to 10
+    # weighted by queue lengths of 1 and 10
     assert 2 * chosen[0] < chosen[1]
     assert chosen[0] > 0
     even: collections.Counter[int] = collections.Counter()
@@ -502,7 +502,7 @@ def test_a_topic_that_vanishes_and_returns_keeps_its_records() -> None:
     b.clock.advance(LINGER_MS)
     check = b.accumulator.ready(b.clock.now_ms())
     assert (check.nodes, check.leaderless_topics, b.queues.partition_count) == ({}, {"t"}, 0)
-    assert b.queues.sticky is not None, "a thread that is sending just now finds a partition"
+    assert b.queues.sticky is not None, "a thread in the middle of a send finds a partition"
     b.append(partition=-1)
     b.accumulator.update_metadata(cluster(2), {"t"})
     assert b.ready() != []
@@ -577,7 +577,7 @@ def test_a_topic_that_grows_vanishes_and_returns_while_many_threads_send_loses_n
     senders = [threading.Thread(target=send, args=(mine,)) for mine in sent]
 
     def grow_for_callers() -> None:
-        # what a thread does that waits for a partition that isn't known yet
+        # as a thread does that waits for a partition that is still unknown
         begin.wait(30)
         while any(sender.is_alive() for sender in senders):
             accumulator.topic_queues("t", lambda: cluster(40), 39)
@@ -601,12 +601,12 @@ def test_a_topic_that_grows_vanishes_and_returns_while_many_threads_send_loses_n
     assert [len(mine) for mine in sent] == [each] * threads
     queues = accumulator.topics["t"].queues
     assert [queue.partition for queue in queues] == list(range(len(queues)))
-    # every batch is where the sender thread looks for it
+    # every batch is in the queue that the sender thread drains
     waiting = [batch for queue in queues for batch in queue.batches]
     assert set(map(id, waiting)) == {id(future.batch) for mine in sent for future in mine}
     assert sum(batch.count for batch in waiting) == threads * each
     accumulator.update_metadata(cluster(len(queues)), ["t"])
-    accumulator.close()  # which lets nothing linger
+    accumulator.close()  # ends lingering
     drained = 0
     while nodes := accumulator.ready(bench.clock.now_ms()).nodes:
         drained += sum(batch.count for node in nodes for batch in bench.drain(node))
@@ -616,7 +616,7 @@ def test_a_topic_that_grows_vanishes_and_returns_while_many_threads_send_loses_n
 def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_would_have_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # the interpreted copy, as only there another thread may run within these few steps
+    # the interpreted copy, because only there another thread may run within these few steps
     send_path = _build.interpreted("headrace.producer.accumulator.send_path_cy")
     queues = _build.interpreted("headrace.producer.accumulator.queues_cy").TopicQueues("t")
     queues.update(cluster(4))
@@ -633,5 +633,5 @@ def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_
 
     path = Path(MockClock(), keys_choose=True)
     path._use({"t": queues}, (), direct=True, max_direct_bytes=BATCH)
-    # there is no open batch yet, so it goes on along the longer way
+    # there is no open batch, so the record goes the longer way
     assert path.send("t", b"v", b"k")[:3] == ("t", b"v", b"k")

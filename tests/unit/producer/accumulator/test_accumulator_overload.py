@@ -1,4 +1,4 @@
-"""More than the brokers take: what is drained, what is passed over, and when an open batch is closed."""
+"""Overload: which batches are drained, which are passed over, and when an open batch is closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FULL = b"x" * 100  # two don't fit into a batch
 
 
 def aged(ages_ms: list[int]) -> Bench:
-    """A queue of full batches, oldest first, that are so old now."""
+    """A queue of full batches with these ages, oldest first."""
     b = Bench(nodes=NODES[:1])
     for age_ms, next_age_ms in pairwise([*ages_ms, 0]):
         b.append(value=FULL)
@@ -57,7 +57,7 @@ def test_where_nothing_is_in_time_everything_waits_but_a_probe() -> None:
     b = aged([950, 940, 930])
     assert drained(b, 100) == []
     assert drained(b, 100, probe=True) == [950]
-    assert drained(b, 60) == [940], "nothing was given up: as soon as the broker is faster, it is in time"
+    assert drained(b, 60) == [940], "no batch was given up: with a faster broker it is in time"
 
 
 def test_without_an_estimate_nothing_is_passed_over() -> None:

@@ -1,4 +1,4 @@
-"""The buffer pool: bounded, fair, and whole again after every kind of failure. Threads wait on a MockClock."""
+"""The buffer pool: bounded, fair, and complete again after every kind of failure. Threads wait on a MockClock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOREVER_MS = 1e9
 
 
 class Caller:
-    """A thread that asks for memory; `lease` or `error` is what came of it."""
+    """A thread that allocates memory; the outcome is in `lease` or `error`."""
 
     def __init__(self, pool: BufferPool, size: int, max_block_ms: float = FOREVER_MS) -> None:
         self.lease: Lease | None = None
@@ -30,7 +30,7 @@ class Caller:
         self._thread = threading.Thread(target=self._run, args=(size, max_block_ms), daemon=True)
         waiting = pool.waiting
         self._thread.start()
-        # to be in the line before the next one
+        # joins the queue before the next one
         wait_until(lambda: pool.waiting > waiting or not self._thread.is_alive())
 
     def _run(self, size: int, max_block_ms: float) -> None:
@@ -41,12 +41,12 @@ class Caller:
 
     def join(self) -> Caller:
         self._thread.join(30)
-        assert not self._thread.is_alive(), "it still waits"
+        assert not self._thread.is_alive(), "still waiting"
         return self
 
     @property
     def size(self) -> int:
-        """Bytes of the buffer it got."""
+        """The size of the allocated buffer in bytes."""
         assert self.lease is not None
         return len(self.lease.buffer)
 
@@ -96,7 +96,7 @@ def test_kept_buffers_are_dropped_for_a_request_of_another_size() -> None:
 
 
 def test_what_several_batches_share_goes_back_with_the_last_and_its_buffer_is_not_kept() -> None:
-    # the parts of a split batch have buffers of their own
+    # the parts of a split batch have their own buffers
     pool, _ = make()
     lease = pool.allocate(10, 0)
     lease.holders, lease.buffer = 3, None
@@ -110,7 +110,7 @@ def test_what_several_batches_share_goes_back_with_the_last_and_its_buffer_is_no
 
 
 def test_what_is_dropped_without_going_back_is_free_again() -> None:
-    # an exception of a signal handler may come between taking memory and giving it back
+    # a signal handler may raise between allocation and release
     pool, _ = make()
     kept = pool.allocate(10, 0)
     pool.allocate(80, 0)

@@ -1,4 +1,4 @@
-"""Batches fill batch.size on the wire, not in memory: the estimate of what records shrink to, and where it leads."""
+"""Batches fill batch.size on the wire, not in memory: the estimated compression ratio and its effects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.producer.accumulator.batch_cy import ProducerBatch
 BATCH = 16_384
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
 RANDOM = random.Random(5)
-#: Half of each record is the same in all.
+#: Half of each record is the same for every one.
 VALUES = [
     b"the half that is alike in every record, and longer than it need be; " + RANDOM.randbytes(68) for _ in range(999)
 ]
@@ -26,7 +26,7 @@ def a_harness(codec: Compression, partitions: int = 1) -> SenderHarness:
 
 
 def send_full_batch(h: SenderHarness, values: list[bytes], partition: int = 0) -> int:
-    """Append records until a batch is closed, and deliver it; returns its bytes on the wire."""
+    """Append records until a batch is closed, and deliver it; returns its size in bytes on the wire."""
     queue = h.accumulator.topic_queues(h.topic, lambda: h.metadata.cluster).queues[partition]
     index = 0
     while len(queue.batches) < 2:
@@ -114,7 +114,7 @@ def test_the_estimate_believes_the_first_batch_then_goes_up_at_once_and_down_slo
     h = a_harness(Compression.GZIP)
     assert note(h, BATCH // 4) == 0.25
     assert note(h, BATCH // 2) == 0.5
-    # just a little worse: a step beyond
+    # slightly worse: one step up
     assert note(h, BATCH * 33 // 64) == pytest.approx(0.55)
     assert note(h, BATCH // 4) == pytest.approx(0.52)
     assert note(h, BATCH) == 1.0

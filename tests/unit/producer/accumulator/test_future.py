@@ -1,4 +1,4 @@
-"""What a user holds of a record: waiting, callbacks, await, errors, over completion, splits and forks."""
+"""The future of a record: waiting, callbacks, await and errors, with completion, splits and forks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fail(batch: ProducerBatch, *error: Any) -> bool:
 
 
 def callbacks_ran(batch: ProducerBatch) -> bool:
-    """What the thread for callbacks does in a producer."""
+    """Run callbacks, as a producer's callback thread does."""
     if not batch.settled:
         batch.run_callbacks()
     return True
@@ -65,7 +65,7 @@ def split(batch: ProducerBatch) -> list[ProducerBatch]:
 
 
 class OnSenderThread:
-    """The calling thread counts as a sender thread."""
+    """Make the calling thread count as a sender thread."""
 
     def __enter__(self) -> None:
         here.section.acquire()
@@ -94,7 +94,7 @@ def test_a_wait_has_one_deadline_however_often_its_batch_is_split(monkeypatch: p
     assert waits.wait(30)
     clock.advance(60_000)
     split(batch)
-    # what is left of its minute is over: it doesn't wait another one for the part
+    # its minute has expired, so it doesn't wait another one for the part
     thread.join(30)
     assert not thread.is_alive()
     assert "not acknowledged within 60 s" in str(raised[0])

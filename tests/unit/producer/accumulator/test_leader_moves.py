@@ -1,4 +1,4 @@
-"""A batch that is to be sent again doesn't back off where its partition has another leader meanwhile (KIP-951)."""
+"""A retry doesn't back off if its partition has got a new leader meanwhile (KIP-951)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_LEADER = errors.NotLeaderOrFollowerError.code
 
 
 def led_by(node_id: int, epoch: int) -> MetadataResponse:
-    """Topic t with one partition, led by that node of three."""
+    """Topic t with one partition, led by that one of three nodes."""
     response = metadata_response({"t": 1}, brokers=3, leader_epoch=epoch)
     response.topics[0].partitions[0].leader_id = node_id
     return response
@@ -24,7 +24,7 @@ def led_by(node_id: int, epoch: int) -> MetadataResponse:
 @pytest.fixture
 def h() -> SenderHarness:
     harness = SenderHarness(brokers=3)
-    harness.client._last_metadata = None  # metadata come when the test brings them
+    harness.client._last_metadata = None  # only the test updates the metadata
     return harness
 
 

@@ -1,4 +1,4 @@
-"""murmur2 against the vectors of Kafka's UtilsTest, and the compiled code against the interpreted."""
+"""murmur2 against the vectors of Kafka's UtilsTest, and the compiled against the interpreted code."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The delivery as a future of `concurrent.futures`: real `wait`, `as_completed` and `wrap_future` over it; and what
-they and `asyncio.wait` are told of the future that `send` returns."""
+"""Deliveries as futures of `concurrent.futures`: the real `wait`, `as_completed` and `wrap_future` with them, and what
+those and `asyncio.wait` raise for the future that `send` returns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 30
 
 
 class Sent:
-    """A future of a record, or of a row, and how its producer completes it."""
+    """A future of a record or of a row, and how its producer completes it."""
 
     def __init__(self, future: Any, complete: Callable[[], object], fail: Callable[[BaseException], object]) -> None:
         self.future = future
@@ -202,7 +202,7 @@ def test_where_waiting_would_never_end_it_raises(sent: Sent, monkeypatch: pytest
     assert future.exception(0) is None
 
 
-# --- The future itself, where it is not accepted ---
+# --- The future itself, if it is not accepted ---
 
 
 def all_as_completed(futures: list[Any]) -> None:
@@ -218,7 +218,7 @@ def test_concurrent_futures_says_what_to_pass_and_leaves_no_lock(
     with pytest.raises(AttributeError, match=r"don't accept this future: pass its as_concurrent\(\)"):
         wait([of_executor, sent.future])
     gate.set()
-    # its executor takes the lock of it to complete it
+    # the executor takes its lock to complete it
     assert of_executor.result(PATIENCE_S)
 
 
@@ -229,7 +229,7 @@ def test_asyncio_wait_says_what_to_pass_instead_of_hanging(sent: Sent) -> None:
     async def wrapped() -> Any:
         return await wait(asyncio.ensure_future(sent.future))
 
-    if "ensure_future" not in inspect.getsource(asyncio.wait):  # Python 3.10 does it itself
+    if "ensure_future" not in inspect.getsource(asyncio.wait):  # Python 3.10 does it by itself
         with pytest.raises(TypeError, match=r"pass asyncio\.ensure_future\(future\)"):
             asyncio.run(wait(sent.future))
     sent.complete()

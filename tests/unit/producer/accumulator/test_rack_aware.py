@@ -1,4 +1,4 @@
-"""Records that may go to any partition stay in the producer's rack as long as somebody leads one there (KIP-1123)."""
+"""Records without a key stay in the producer's rack while a leader is there (KIP-1123)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RACKS = ("a", "b", "a", None)
 
 
 def cluster(racks: Sequence[str | None] = RACKS, leaderless: Sequence[int] = ()) -> Cluster:
-    """Partition i of topic t is led by node i, which stands in the i-th rack."""
+    """Partition i of topic t is led by node i, which is in the i-th rack."""
     nodes = [Node(index, "host", 9092, rack) for index, rack in enumerate(racks)]
     infos = [
         PartitionInfo("t", node.id, leader=None if node.id in leaderless else node, leader_id=node.id, leader_epoch=0)
@@ -29,7 +29,7 @@ def cluster(racks: Sequence[str | None] = RACKS, leaderless: Sequence[int] = ())
 
 
 class Bench:
-    """An accumulator, whose sticky partitions are told."""
+    """An accumulator that reports its sticky partitions."""
 
     def __init__(self, rack: str | None = "a", known: Cluster | None = None, **options: Any) -> None:
         self.clock = MockClock(1000)
@@ -50,7 +50,7 @@ class Bench:
         self.accumulator.update_metadata(known, {"t"})
 
     def chosen(self, times: int = 60) -> set[int]:
-        """Where records as large as a batch go, from the next switch on."""
+        """The partitions of `times` records, each as large as a batch, after the next switch."""
         self._append()
         return {self._append() for _ in range(times)}
 
@@ -104,10 +104,10 @@ def test_brokers_of_the_rack_that_take_nothing_are_passed_over() -> None:
     b.accumulator.note_ready(0, 1200, False)
     assert b.chosen() == {2}
     b.accumulator.note_ready(2, 1200, False)
-    assert b.chosen(100) == {1, 3}, "usable before near"
+    assert b.chosen(100) == {1, 3}, "available before near"
     for node_id in (1, 3):
         b.accumulator.note_ready(node_id, 1200, False)
-    assert b.chosen() == {0, 2}, "near where none is usable"
+    assert b.chosen() == {0, 2}, "near if none is available"
 
 
 def test_nobody_is_passed_over_where_partitioning_is_not_adaptive() -> None:

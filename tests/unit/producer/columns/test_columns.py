@@ -1,4 +1,4 @@
-"""Whole columns of records: the same bytes as record by record, every row once and in order, each told of its fate."""
+"""Columns of records: the same bytes as record by record, each row once and in order, with an outcome per row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace.producer.columns.rows_future import RowsFuture, RowsOfTopic
 
 
 def columns_of(records: list[dict[str, Any]]) -> Columns:
-    """Columns of records that have value, key, headers, timestamp, partition, each perhaps None."""
+    """Columns of records that have value, key, headers, timestamp and partition, each of which may be None."""
     offsets, keys, values = array("q", [0]), [], []
     for record in records:
         for name, value in record.get("headers") or ():
@@ -85,7 +85,7 @@ def test_each_row_is_encoded_once_in_its_partition_in_order_and_as_the_builder_d
             free.append(as_stored(record))
         else:
             expected.setdefault(partition, []).append(as_stored(record))
-    # rows without a partition of their own may be anywhere, but in order, and before the others of this call
+    # rows without a partition may go anywhere, but in order, and before this call's other rows
     for partition, found in placed.items():
         own = expected.pop(partition, [])
         assert found[len(found) - len(own) :] == own
@@ -202,7 +202,7 @@ def test_a_split_batch_tells_the_fate_of_each_part() -> None:
     parts[1].fail(CorruptRecordError("no"))
     error = second.exception(0)
     assert error is not None
-    # rows 1 and 2 of the second call stood in the second part
+    # rows 1 and 2 of the second call were in the second part
     assert error.row == 1
     assert second.metadata.offsets == {TopicPartition("t", 0): OffsetRange(12, 12, 1)}
 

@@ -1,4 +1,4 @@
-"""Arrow data of every kind into records: types, slices, nulls, headers, topics, times; and what can't be sent."""
+"""Arrow data of every kind as records: types, slices, nulls, headers, topics, times, and data that can't be sent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def sent(data: Any, topic: str | None = "t", **options: Any) -> list[tuple]:
-    """What was delivered of one call: topic, partition, then timestamp, key, value, headers."""
+    """The delivered records of one call: topic, partition, then timestamp, key, value, headers."""
     producer = FakeProducer(**options)
     producer.send_arrow(topic, data)
     producer.flush()
@@ -51,7 +51,7 @@ def sent(data: Any, topic: str | None = "t", **options: Any) -> list[tuple]:
 
 
 def values_of(column: Any, role: str = "value") -> list[bytes | None]:
-    """What a column of values or keys becomes, in its order."""
+    """The values or keys that a column becomes, in its order."""
     columns = {"value": pa.nulls(len(column)), "partition": pa.array([0] * len(column)), role: column}
     found = sent(pa.RecordBatch.from_pydict(columns))
     return [record[4 if role == "value" else 3] for record in found]
@@ -243,7 +243,7 @@ def test_a_null_among_headers_is_told_with_its_row_and_one_that_no_row_has_is_no
         with pytest.raises(RowDeliveryError, match=f"row {row} was not delivered.*the column 'headers' has {problem}"):
             headers_of(part)
     assert headers_of(column[2:4]) == [(("a", b"1"),), ()]
-    # a list that is null hides what is in it
+    # a null list hides its elements
     hidden = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4]), column.values[:4], mask=pa.array([False, True, False]))
     assert headers_of(hidden) == [(("a", b"1"),), (), (("a", b"1"),)]
 
@@ -375,7 +375,7 @@ def test_a_partition_of_another_type(column: Any) -> None:
         pa.array(["a", "b", "a", "c", "b", "a"], pa.large_string()),
         pa.array(["a", "b", "a", "c", "b", "a"], pa.string_view()),
         pa.array(["a", "b", "a", "c", "b", "a"]).dictionary_encode(),
-        # a dictionary that has a topic twice, and one that nobody uses
+        # a dictionary with a repeated topic, and with one that no row uses
         pa.DictionaryArray.from_arrays(pa.array([0, 1, 3, 2, 1, 0]), pa.array(["a", "b", "c", "a", "unused"])),
         pa.array(["x", "a", "b", "a", "c", "b", "a", "y"])[1:-1],
     ],
@@ -393,7 +393,7 @@ def test_each_row_goes_to_its_topic_in_order(column: Any) -> None:
         ("b", b"4"),
         ("c", b"3"),
     ]
-    # a topic that is named takes them all
+    # an explicit topic takes all rows
     assert {record[0] for record in sent(batch, "t")} == {"t"}
 
 
@@ -448,7 +448,7 @@ def test_a_topic_is_asked_only_for_the_partitions_that_its_own_rows_name() -> No
     assert asked == [("a", 2), ("b", 0)]
 
 
-# --- What is passed ---
+# --- Arguments ---
 
 
 def test_tables_of_chunks_are_sent_in_order_and_rows_count_through() -> None:
@@ -464,7 +464,7 @@ def test_tables_of_chunks_are_sent_in_order_and_rows_count_through() -> None:
 
 
 class Exports:
-    """Arrow data of another library's, as the interface between them has it."""
+    """Another library's Arrow data, as exported by the Arrow PyCapsule interface."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -594,7 +594,7 @@ def test_a_future_is_awaited_before_and_after_it_is_done() -> None:
         return await future
 
     asyncio.run(wait_for_all())
-    # the loop has gone
+    # the loop is closed
     never.failed(0, 1, TopicPartition("v", 0), BrokerNotAvailableError("gone"))
 
 
@@ -644,7 +644,7 @@ def test_an_error_that_is_raised_again_and_again_stays_as_it_was() -> None:
     assert len(set(depths)) == 1
 
 
-# --- Against records that are sent one by one ---
+# --- Compared with records sent one by one ---
 
 maybe_bytes = st.none() | st.binary(max_size=40)
 rows = st.lists(
@@ -703,7 +703,7 @@ def test_the_same_batches_as_record_by_record(records: list[dict], layout: tuple
         headers = encode_headers(each["headers"]) if each["headers"] else None
         one_by_one.accumulator.append(queues, partition, timestamp, each["key"], each["value"], headers, None, 0)
     if batch_size == 100_000:
-        # one batch a partition: the bytes are the same
+        # one batch per partition: the bytes are the same
         assert encoded(by_columns) == encoded(one_by_one)
     for producer in (by_columns, one_by_one):
         producer.flush()

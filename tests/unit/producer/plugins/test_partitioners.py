@@ -195,7 +195,7 @@ def test_a_callable_may_take_three_as_in_kafka_python_2_and_aiokafka() -> None:
 
 
 class DefaultPartitioner2:
-    """As kafka-python 2.0 to 2.3 write theirs."""
+    """As in kafka-python 2.0 to 2.3."""
 
     @classmethod
     def __call__(cls, key: bytes | None, all_partitions: list[int], available: list[int]) -> int:
@@ -282,7 +282,7 @@ def test_what_is_no_partitioner_is_refused(value: object, says: str) -> None:
 
 
 class Staying(Partitioner):
-    """Stays with a partition until it is told that a batch begins there."""
+    """Stays with a partition until a new batch begins there."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -310,14 +310,14 @@ def test_a_partitioner_is_told_when_a_batch_begins_and_asked_anew() -> None:
     function = compile_partitioner(partitioner)
     assert function is not None
     queues = queues_with_a_batch(1)
-    # no batch in 0: on to 1, which has one, and room in it
+    # no batch in 0, so on to 1, which has one with room in it
     assert function("t", None, None, None, None, FOUR, queues, 100) == 1
     assert function("t", None, None, None, None, FOUR, queues, 900) == 1
     assert partitioner.told == [("t", 0)]
-    # no room for this one
+    # no room for this record
     assert function("t", None, None, None, None, FOUR, queues, 1000) == 2
     assert partitioner.told == [("t", 0), ("t", 1)]
-    # a record with a key goes where its key says
+    # a record with a key goes to its key's partition
     assert function("t", "k", b"k", None, None, FOUR, queues, 100) == 2
     assert len(partitioner.told) == 2
 

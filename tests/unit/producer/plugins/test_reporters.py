@@ -1,4 +1,4 @@
-"""Metrics as Prometheus' text, in prometheus_client and in OpenTelemetry."""
+"""Metrics in Prometheus's text format, in prometheus_client and in OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.producer.plugins.reporters import (
 
 
 class Client:
-    """What `prometheus_text` asks of a producer."""
+    """The part of a producer that `prometheus_text` reads."""
 
     def __init__(self, client_id: str = "c") -> None:
         self.registry = Metrics(MockClock())
@@ -54,7 +54,7 @@ NUMBER = re.compile(r"[-+]?(\d+(\.\d+)?(e[-+]?\d+)?|Inf)\Z|NaN\Z")
 
 
 def parsed(text: str) -> dict[str, tuple[str, str, dict[str, float]]]:
-    """Kind, description and samples by family; fails where a rule is broken."""
+    """Kind, description and samples by family; fails if the text breaks a rule of the format."""
     families: dict[str, tuple[str, str, dict[str, float]]] = {}
     assert text == "" or text.endswith("\n")
     pending: dict[str, str] = {}
@@ -63,7 +63,7 @@ def parsed(text: str) -> dict[str, tuple[str, str, dict[str, float]]]:
         described = DESCRIPTION.match(line)
         if described is not None:
             what, name, rest = described.groups()
-            assert name not in families, "of a family every line stands together"
+            assert name not in families, "the lines of a family are together"
             pending[what] = rest
             if what == "TYPE":
                 assert rest in ("counter", "gauge")
@@ -166,7 +166,7 @@ class TestPrometheusClient:
         measured.add("byte-total", 7.0, "producer-topic-metrics", topic="t")
         measured.add("version", "1.2", "app-info")
         shown, told = parsed(self.text(client, registry)), parsed(text_of(measured))
-        assert repr(shown) == repr(told)  # equal, with NaN in it
+        assert repr(shown) == repr(told)  # equal, including NaN
         measured.registry.remove([(("client-id", measured.client_id), ("topic", "t"))])
         assert "topic" not in self.text(client, registry)
 
@@ -252,7 +252,7 @@ class TestOpenTelemetry:
             "kafka.app.info.version": ("Gauge", "What version tells"),
             "kafka.producer.topic.byte_total": ("Sum", "What byte-total tells"),
         }
-        assert not caplog.records  # the SDK complains of what is no number
+        assert not caplog.records  # the SDK warns about values that are not numbers
         assert self.observed(reader) == {
             "kafka.producer.batch_size_avg": [({"client-id": "c"}, 12.5)],
             "kafka.app.info.version": [({"client-id": "c", "version": "1.2"}, 1.0)],

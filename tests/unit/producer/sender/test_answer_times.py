@@ -1,4 +1,4 @@
-"""How long a broker is expected to take, from its last answers."""
+"""The response time expected of a broker, from its latest responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.producer.sender.answer_times import MARGIN, MAX_ANSWERS, AnswerTim
 
 
 def pipelined(times: AnswerTimes, *answers_ms: float | None) -> None:
-    """Requests that overlap: nothing but the very first is a probe."""
+    """Overlapping requests: only the very first is a probe."""
     times.sent()
     for answer_ms in answers_ms:
         times.sent()
@@ -67,8 +67,8 @@ def test_no_answer_says_nothing() -> None:
 
 
 def test_an_overloaded_sender_spends_the_broker_on_what_it_can_answer_in_time() -> None:
-    """Ten times what the broker takes: nearly all that it has answered is acknowledged, as long as that lasts, and
-    everything is soon after."""
+    """Under ten times the load that the broker can take, nearly every batch that it answers is acknowledged in time;
+    after the overload, everything soon is."""
     step_ms, answer_ms, timeout_ms = 10, 100, 2000
     harness = SenderHarness(delivery_timeout_ms=timeout_ms, linger_ms=0, max_in_flight=5, memory=10_000_000)
     on_the_way: deque[tuple[float, ClientRequest]] = deque()

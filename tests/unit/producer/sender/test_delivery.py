@@ -1,4 +1,4 @@
-"""The table of what is done about each error."""
+"""The table of actions for each error."""
 
 from __future__ import annotations
 

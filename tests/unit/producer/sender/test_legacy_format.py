@@ -1,7 +1,6 @@
-"""What the sender puts on the wire for brokers that know no record batches (before Kafka 0.11) or no zstd (before 2.1).
+"""What the sender writes for brokers without record batches (before Kafka 0.11) or without zstd (before 2.1).
 
-The bytes are held against ones written out by hand, and against the readers of the old formats in kafka-python and
-aiokafka.
+The tests compare the bytes with hand-encoded ones, and read them with kafka-python and aiokafka.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ from headrace.producer.columns.rows_cy import Rows
 from headrace.producer.columns.rows_future import RowsFuture, RowsOfTopic
 
 MESSAGE_TOO_LARGE = 10
-#: Long and alike, so that every codec makes them smaller.
+#: Long and similar, so that every codec makes them smaller.
 VALUES = [b"value %d " % number * 4 for number in range(6)]
 
 
 def a_harness(newest_produce: int, **options: Any) -> SenderHarness:
-    """A sender whose only broker has Produce up to that version."""
+    """A sender whose only broker supports Produce up to that version."""
     h = SenderHarness(**{"idempotent": False, "batch_size": 2_000, **options})
     h.client.node_api_versions[0] = latest_api_versions({ApiKey.PRODUCE: (0, newest_produce)})
     return h
@@ -45,14 +44,14 @@ def a_harness(newest_produce: int, **options: Any) -> SenderHarness:
 def append(
     h: SenderHarness, value: bytes, *headers: tuple[str, bytes], callback: Callable | None = None
 ) -> RecordFuture:
-    """A record into the open batch, with headers if there are any."""
+    """Append a record to the open batch, with headers if there are any."""
     queues = h.accumulator.topic_queues(h.topic, lambda: h.metadata.cluster)
     encoded = encode_headers(headers) if headers else None
     return h.accumulator.append(queues, 0, h.clock.wall_ms(), None, value, encoded, callback, 0)
 
 
 def turn_often(h: SenderHarness) -> list[ClientRequest]:
-    """More turns than it takes to cut a batch to pieces and send them; returns the new produce requests."""
+    """Run enough turns to split a batch and send its parts; returns the new produce requests."""
     before = len(h.client.sent)
     h.clock.advance(LINGER_MS)
     for _ in range(10):
@@ -67,9 +66,9 @@ def records_of(request: ClientRequest) -> bytes:
 
 
 def read_by_others(data: bytes, magic: int) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
-    """(offset, timestamp, key, value) of every record in a message set, all its CRCs checked.
+    """(offset, timestamp, key, value) of every record in a message set, with all CRCs checked.
 
-    By kafka-python where it needs no further package for the codec, else by aiokafka.
+    Reads with kafka-python if it needs no further package for the codec, otherwise with aiokafka.
     """
     found = []
     by_aiokafka = data[17] in (Compression.SNAPPY, Compression.LZ4)
@@ -85,7 +84,7 @@ def read_by_others(data: bytes, magic: int) -> list[tuple[int, int | None, bytes
 
 
 def a_message(offset: int, body: bytes) -> bytes:
-    """A message around what its CRC covers: offset, size, CRC, and that."""
+    """A message around the bytes that its CRC covers: offset, size, CRC, body."""
     return struct.pack(">qiI", offset, 4 + len(body), zlib.crc32(body)) + body
 
 
@@ -93,7 +92,7 @@ def test_before_timestamps_the_bytes_are_messages_of_format_v0() -> None:
     h = a_harness(1)
     futures = [h.append(b"one", key=b"k"), h.append(None, key=b""), h.append(b"two")]
     (request,) = h.send()
-    # magic and attributes; the key and the value, each after its size, which is -1 for none
+    # magic and attributes; key and value, each after its size, which is -1 for null
     assert records_of(request) == (
         a_message(0, bytes.fromhex("00 00  00000001 6b  00000003 6f6e65"))
         + a_message(1, bytes.fromhex("00 00  00000000  ffffffff"))
@@ -111,7 +110,7 @@ def test_before_record_batches_the_bytes_are_messages_of_format_v1() -> None:
     h.clock.advance(1)
     futures.append(h.append(None))
     (request,) = h.send()
-    # as v0, with the timestamp before the key
+    # as in v0, with the timestamp before the key
     assert records_of(request) == (
         a_message(
             0, bytes.fromhex("01 00") + struct.pack(">q", first_ms) + bytes.fromhex("00000001 6b 00000003 6f6e65")
@@ -127,7 +126,7 @@ def test_before_record_batches_the_bytes_are_messages_of_format_v1() -> None:
     [
         (0, 0, Compression.NONE),
         (0, 0, Compression.GZIP),
-        (1, 0, Compression.SNAPPY),  # and lz4 in format v0 is read by nobody else in Python: Kafka itself has to
+        (1, 0, Compression.SNAPPY),  # only Kafka itself reads lz4 in format v0
         (2, 1, Compression.NONE),
         (2, 1, Compression.GZIP),
         (2, 1, Compression.SNAPPY),
@@ -141,7 +140,7 @@ def test_others_read_every_codec(newest_produce: int, magic: int, codec: Compres
         h.clock.advance(1)
     (request,) = h.send()
     data = records_of(request)
-    # the codec stands in the first message's attributes, and is the wrapper's if there is one
+    # the first message has the codec in its attributes; it is the wrapper if there is one
     assert (data[16], data[17]) == (magic, codec)
     sent_ms = h.clock.wall_ms() - 5 - len(VALUES)
     assert read_by_others(data, magic) == [
@@ -181,7 +180,7 @@ def test_a_message_set_that_is_too_large_is_split() -> None:
     assert [future.get(0).offset for future in futures] == list(range(6))
 
 
-# --- What the old formats can't carry ---
+# --- Features that the old formats lack ---
 
 
 def test_records_with_headers_fail_and_their_neighbours_are_sent_in_order() -> None:

@@ -1,4 +1,4 @@
-"""The sender, turn by turn: what it sends, and what it does about each answer."""
+"""The sender, turn by turn: what it sends, and how it handles each response."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MESSAGE_TOO_LARGE = 10
 
 
 def broker_errors(*verdicts: Verdict) -> list[type[errors.BrokerResponseError]]:
-    """Every error that a broker may answer with, of these verdicts."""
+    """Every error of a broker with one of these verdicts."""
     kinds = {errors.error_for(code) for code in range(-1, 200)} - {None, errors.UnrecognizedBrokerError}
     known = [kind for kind in kinds if kind is not None and delivery.action_for(kind).verdict in verdicts]
     return sorted(known, key=lambda kind: kind.code)
@@ -145,7 +145,7 @@ def test_an_answer_by_topic_id_is_understood_after_the_topic_was_created_anew() 
 
 
 def test_batches_of_a_closed_and_a_lingering_partition_of_one_broker_each_keep_their_time() -> None:
-    # the first partition is held back by the sequence state, which must not make the second one late
+    # the sequence state blocks the first partition, which must not delay the second one
     h = SenderHarness(partitions=2, linger_ms=LINGER_MS)
     _, first = h.request(b"a")
     _, second = h.request(b"b")
@@ -249,7 +249,7 @@ def test_errors_about_metadata_and_no_others_refresh_it(kind: type[errors.Broker
     assert not h.metadata.update_requested
     h.client.prepare_metadata()
     h.client.respond(h.response(request, kind.code), request=request)
-    h.client._last_metadata = None  # the mock client has none to answer with: the request stays visible
+    h.client._last_metadata = None  # the mock client has no metadata to answer with, so the request stays visible
     h.sender.run_once()
     expected = issubclass(kind, errors.InvalidMetadataError) or delivery.action_for(kind).refresh_metadata
     assert h.metadata.update_requested == expected
@@ -584,7 +584,7 @@ def test_an_error_after_the_delivery_timeout_is_not_retried() -> None:
     (future,), request = h.request(b"a")
     h.clock.advance(1000)
     h.client.respond(h.response(request, NOT_LEADER), request=request)
-    # the poll finds the answer before the next turn can look for what has expired
+    # the poll finds the response before the next turn can expire the batch
     h.client.poll(0, h.clock.now_ms())
     error = future.exception(0)
     assert isinstance(error, errors.DeliveryTimeoutError)

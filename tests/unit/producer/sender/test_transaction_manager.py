@@ -1,4 +1,4 @@
-"""Idempotence: sequence numbers over retries, expiries, splits and epochs, against a leader that checks them."""
+"""Idempotence: sequence numbers across retries, expiries, splits and epochs, against a leader that checks them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def manager(h: SenderHarness) -> TransactionManager:
 
 
 def deliver(h: SenderHarness, leader: FakeLeader, request: ClientRequest, *, step: bool = True) -> None:
-    """The request reaches the leader and its answer comes back."""
+    """Deliver the request to the leader, and its response to the sender."""
     code, offset = leader.append(request)
     h.answer(request, code, offset, step=step, log_start_offset=0)
 
@@ -58,7 +58,7 @@ def finish(h: SenderHarness, leader: FakeLeader) -> None:
         if not h.accumulator.has_incomplete:
             return
         h.retry()
-    raise AssertionError("it does not come to an end")
+    raise AssertionError("the requests do not end")
 
 
 # --- The states ---
@@ -208,7 +208,7 @@ def test_out_of_order_of_the_oldest_batch_begins_a_new_epoch_for_this_partition(
     h.answer(again, base_offset=5)
     assert future.get(0).offset == 5
     _, other = h.request(b"more", partition=1)
-    assert sequence_of(other) == (PRODUCER_ID, 1, 0), "an idle partition takes the newest epoch, from 0"
+    assert sequence_of(other) == (PRODUCER_ID, 1, 0), "an idle partition switches to the newest epoch, from sequence 0"
 
 
 def test_a_partition_with_open_batches_keeps_its_epoch_while_another_begins_a_new_one() -> None:
@@ -219,7 +219,7 @@ def test_a_partition_with_open_batches_keeps_its_epoch_while_another_begins_a_ne
     (again,) = h.retry()
     assert sequence_of(again) == (PRODUCER_ID, 1, 0)
     h.append(b"o2", partition=1)
-    assert h.send() == [], "new numbers under a new epoch have to wait for the answer under the old one"
+    assert h.send() == [], "the new epoch waits for the response under the old one"
     h.answer(other)
     (later,) = h.send()
     assert sequence_of(later) == (PRODUCER_ID, 1, 0)
@@ -242,8 +242,8 @@ def test_a_new_epoch_waits_until_no_batch_of_the_partition_is_on_the_wire() -> N
 
 
 def test_a_batch_whose_answer_was_lost_is_not_renumbered_before_the_broker_was_asked() -> None:
-    # The first fails for good, so the second has a new epoch coming. But the second was appended and its answer lost:
-    # under new numbers the leader would append it again.
+    # The first fails for good, so the second is due for a new epoch. But the leader has appended the second, and its
+    # response was lost: under new sequence numbers the leader would append it again.
     h, leader = SenderHarness(), FakeLeader()
     (failed,), first = h.request(b"a")
     (kept,), second = h.request(b"b")
@@ -262,7 +262,7 @@ def test_a_batch_whose_answer_was_lost_is_not_renumbered_before_the_broker_was_a
 
 
 def test_a_batch_whose_leader_moved_while_it_waited_for_its_replicas_is_not_renumbered_before_that_is_asked() -> None:
-    # Appended, and told that this broker isn't the leader any more: the next one has it, where it had been copied.
+    # Appended, then answered with NOT_LEADER: the new leader has the batch, because it was replicated.
     h, leader = SenderHarness(), FakeLeader()
     _, zeroth = h.request(b"0")
     deliver(h, leader, zeroth)
@@ -390,7 +390,7 @@ def test_new_numbers_are_not_given_while_it_is_open_what_became_of_expired_ones(
     h.answer(request, base_offset=1)
     assert second.get(0).offset == 1
     (later,) = h.send()
-    assert sequence_of(later) == (PRODUCER_ID, 0, 2), "the second was acknowledged, so the first was there too"
+    assert sequence_of(later) == (PRODUCER_ID, 0, 2), "the second was acknowledged, so the first was appended too"
     h.answer(first)
 
 
@@ -403,7 +403,7 @@ def test_when_all_open_batches_expired_a_new_epoch_begins() -> None:
     assert sequence_of(later) == (PRODUCER_ID, 1, 0)
     h.answer(request)
     assert manager(h)._partitions[P0].last_acked_sequence == -1, (
-        "an answer of an earlier epoch says nothing of this one"
+        "a response to an earlier epoch does not concern this one"
     )
 
 
@@ -418,7 +418,7 @@ def test_a_batch_that_expires_before_it_was_sent_leaves_no_gap() -> None:
     assert sequence_of(request) == (PRODUCER_ID, 0, 0)
 
 
-# --- Epochs used up ---
+# --- Exhausted epochs ---
 
 
 def test_when_the_epochs_are_used_up_a_new_producer_id_is_asked_for() -> None:
@@ -458,7 +458,7 @@ def test_the_parts_of_a_split_batch_have_its_numbers() -> None:
 
 
 def test_until_a_partitions_first_batch_is_acknowledged_no_second_one_is_on_its_way() -> None:
-    # a broker without state of this producer would take the second one's number as it is
+    # a broker without state for this producer would accept the second batch's sequence number as it is
     h, leader = SenderHarness(established=False), FakeLeader()
     _, first = h.request(b"a")
     h.append(b"b")
@@ -477,7 +477,7 @@ def test_nothing_new_follows_a_batch_that_is_sent_again_lest_the_broker_forgets_
     h.lose(request)
     values = [b"a"]
     for round_ in range(4):
-        # the leader has it, but isn't asked: it refuses each attempt for another reason
+        # the leader has the batch but never checks it: each attempt is rejected for another reason
         for number in range(4):
             values.append(b"%d-%d" % (round_, number))
             h.append(values[-1])

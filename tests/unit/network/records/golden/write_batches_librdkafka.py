@@ -1,8 +1,8 @@
-"""Has librdkafka write the batches that test_golden_batches.py reads, one "name hex" a line.
+"""Has librdkafka write the batches that test_golden_batches.py reads, one "name hex" pair per line.
 
     python write_batches_librdkafka.py > librdkafka_batches.txt
 
-A confluent-kafka producer sends to librdkafka's own mock broker, from which they are fetched as they lie there.
+A confluent-kafka producer sends to librdkafka's own mock broker, and a raw Fetch request reads the bytes as stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TIME_MS = 1_600_000_000_000
 
 
 def fetch(address: tuple[str, int], topic: str) -> bytes:
-    """The records of partition 0, by a Fetch request of version 4 put together by hand."""
+    """The records of partition 0, by a hand-encoded Fetch request of version 4."""
     name = topic.encode()
     body = struct.pack(">iiiibi", -1, 500, 1, 1 << 20, 0, 1)
     body += struct.pack(f">h{len(name)}si", len(name), name, 1) + struct.pack(">iqi", 0, 0, 1 << 20)
