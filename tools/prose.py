@@ -89,20 +89,23 @@ def read_rules(text: str) -> list[Rule]:
 
 
 def prose_of(path: str, text: str) -> Iterator[Piece]:
-    """The prose of a file: a page as a whole, the comments and strings of a program."""
+    """The prose of a file: a page as a whole, the comments and strings of a program. Of a test only its comments and
+    docstrings, because its strings are data."""
     if path.endswith(PROGRAMS):
-        yield from _of_program(text)
+        yield from _of_program(text, only_docstrings=path.startswith("tests/"))
         return
     page = Piece()
     page.add(text, 1)
     yield page
 
 
-def _of_program(text: str) -> Iterator[Piece]:
+def _of_program(text: str, only_docstrings: bool) -> Iterator[Piece]:
     piece, kind, formatted = Piece(), 0, 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         formatted += (token.type == _FSTRING_START) - (token.type == _FSTRING_END)
         is_text = token.type in (tokenize.COMMENT, tokenize.STRING, _FSTRING_MIDDLE)
+        if only_docstrings and is_text and token.type != tokenize.COMMENT and not token.string.startswith('"""'):
+            continue
         if token.type in _LAYOUT or (formatted and not is_text) or token.type == _FSTRING_END:
             continue
         # a comment goes on in the next line, and a message in the string beside it

@@ -129,7 +129,7 @@ def test_close_with_a_timeout_holds(cluster: EmbeddedCluster, names: NameService
 def test_max_block_holds_and_a_slow_bootstrap_server_is_passed_over(
     cluster: EmbeddedCluster, names: NameService, lookup: str
 ) -> None:
-    with producer_of(cluster, max_block_ms=300, client_dns_lookup=lookup) as producer:
+    with producer_of(cluster, max_block_ms=SOON_S * 1000, client_dns_lookup=lookup) as producer:
         assert producer.partitions_for(TOPIC) == {0, 1}
     slow = f"{SLOW}:9092"
     with (
