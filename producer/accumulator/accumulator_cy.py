@@ -439,7 +439,7 @@ class RecordAccumulator:
         wait for memory, batches that are less than half full go first: they free the most memory per byte sent.
 
         The broker is expected to respond within `answer_ms`. A batch that expires sooner is given up as soon as a
-        younger batch of its partition is taken. Without a younger one it waits, unless it is sent to `probe` the broker.
+        younger batch of its partition is taken. Without a younger one it waits, unless it is to `probe` the broker.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
