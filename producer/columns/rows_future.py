@@ -123,9 +123,7 @@ class RowsFuture:
         if not self._done.is_set:
             check_may_wait("a future")
             if os.getpid() != self._process_id:
-                raise IllegalStateError(
-                    "these rows were sent before the fork: the parent process delivers them"
-                )
+                raise IllegalStateError("these rows were sent before the fork: the parent process delivers them")
             if not self._done.wait(timeout):
                 raise KafkaTimeoutError(
                     f"{self._left} rows were not acknowledged within {timeout} s; they are still being delivered, "
