@@ -223,7 +223,7 @@ class KafkaProducer(SendPath):
         if value is not None and callback is None and callable(value):
             callback, value = value, None
         if value is not None or any(other is not None for other in others):
-            raise IllegalArgumentError("send takes only a callback beside a ProducerRecord: set the rest in the record")
+            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in the record")
         return callback
 
     def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
@@ -254,7 +254,7 @@ class KafkaProducer(SendPath):
             try:
                 headers = encode_headers(record.headers)
             except (EncodeError, UnicodeEncodeError) as wrong:
-                advice = "; pass a dict's items()" if isinstance(record.headers, Mapping) else ""
+                advice = "; for a dict, give its items()" if isinstance(record.headers, Mapping) else ""
                 raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}") from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:
