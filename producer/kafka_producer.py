@@ -223,7 +223,7 @@ class KafkaProducer(SendPath):
         if value is not None and callback is None and callable(value):
             callback, value = value, None
         if value is not None or any(other is not None for other in others):
-            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in the record")
+            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in it")
         return callback
 
     def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
