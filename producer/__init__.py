@@ -1,4 +1,4 @@
-"""The Kafka producer: what a user imports, and its engine.
+"""The Kafka producer: its public names, and its engine.
 
 from headrace.producer import KafkaProducer
 

@@ -1,7 +1,7 @@
-"""What works behind a `KafkaProducer`: metadata, accumulator and the sender thread, put together from a configuration.
+"""The engine of a `KafkaProducer`: metadata, accumulator and sender thread, assembled from a configuration.
 
-An engine knows nothing of the producer that uses it, so that a producer which is dropped without `close` can be
-collected while its engine still delivers what was sent.
+An engine has no reference to the producer that uses it, so that a producer dropped without `close` can be collected
+while its engine delivers the pending records.
 """
 
 from __future__ import annotations
@@ -37,26 +37,28 @@ from .topics import Topics
 
 _log = logging.getLogger(__name__)
 
-#: How long the interpreter's exit waits for records of producers that nobody closed, in seconds, all together.
+#: Seconds the interpreter's exit waits for records of unclosed producers, for all of them together.
 EXIT_FLUSH_SECONDS = 10.0
 
-#: How long a sender thread that was told to end at once may take, in seconds: a callback that runs has to return first.
+#: Seconds that a thread may take to end after a forced close: a callback that is running has to return first.
 FORCED_CLOSE_SECONDS = 5.0
 
 _running: set[Engine] = set()
 
 
 class _Worker:
-    """What this process knows of how it will end."""
+    """Whether this process is a worker, which exits differently."""
 
     is_forked = False
-    #: The process in which multiprocessing was told to call `_close_at_exit`.
+    #: The id of the process in which `_close_at_exit` is registered with multiprocessing.
     registered_in: int | None = None
 
 
 class Engine:
-    """A running sender thread with all it needs. Made on the thread that makes the producer; never touches the network
-    there. `close` may be called from any thread."""
+    """A running sender thread and everything it needs.
+
+    Created on the thread that creates the producer, without network I/O. `close` may be called from any thread.
+    """
 
     def __init__(self, config: ProducerConfig, clock: Clock, reporters: Iterable[MetricsReporter] = ()) -> None:
         self.config = config
@@ -159,13 +161,13 @@ class Engine:
             for reporter in reporters:
                 self.metrics.registry.add_reporter(reporter)
         except BaseException:
-            # those before it may have opened something
+            # the reporters before it may have opened resources
             self.metrics.registry.close()
             self.client.close()
             raise
         self.process_id = os.getpid()
         _call_at_the_end_of_a_worker()
-        # what a finalizer calls on the sender thread must not wait for it
+        # a section thread, because calls from a finalizer that runs on it must not wait for it
         self._thread = section_thread(self._run, f"headrace-sender-{self.client_id}")
         _running.add(self)
         self._thread.start()
@@ -180,14 +182,14 @@ class Engine:
         return self.client.in_flight_request_count()
 
     def run_callback(self, function: Callable[[], object]) -> None:
-        """Have a function that doesn't raise called on the thread for callbacks. Sender thread."""
+        """Call a function, which must not raise, on the callback thread. Sender thread."""
         self._callbacks.call(function)
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether it is the sender's or the callbacks' thread that asks: what waits for one of them never ends there.
+        """Whether the caller runs on the sender or callback thread, where waiting for either of them never ends.
 
-        Another producer's callback may wait for this producer.
+        Another producer's callbacks may wait for this producer.
         """
         return self._is_own_thread()
 
@@ -200,19 +202,19 @@ class Engine:
         return self._thread.is_alive()
 
     def begin_close(self) -> None:
-        """Let the sender thread deliver what it has and end. Returns at once."""
+        """Start to close: the sender thread delivers pending records and ends. Returns immediately."""
         self.sender.close()
 
     def close(self, timeout_seconds: float | None) -> None:
-        """Deliver what was sent, within `timeout_seconds` (None: as long as delivery.timeout.ms takes), and end.
+        """Deliver pending records within `timeout_seconds` and end; None waits as long as ``delivery.timeout.ms``.
 
-        Raises KafkaTimeoutError where records were left when the time passed: they have failed. With a timeout of 0
-        everything left fails at once, and nothing is raised.
+        Raises KafkaTimeoutError if records are left after the timeout; they have failed. With a timeout of 0 all
+        pending records fail immediately, and nothing is raised.
         """
         at_once = timeout_seconds is not None and timeout_seconds <= 0
         self.sender.close(force=at_once)
         if self.is_own_thread:
-            # from within a callback: the thread can't wait for itself
+            # within a callback: a thread can't wait for itself
             return
         bound = self.config.delivery_timeout_ms / 1000.0 if timeout_seconds is None else timeout_seconds
         deadline_ms = self.clock.now_ms() + max(bound, FORCED_CLOSE_SECONDS if at_once else 0.0) * 1000.0
@@ -224,11 +226,11 @@ class Engine:
             self._thread.join(FORCED_CLOSE_SECONDS)
         if self._thread.is_alive():
             raise KafkaTimeoutError(
-                f"the producer's sender thread does not end, with {left} records not acknowledged; they fail when "
-                f"it returns"
+                f"the producer's sender thread has not ended, with {left} records not acknowledged; they fail when "
+                f"it ends"
             )
-        # the callbacks of what failed just now are owed their time too: without a timeout that is a whole delivery
-        # timeout's worth of records, where more was sent than the brokers take
+        # callbacks of records that have just failed need time too: without a timeout these may be all the records of
+        # a whole delivery timeout, if more were sent than the brokers take
         owed = FORCED_CLOSE_SECONDS if left or timeout_seconds is None else 0.0
         patience = max((deadline_ms - self.clock.now_ms()) / 1000.0, owed)
         callbacks_returned = self._callbacks.join(patience)
@@ -239,13 +241,13 @@ class Engine:
             )
         if not callbacks_returned:
             raise KafkaTimeoutError(
-                f"the producer is closed and every record has its answer, but a callback or an interceptor of yours "
-                f"has not returned within {patience:g} s; those behind it are called when it does"
+                f"the producer is closed and every record has completed, but a callback or an interceptor has not "
+                f"returned within {patience:g} s; those behind it are called when it does"
             )
 
 
 def _close_at_exit() -> None:
-    """Deliver what forgotten producers still have, within a bound, and say so."""
+    """Deliver the records of unclosed producers within EXIT_FLUSH_SECONDS, and log a warning."""
     engines = [engine for engine in list(_running) if engine.process_id == os.getpid()]
     deadline_ms = {engine: engine.clock.now_ms() + EXIT_FLUSH_SECONDS * 1000.0 for engine in engines}
     for engine in engines:
@@ -265,7 +267,7 @@ def _close_at_exit() -> None:
 
 
 def _call_at_the_end_of_a_worker() -> None:
-    """A process that multiprocessing has started ends without the interpreter's exit functions, but with its own."""
+    """Register `_close_at_exit` with multiprocessing, whose processes skip the interpreter's exit functions."""
     util, process = sys.modules.get("multiprocessing.util"), sys.modules.get("multiprocessing.process")
     if util is None or process is None or _Worker.registered_in == os.getpid():
         return
@@ -275,11 +277,11 @@ def _call_at_the_end_of_a_worker() -> None:
 
 
 def _forget_parents_engines() -> None:
-    """In a forked child: the threads of these engines exist in the parent only, so nothing here ever completes."""
+    """In a forked child, abandon the parent's batches: without the parent's threads they would never complete."""
     for engine in list(_running):
         error = IllegalStateError(
-            f"this record was sent by process {engine.process_id}, before {os.getpid()} was forked from it: it is "
-            "delivered there, and only there its future tells what became of it"
+            f"process {engine.process_id} sent this record before {os.getpid()} was forked from it: it is delivered "
+            "there, and only the future there reports the outcome"
         )
         for batch in engine.accumulator.incomplete_batches():
             batch.abandon(error)

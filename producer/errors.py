@@ -1,7 +1,7 @@
-"""Every error of this library, under the name a program imports it by: ``from headrace.producer.errors import ...``.
+"""Every error of this library: ``from headrace.producer.errors import ...``.
 
-The rest of kafka-python's names follow, so that imports and ``except`` clauses of programs written for it work: aliases
-of errors with another name here, and errors that this client never raises.
+The other names of kafka-python follow, so that imports and ``except`` clauses of programs written for it work: aliases
+of errors that have another name here, and errors that this client never raises.
 """
 
 from ..network.protocol.errors import *  # noqa: F403
@@ -33,7 +33,7 @@ class NoError(BrokerResponseError):
 
 
 class Cancelled(RetriableError):
-    """kafka-python cancelled a request. Never raised here: the request is sent again, or its records fail."""
+    """kafka-python cancelled a request. Never raised here: the request is retried, or its records fail."""
 
 
 class MetadataEmptyBrokerList(RetriableError):
@@ -57,11 +57,11 @@ class TooManyInFlightRequests(RetriableError):
 
 
 class UnknownBrokerIdError(KafkaError):
-    """kafka-python was asked for a broker that it does not know. Never raised here."""
+    """kafka-python does not know the requested broker. Never raised here."""
 
 
 class UnrecognizedBrokerVersion(KafkaError):
-    """kafka-python found no broker version. Never raised here: each connection negotiates its own versions."""
+    """kafka-python could not detect the broker's version. Never raised here: each connection negotiates versions."""
 
 
 #: Every class by its wire error code (kafka-python's table of this name).

@@ -1,4 +1,4 @@
-"""`KafkaProducer`: what a user creates, sends with, and closes.
+"""`KafkaProducer`, the class a program creates, sends with, and closes.
 
 Source: Kafka's KafkaProducer.
 """
@@ -51,19 +51,19 @@ _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
 
 class KafkaProducer(SendPath):
-    """A thread-safe Kafka producer: one is enough for a whole program, and faster than several.
+    """A thread-safe Kafka producer. One per program is enough, and faster than several.
 
     ``KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` and
-    ``KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})`` are the same; every key is in
-    ``docs/configuration.md``. The constructor starts the sender thread and does not touch the network.
+    ``KafkaProducer({"bootstrap.servers": "localhost:9092", "linger.ms": 20})`` are equivalent;
+    ``docs/configuration.md`` lists every key. The constructor starts the sender thread and does no network I/O.
 
-    `send` puts a record into a batch and returns a future at once; batches are sent by the sender thread, which also
-    completes the futures; callbacks have a thread of their own. Use it in a ``with`` statement, or call `close`: both
-    deliver what was sent. After a fork the child's producer begins anew, with nothing pending; what the parent had sent
-    stays the parent's to deliver. In a Celery worker, close it at ``worker_process_shutdown``: its processes end
-    abruptly.
+    `send` appends a record to a batch and returns a future immediately. The sender thread sends the batches and
+    completes the futures; callbacks run on a separate thread. Use the producer in a ``with`` statement or call `close`:
+    both deliver pending records. After a fork, the child's producer restarts with nothing pending, and the parent
+    delivers the records it sent before. In a Celery worker, close the producer at ``worker_process_shutdown``: worker
+    processes exit without running the interpreter's exit handlers.
 
-    Raises KafkaConfigurationError for configuration that can't work.
+    Raises KafkaConfigurationError for an invalid configuration.
     """
 
     DEFAULT_CONFIG = DEFAULT_CONFIG
@@ -76,11 +76,15 @@ class KafkaProducer(SendPath):
         clock: Clock = SYSTEM_CLOCK,
         **keywords: Any,
     ) -> None:
-        """A `ProducerConfig` is taken as it is: it was resolved elsewhere, such as on Spark's driver."""
+        """Start the producer.
+
+        `config`: a mapping of configuration keys, or a `ProducerConfig` resolved elsewhere, such as on Spark's driver,
+        which is used unchanged. `clock`: the time source. `keywords`: further configuration keys, with underscores.
+        """
         if isinstance(config, ProducerConfig) and not keywords:
             self.config = config
         else:
-            # a ProducerConfig beside keywords is refused there
+            # resolve rejects a ProducerConfig combined with keywords
             self.config = ProducerConfig.resolve(config, **keywords)  # pyright: ignore[reportArgumentType]
         super().__init__(clock, keys_choose=not self.config.partitioner_ignore_keys)
         self._clock = clock
@@ -106,7 +110,7 @@ class KafkaProducer(SendPath):
         _live.add(self)
 
     def _start(self) -> None:
-        """Make the engine: at construction, and anew in a forked child."""
+        """Create the engine, at construction and again in a forked child."""
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
@@ -130,30 +134,36 @@ class KafkaProducer(SendPath):
         timestamp: str = "timestamp",
         topic_column: str = "topic",
     ) -> RowsFuture:
-        """Send each row of an Arrow RecordBatch or Table as a record; one future for all of them.
+        """Send each row of an Arrow RecordBatch or Table as a record and return one future for all rows.
 
-        The columns are encoded straight from Arrow's buffers, without a Python object a row. The keywords name the
-        columns: `value` (there has to be one) and `key` hold binary or strings, `headers` lists of structs of a key and
-        a value, `partition` whole numbers, `timestamp` timestamps or milliseconds. A null value is a tombstone, a null
-        partition is chosen, a null timestamp is now. With `topic` None each row goes where `topic_column` says.
+        The columns are encoded directly from Arrow's buffers, without creating a Python object per row.
 
-        The rows of one partition are sent in their order. Waits at most ``max.block.ms`` for a topic's metadata and for
-        the memory of each batch. A serializer, an interceptor or a partitioner of the user's makes it send row by row,
-        as they need Python objects; that is logged once. Any thread, not within a callback.
+        `topic`: the topic of every row; None takes each row's topic from the column `topic_column`.
+        `data`: a RecordBatch, a Table, or any object that exports Arrow data.
+        `value`: name of the value column, binary or string; required. A null value is a tombstone.
+        `key`: name of the key column, binary or string.
+        `headers`: name of the column of headers, lists of structs of a key and a value.
+        `partition`: name of the column of partition numbers; for a null, the producer chooses the partition.
+        `timestamp`: name of the column of timestamps, or of milliseconds since 1970; a null means now.
+        `topic_column`: name of the column of topics.
 
-        Raises IllegalArgumentError and SerializationError for columns that can't be sent, RowDeliveryError for a row
-        that can't be: what is wrong with the data itself is found before anything of its record batch is sent; where
-        memory or metadata don't come in time, other rows may be on the way. What goes wrong later is in the future.
+        Rows of the same partition are sent in order. Waits at most ``max.block.ms`` for a topic's metadata and for
+        the memory of each batch. A configured serializer, interceptor or partitioner needs Python objects, so the rows
+        are then sent one by one; that is logged once. Any thread, but not within a callback.
+
+        Raises IllegalArgumentError or SerializationError for columns that can't be sent, and RowDeliveryError for a row
+        that can't be. Invalid data is detected before any row of its record batch is sent. After a timeout on memory or
+        metadata, other rows may already be in flight. The future reports later errors.
         """
         return send_arrow(
             self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
         )
 
     def column_sender(self) -> ColumnSender:
-        """What sends columns of records, for `send_arrow` and the rows of Spark; good for one call.
+        """Return a sender of columns of records, valid for one call, for `send_arrow` and Spark's rows.
 
-        Where the configuration needs a Python object for each record, that is logged once. Any thread. Raises what
-        `send` raises for a producer that can't be used.
+        Logs once if the configuration needs a Python object per record. Any thread. Raises what `send` raises for a
+        closed or failed producer.
         """
         reason = None
         if self._interceptors:
@@ -167,7 +177,7 @@ class KafkaProducer(SendPath):
             _log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
         return ColumnSender(self._usable_engine(), reason, self.send)
 
-    # --- Sending, step by step: what SendPath.send does not do itself ---
+    # --- The checked send: everything SendPath.send does not handle itself ---
 
     def _send_checked(
         self,
@@ -208,26 +218,26 @@ class KafkaProducer(SendPath):
 
     @staticmethod
     def _callback_beside(record: ProducerRecord, value: Any, *rest: Any) -> Callable | None:
-        """The callback of ``send(record, callback)``, whichever way it was passed."""
+        """The callback of ``send(record, callback)``, passed by position or by keyword."""
         *others, callback = rest
         if value is not None and callback is None and callable(value):
             callback, value = value, None
         if value is not None or any(other is not None for other in others):
-            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: the rest is in the record")
+            raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in it")
         return callback
 
     def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
-        """From a record to its place in a batch: metadata, serializers, partitioner, checks, accumulator."""
+        """Append a record to a batch: metadata, serializers, partitioner, checks, accumulator."""
         topic = record.topic
         validate_topic_name(topic)
         _check_callback(callback)
-        # a callback that sends runs on a thread of ours, which must not wait for memory that its own batch may hold
+        # the producer's own threads must not wait for memory: the batch whose callback sends may be holding it
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else _checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
         if interrupted():
-            # nothing is waited for, and no lock is taken: the sender thread asks for what isn't known
+            # must not wait or take a lock: the sender thread requests missing metadata
             queues = engine.accumulator.topic(topic)
         elif queues is None or not max(partition, 0) < count:
             started_ms = self._clock.now_ms()
@@ -244,7 +254,7 @@ class KafkaProducer(SendPath):
             try:
                 headers = encode_headers(record.headers)
             except (EncodeError, UnicodeEncodeError) as wrong:
-                advice = "; of a dict, give its items()" if isinstance(record.headers, Mapping) else ""
+                advice = "; for a dict, give its items()" if isinstance(record.headers, Mapping) else ""
                 raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}") from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:
@@ -252,12 +262,12 @@ class KafkaProducer(SendPath):
                 if count == 0:
                     raise KafkaTimeoutError(
                         f"the metadata of topic {topic!r} isn't known yet, and the partitioner can't wait for it in a "
-                        f"finalizer or signal handler that interrupted a send: send to the topic once before"
+                        f"finalizer or signal handler that interrupted a send: send to the topic elsewhere first"
                     )
                 cluster = engine.metadata.cluster
                 partition = self._partition(topic, record.key, key, record.value, value, cluster, queues, size)
             elif key is not None and not self.config.partitioner_ignore_keys and count > 0:
-                # as it was above: by now the topic may have vanished from the metadata
+                # the count read above: the topic may have left the metadata since
                 partition = partition_for_key(key, count)
         if size > self.config.max_request_size:
             config = self.config
@@ -275,17 +285,17 @@ class KafkaProducer(SendPath):
             return bytes(data)
         raise SerializationError(
             f"the {part} of a record for topic {record.topic!r} is {type(data).__name__}, not bytes: encode it, or "
-            f"give the producer a {part}_serializer (a callable, or a name such as 'string' or 'json')"
+            f"set {part}_serializer (to a callable, or a name such as 'string' or 'json')"
         )
 
     # --- The rest of the interface ---
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send everything that was taken so far without lingering, and wait until each record's fate is known.
+        """Send all pending records without lingering, and wait until each is acknowledged or has failed.
 
-        `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. A record
-        that fails does not make the flush fail: its future tells. After `close` it returns at once, as nothing is left.
-        Raises KafkaTimeoutError, with the number of records left, where the time passed; IllegalStateError within a
+        `timeout`: seconds to wait; None waits until delivery ends, which ``delivery.timeout.ms`` bounds. A failed
+        record does not make `flush` fail; its future reports the error. After `close` it returns immediately.
+        Raises KafkaTimeoutError, with the number of records left, after the timeout; IllegalStateError within a
         callback of this producer. Any other thread.
         """
         timeout_ms = _seconds(timeout) * 1000.0
@@ -293,7 +303,7 @@ class KafkaProducer(SendPath):
         if self._closed and (engine.process_id != os.getpid() or not engine.accumulator.has_unanswered):
             return
         if not interrupted() and engine.is_own_thread:
-            raise IllegalStateError("flush can't be called in a callback: it would wait for the thread it runs on")
+            raise IllegalStateError("flush can't be called in a callback: it would wait for its own thread")
         started_ms = self._clock.now_ms()
         try:
             engine.accumulator.flush(timeout_ms)
@@ -301,10 +311,11 @@ class KafkaProducer(SendPath):
             engine.metrics.flushed(self._clock.now_ms() - started_ms)
 
     def abort(self) -> None:
-        """Drop every record that isn't on the way to a broker: their futures fail with RecordAbortedError.
+        """Drop every record that isn't in flight; its future fails with RecordAbortedError.
 
-        What is in flight goes on and is told by its futures. The producer stays usable. Waits for the sender thread to
-        do it, which takes a turn of its loop; in a callback it doesn't wait. Any thread. (librdkafka's ``purge``.)
+        Records in flight continue, and their futures report the outcome. The producer stays usable. Waits for the
+        sender thread to drop the records, one iteration of its loop; within a callback it doesn't wait. Any thread.
+        Equivalent to librdkafka's ``purge``.
         """
         engine = self._usable_engine()
         done = engine.sender.request_abort()
@@ -314,12 +325,13 @@ class KafkaProducer(SendPath):
             pass
 
     def close(self, timeout: float | None = None, null_logger: bool = False) -> None:
-        """Deliver what was sent, and end the sender thread. Closing again does nothing.
+        """Deliver pending records and end the sender thread. Closing again does nothing.
 
-        `timeout` in seconds; None waits as long as the delivery takes, which ``delivery.timeout.ms`` bounds. With 0
-        everything that waits fails at once with ProducerClosedError. Raises KafkaTimeoutError, with the number of
-        records left, where the time passed; they have failed then. Any thread; in a callback it does not wait.
-        `null_logger` is kafka-python's, and changes nothing: a close logs nothing but plugins that fail.
+        `timeout`: seconds to wait; None waits until delivery ends, which ``delivery.timeout.ms`` bounds. With 0 all
+        pending records fail immediately with ProducerClosedError. `null_logger` is accepted for kafka-python's sake and
+        ignored: `close` logs nothing but failures of plugins.
+        Raises KafkaTimeoutError, with the number of records left, after the timeout; those records have failed.
+        Any thread; within a callback it does not wait.
         """
         timeout = None if timeout is None else _seconds(timeout)
         if self._closed:
@@ -340,10 +352,10 @@ class KafkaProducer(SendPath):
             _live.discard(self)
 
     def _close_plugins(self) -> None:
-        """Close interceptors, serializers and partitioner; one that fails is logged and hinders no other."""
+        """Close interceptors, serializers and partitioner; log one that fails and continue with the others."""
         self._interceptors.close()
         for plugin in self._plugins:
-            # optional in a class of the user's
+            # a user's class need not have it
             close = getattr(plugin, "close", None)
             if close is not None:
                 try:
@@ -352,7 +364,7 @@ class KafkaProducer(SendPath):
                     _log.warning("%s failed", name_of(close), exc_info=True)
 
     def partitions_for(self, topic: str) -> set[int]:
-        """The topic's partition numbers, waiting for its metadata at most ``max.block.ms``.
+        """Return the topic's partition numbers, waiting at most ``max.block.ms`` for its metadata.
 
         Raises what `send` raises for the topic. Any thread.
         """
@@ -364,17 +376,17 @@ class KafkaProducer(SendPath):
         return set(range(queues.partition_count))
 
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
-        """What is measured: ``{group: {name: value}}`` with Kafka's groups and names, in Kafka's units.
+        """Return the metrics as ``{group: {name: value}}`` with Kafka's groups, names and units.
 
-        Metrics of a topic or a node stand in a group of their own: ``producer-topic-metrics.<topic>``. With `raw` they
-        are keyed by `MetricName`, which has the tags and a description. An average of nothing is not a number. Costs
-        are the reader's: nothing is worked out before. Any thread.
+        Metrics of a topic or a node have a group of their own: ``producer-topic-metrics.<topic>``. With `raw` the keys
+        are `MetricName` objects, which have the tags and a description. An average without samples is NaN. Values are
+        computed when read. Any thread.
         """
         registry = self._engine.metrics.registry
         return registry.values() if raw else registry.by_group()
 
     def bootstrap_connected(self) -> bool:
-        """Whether a broker has told this producer about its cluster (kafka-python's name). Never waits. Any thread."""
+        """Whether metadata has been received from a broker (kafka-python's name). Never waits. Any thread."""
         return not self._usable_engine().metadata.cluster.is_bootstrap
 
     @property
@@ -394,7 +406,7 @@ class KafkaProducer(SendPath):
         engine = getattr(self, "_engine", None)
         if engine is None or self._closed or engine.process_id != os.getpid() or not engine.is_alive:
             return
-        # the engine delivers what it has and ends by itself
+        # the engine delivers its pending records and then ends by itself
         engine.begin_close()
         if engine.accumulator.has_incomplete:
             warnings.warn(
@@ -414,7 +426,8 @@ class KafkaProducer(SendPath):
         return f"<KafkaProducer {self.client_id}, {state}>"
 
     def _usable_engine(self) -> Engine:
-        """The engine, anew in a forked child. Raises ProducerClosedError; IllegalStateError where the sender died."""
+        """The engine, created again in a forked child. Raises ProducerClosedError; IllegalStateError if the sender
+        died."""
         if self._closed:
             raise ProducerClosedError("this producer is closed: create a new one to send on")
         engine = self._engine
@@ -422,7 +435,7 @@ class KafkaProducer(SendPath):
             check_may_wait("the first send after a fork")
             with here.section, self._life:
                 if self._engine.process_id != os.getpid():
-                    _log.info("producer %s begins anew in forked process %d", engine.client_id, os.getpid())
+                    _log.info("producer %s restarts in forked process %d", engine.client_id, os.getpid())
                     self._start()
             engine = self._engine
         if engine.sender.death is not None:
@@ -442,7 +455,7 @@ def _seconds(timeout: float | None) -> float:
 
 def _check_callback(callback: object) -> None:
     if callback is not None and not callable(callback):
-        raise IllegalArgumentError(f"a callback is called with metadata and exception; {callback!r} can't be called")
+        raise IllegalArgumentError(f"a callback takes (metadata, exception); {callback!r} can't be called")
 
 
 def _checked_partition(partition: object) -> int:
@@ -462,7 +475,7 @@ def _checked_timestamp(timestamp_ms: object) -> int:
 
 
 def _whole_number(value: object) -> int | None:
-    """An int, also from numpy's and the like; None for anything else."""
+    """An int from an int or an integer type such as numpy's; None for anything else."""
     if isinstance(value, bool):
         return None
     try:
@@ -472,7 +485,7 @@ def _whole_number(value: object) -> int | None:
 
 
 def _reset_after_fork() -> None:
-    """After a fork: the sender thread stayed behind, and locks may be held by threads that exist no more."""
+    """After a fork, the child has no sender thread, and threads that no longer exist may hold locks."""
     for producer in list(_live):
         producer._life = threading.Lock()
         producer._leave_direct_path()

@@ -1,4 +1,4 @@
-"""A record as a user hands it over.
+"""A record as passed to `KafkaProducer.send`.
 
 Source: Kafka's ProducerRecord.
 """
@@ -12,11 +12,15 @@ from typing import Any
 
 @dataclass(slots=True, eq=True, unsafe_hash=False)
 class ProducerRecord:
-    """One record for `KafkaProducer.send`: a topic, a value, and what else is known of it.
+    """One record for `KafkaProducer.send`: a topic, a value, and optional fields.
 
-    `key` and `value` are what the serializers take (bytes without serializers; a value of None is a tombstone);
-    `headers` pairs of a name and bytes; `partition` None lets the partitioner choose; `timestamp_ms` (milliseconds
-    since 1970) None means the time of the send. Interceptors may return another one.
+    `topic`: the topic's name.
+    `value`, `key`: objects that the serializers accept, or bytes without serializers. A value of None is a tombstone.
+    `headers`: pairs of a name and bytes.
+    `partition`: the partition; None lets the partitioner choose.
+    `timestamp_ms`: milliseconds since 1970; None means the time of the send.
+
+    Interceptors may replace a record.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The errors of a single record or row: each is worded here once, for `send`, columns and Spark alike."""
+"""The errors of a single record or row, worded once for `send`, columns and Spark."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..network.protocol.messages.records.produce import PartitionProduceResponse
 
 
 def record_too_large(size_bytes: int, max_request_bytes: int, buffer_memory_bytes: int, where: str = "") -> KafkaError:
-    """A record that no request can carry (``max.request.size``), or no memory can hold (``buffer.memory``).
+    """The error for a record that exceeds ``max.request.size`` or ``buffer.memory``.
 
-    `where` says more about the record, as in " for topic 't'".
+    `where` describes the record, as in " for topic 't'".
     """
     what = f"a record of about {size_bytes} bytes{where}"
     if size_bytes > max_request_bytes:
@@ -34,16 +34,16 @@ def record_too_large(size_bytes: int, max_request_bytes: int, buffer_memory_byte
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
-    """A record for a partition that the topic, which has `count` of them, does not have."""
+    """The error for a record whose partition the topic, with `count` partitions, does not have."""
     return UnknownTopicOrPartitionError(
         f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
     )
 
 
 def row_error(row: int, topic: str | None, partition: int, cause: BaseException, where: str = "") -> RowDeliveryError:
-    """The error of one row: where it was going and why it was not delivered. Never what is in it.
+    """The error of one row, with its destination and the cause, but never its content.
 
-    `partition` is -1 where none was chosen; `where` names what the row is counted in, as in " of partition 3".
+    `partition` is -1 if none was chosen. `where` names what `row` is counted in, as in " of partition 3".
     """
     going = "" if topic is None else f" for {topic}" + (f"-{partition}" if partition >= 0 else "")
     name = "" if isinstance(cause, SerializationError) else f"{type(cause).__name__}: "
@@ -55,16 +55,16 @@ def row_error(row: int, topic: str | None, partition: int, cause: BaseException,
 
 
 def rejection(answer: PartitionProduceResponse, partition: TopicPartition) -> KafkaError:
-    """The error with which a broker rejected a batch, in the broker's words where it sent any."""
+    """The error with which a broker rejected a batch, with the broker's message if it sent one."""
     kind = error_for(answer.error_code)
     meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
     return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
 
 
 def rejected_records(answer: PartitionProduceResponse, error: KafkaError) -> dict[int, BaseException] | None:
-    """The records for which a broker rejected a batch, by their index, each with its reason (KIP-467).
+    """The errors of the records for which a broker rejected a batch, by record index (KIP-467).
 
-    None where the broker names none: then all failed with `error`, as those do that it does not name.
+    None if the broker names no records. The records it does not name fail with `error`.
     """
     if not answer.record_errors:
         return None
@@ -79,9 +79,9 @@ def rejected_records(answer: PartitionProduceResponse, error: KafkaError) -> dic
 def first_rejected(
     record_errors: dict[int, BaseException] | None, start: int, count: int, error: BaseException
 ) -> tuple[int, BaseException]:
-    """Of a failed batch's `count` records from `start` on: the index of the first that was rejected, and its error.
+    """Return the index and error of the first rejected record among `count` records of a batch from `start` on.
 
-    (start, error) where the broker named none of them.
+    (start, error) if the broker named none of them.
     """
     rejected: Iterable[int] = record_errors or ()
     index = min((at for at in rejected if start <= at < start + count), default=None)

@@ -1,4 +1,4 @@
-"""The topics a producer sends to: their partitions, and the wait until they are known."""
+"""The topics a producer sends to: their partitions, and waiting for their metadata."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from .threads import check_may_wait
 
 
 class Topics:
-    """Asks the sender thread for metadata and waits for them, on the threads of callers (`waitOnMetadata` in Kafka's
-    KafkaProducer). Thread-safe."""
+    """Requests metadata from the sender thread and waits for it on callers' threads. Thread-safe.
+
+    Source: `waitOnMetadata` in Kafka's KafkaProducer.
+    """
 
     def __init__(
         self,
@@ -30,8 +32,16 @@ class Topics:
         wakeup: Callable[[], object],
         is_own_thread: Callable[[], bool],
     ) -> None:
-        """`wakeup` makes the sender thread look at what is asked for; `is_own_thread` tells whether the caller's thread
-        is one of the producer's."""
+        """Create the topics of one producer.
+
+        `config`: the producer's configuration.
+        `clock`: the time source.
+        `metadata`: the cluster's metadata.
+        `accumulator`: the queues of each topic.
+        `metrics`: the producer's metrics.
+        `wakeup`: wakes the sender thread.
+        `is_own_thread`: whether the calling thread is one of the producer's.
+        """
         self._config = config
         self._clock = clock
         self._metadata = metadata
@@ -41,10 +51,10 @@ class Topics:
         self._is_own_thread = is_own_thread
 
     def partitions_of(self, topic: str, partition: int) -> tuple[TopicQueues, int]:
-        """Where the records of a topic go, and its number of partitions, waiting for metadata at most max.block.ms.
+        """Return a topic's queues and number of partitions, waiting at most ``max.block.ms`` for metadata.
 
-        Fresh metadata are asked for where `partition` (-1: none) isn't known. Any thread that may wait. Raises what
-        `send` raises for the topic, but not for the partition.
+        Requests fresh metadata if `partition` (-1: none) isn't known. Any thread that may wait. Raises what `send`
+        raises for the topic, but not for the partition.
         """
         validate_topic_name(topic)
         queues = self._accumulator.topics.get(topic)
@@ -60,17 +70,17 @@ class Topics:
         return queues, queues.partition_count or len(queues.queues)
 
     def await_partitions(self, topic: str, partition: int, budget_ms: float) -> TopicQueues:
-        """Wait until the topic's partitions are known, and the asked one (-1: none) is among them, at most `budget_ms`.
+        """Wait at most `budget_ms` until the topic's partitions are known and include `partition` (-1: none).
 
-        Raises KafkaTimeoutError when the time is over, UnknownTopicOrPartitionError where fresh metadata have no such
-        partition, and what the brokers say of the topic where asking again won't change it.
+        Raises KafkaTimeoutError after the timeout, UnknownTopicOrPartitionError if fresh metadata has no such
+        partition, and the brokers' error for the topic if it is not retriable.
         """
         check_may_wait("a call that needs a topic's metadata")
         clock, metadata = self._clock, self._metadata
         deadline_ms = clock.now_ms() + budget_ms
         seen_fresh = False
         while True:
-            # before the look at what is known: an answer that comes after it is looked at before asking again
+            # read before the queues are checked: a response that arrives after the check ends the wait below
             version = metadata.version
             metadata.add_topic(topic, clock.now_ms())
             queues = self._accumulator.topic_queues(topic, lambda: metadata.cluster, max(partition, 0))
@@ -88,7 +98,7 @@ class Topics:
                 raise self._no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
             finally:
                 self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
-            # an answer to an earlier request, for other topics, doesn't count
+            # the response to an earlier request, for other topics, doesn't count
             seen_fresh = not metadata.update_requested
             error = metadata.topic_error(topic)
             if error is not None and not isinstance(error, RetriableError):
@@ -98,13 +108,13 @@ class Topics:
         if self._is_own_thread():
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
-                f"thread, or send to the topic once before"
+                f"thread, or send to the topic elsewhere first"
             )
         told = self._metadata.topic_error(topic)
         if isinstance(told, UnknownTopicOrPartitionError):
             return KafkaTimeoutError(
-                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers lack it and"
-                f" don't create it by themselves. Create the topic, or check its name."
+                f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it "
+                f"and don't create it automatically. Create the topic, or check its name."
             )
         servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
         return KafkaTimeoutError(

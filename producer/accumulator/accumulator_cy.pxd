@@ -1,4 +1,4 @@
-# What accumulator_cy.py looks like to the columnar sends.
+# The C declarations of accumulator_cy.py, for columnar sends.
 
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
 from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate

@@ -2,7 +2,7 @@
 # cython: freethreading_compatible=True
 """Records waiting to be sent: a deque of batches per partition, filled by callers and drained by the sender thread.
 
-What is done per batch stands here; the queues themselves, which the per-record path goes through, in `queues_cy.py`.
+This module has the work done per batch. The queues, which the per-record path uses, are in `queues_cy.py`.
 
 Source: Kafka's RecordAccumulator.
 """
@@ -42,16 +42,16 @@ elif not TYPE_CHECKING:
 
     from .buffer_pool_cy import BufferPool
 
-# What the bound of a record's size has in it for the batch and for fields at their largest; the rest is about what a
-# record takes, so that a partition's share is counted in bytes of records.
+# The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
+# the record's actual size; a partition's share is counted in these bytes.
 SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
 
-#: A batch counts its delivery time from its first record, and takes no further ones after this share of it.
+#: The delivery timeout of a batch starts with its first record. After this share of it the batch takes no more records.
 MAX_OPEN_SHARE = 0.1
 
 
 class ReadyCheck(NamedTuple):
-    """What `RecordAccumulator.ready` found."""
+    """The result of `RecordAccumulator.ready`."""
 
     nodes: dict[int, Node]
     next_check_ms: float
@@ -61,10 +61,10 @@ class ReadyCheck(NamedTuple):
 @cython.final
 @cython.cclass
 class RecordAccumulator:
-    """The meeting place of the threads that send and the sender thread.
+    """The records that callers' threads have appended and the sender thread has yet to send.
 
-    Callers use `append`; the sender thread `ready`, `drain`, `expired`, `reenqueue` and `release`; anyone the flush
-    calls. Memory is bounded by the `BufferPool` that is passed in.
+    Callers use `append`; the sender thread uses `ready`, `drain`, `expired`, `reenqueue` and `release`; any thread but
+    the sender's may call `flush`. The `BufferPool` bounds the memory.
     """
 
     def __init__(
@@ -83,8 +83,22 @@ class RecordAccumulator:
         rack: str | None = None,
         keys_choose: bool = True,
     ) -> None:
-        """`keys_choose`: a key decides on the partition of a record that names none. `rack`: prefer partitions that
-        are led there for records that may go to any (KIP-1123)."""
+        """Create an accumulator without topics.
+
+        `pool`: the memory for batches.
+        `batch_size`: bytes of a full batch.
+        `compression`: the codec, for estimating how far a topic's records shrink.
+        `linger_ms`: milliseconds a batch waits for more records.
+        `retry_backoff`: maps a number of attempts to the milliseconds before the next one.
+        `delivery_timeout_ms`: milliseconds from a batch's first record until it expires.
+        `clock`: the time source.
+        `transactions`: the `TransactionManager` that assigns sequence numbers; None without idempotence.
+        `adaptive_partitioning`: prefer partitions with shorter queues (KIP-794).
+        `availability_timeout_ms`: with adaptive partitioning, avoid brokers that have been ready without being drained
+        for longer than this; 0 disables it.
+        `rack`: prefer partitions whose leader is in this rack, for records that may go to any (KIP-1123).
+        `keys_choose`: a key determines the partition of a record that names none.
+        """
         self.topics = {}
         self.pool = pool
         self.batch_size = batch_size
@@ -93,7 +107,7 @@ class RecordAccumulator:
         self.retry_backoff = retry_backoff
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_open_ms = max(linger_ms, delivery_timeout_ms * MAX_OPEN_SHARE)
-        #: Batches that were passed over, as no answer could come in time: a heap by age. The sender thread's.
+        #: Batches passed over because no response could arrive before they expire: a heap by age. Sender thread.
         self.given_up = []
         self.given_up_count = 0
         self.adaptive = adaptive_partitioning
@@ -109,28 +123,29 @@ class RecordAccumulator:
         self.flushes = {}
         self.stash = Stash()
         self.keys_choose = keys_choose
-        #: Two threads that grew the same topic's queues at once would make two queues for one partition.
+        #: Serializes updates of a topic's queues: two threads at once would create two queues for one partition.
         self.updating = threading.Lock()
         self.closed = False
 
     # --- Callers' threads ---
 
     def topic_queues(self, topic: str, newest: Callable[[], Cluster], partition: int = 0) -> TopicQueues:
-        """The queues of a topic, made when it is first sent to; from what `newest` gives if they lack `partition`.
+        """The queues of a topic, created on first use and updated from `newest` if they lack `partition`.
 
-        Any thread. `newest` gives the snapshot that `update_metadata` will be called with, or was last.
+        `newest` returns the snapshot that `update_metadata` was last called with, or will be called with next.
+        Any thread.
         """
         known = self.topic(topic)
         if known.partition_count <= partition:
-            # the sender thread, which updates it too, tells waiting threads of new metadata before it gets to this
+            # the sender thread wakes threads that wait for metadata before it updates these queues itself
             with here.section, self.updating:
                 if known.partition_count <= partition:
-                    # asked for under the lock: were it an older one, the sender might have passed by this topic already
+                    # read under the lock: the sender may already have updated this topic from a newer snapshot
                     known.update(newest())
         return known
 
     def topic(self, topic: str) -> TopicQueues:
-        """The queues of a topic, perhaps without partitions yet. Takes no lock. Any thread."""
+        """The queues of a topic, which may have no partitions yet. Takes no lock. Any thread."""
         known = self.topics.get(topic)
         return self.topics.setdefault(topic, TopicQueues(topic, self.rack)) if known is None else known
 
@@ -147,15 +162,16 @@ class RecordAccumulator:
     ) -> RecordFuture:
         """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
 
-        A send from inside a section is put aside for the sender thread, and never waits; in it `topic_queues` may have
-        no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError. Any thread.
+        A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
+        may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
+        Any thread.
         """
         future: RecordFuture
         if interrupted():
             return self._put_aside(topic_queues, partition, timestamp, key, value, headers, callback)
         with here.section:
             if self.stash.waiting and self.stash.holds(topic_queues.topic):
-                # what this thread has sent before, from a finalizer or handler, comes before this record
+                # records this thread sent earlier, from a finalizer or handler, come before this one
                 started_ms: cython.double = self.clock.now_ms()
                 self.wakeup()
                 self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
@@ -163,7 +179,7 @@ class RecordAccumulator:
             try:
                 future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
             except BaseException:
-                # what an exception of a signal handler dropped on its way out
+                # an exception raised by a signal handler may have dropped a lease
                 self.pool.reclaim()
                 raise
         return future
@@ -180,7 +196,7 @@ class RecordAccumulator:
         callback: object,
         max_block_ms: cython.double,
     ) -> RecordFuture:
-        """`append` in a section. A lease that is dropped by an exception goes back to the pool by itself."""
+        """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
         batch: ProducerBatch
         queue: PartitionQueue
@@ -193,7 +209,7 @@ class RecordAccumulator:
             future = queue.try_append(timestamp, key, value, headers, callback)
         if future is None:
             if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
-                # it is the open batch that turned out to be full: the next one may be opened elsewhere
+                # the open batch was full: the next one may be opened in another partition
                 queue = self._sticky_queue(topic_queues, size)
             if len(queue.batches) > 0:
                 self.wakeup()
@@ -209,14 +225,14 @@ class RecordAccumulator:
                         future = batch.try_append(timestamp, key, value, headers, callback)
                         # a batch made for one large record has no room for another: it need not linger
                         batch.closed = size > capacity
-                        # into the queue first: what is incomplete and in no queue would never be completed
+                        # into the queue first: an incomplete batch in no queue would never be completed
                         queue.add(batch, self.active)
                         self.incomplete[batch] = True
                         adopted = True
             if adopted:
                 self.wakeup()
             else:
-                # another thread opened a batch meanwhile, or the producer closed
+                # meanwhile another thread opened a batch, or the producer was closed
                 batch.take_lease()
                 self.pool.deallocate(lease)
             if closed:
@@ -236,7 +252,7 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: object,
     ) -> RecordFuture:
-        """A record that was sent from inside a section: into the stash, in a batch of its own. Takes no lock."""
+        """Stash a record sent from inside a section, in a batch of its own. Takes no lock."""
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
         self.stash.check_room(size)
         batch: ProducerBatch = ProducerBatch(topic_queues.topic, partition, bytearray(size), self.clock.now_ms())
@@ -244,7 +260,7 @@ class RecordAccumulator:
         batch.closed = True
         self.incomplete[batch] = True
         self.stash.put(StashedRecord(batch, future, partition, timestamp, key, value, headers))
-        # looked at last: a sender thread that ends after this look fails everything that is incomplete
+        # checked last: a sender thread that ends after this check fails every incomplete batch
         if self.closed and self.stash.take_back(batch):
             self.incomplete.pop(batch, None)
             raise ProducerClosedError("the producer is closed: create a new one to send on")
@@ -252,8 +268,10 @@ class RecordAccumulator:
         return future
 
     def unstash(self) -> list[tuple[ProducerBatch, int]]:
-        """Take up stashed records, in their order; returns the batches of those that can't be yet, each with the
-        number of partitions of its topic (0: not known yet). Sender thread."""
+        """Move stashed records to their queues, in order. Sender thread.
+
+        Returns the batches of records that can't be moved yet, each with the partition count of its topic (0: unknown).
+        """
         topic_queues: TopicQueues
         count: cython.Py_ssize_t
         left: list = []
@@ -270,7 +288,7 @@ class RecordAccumulator:
 
     @cython.cfunc
     def _take_up(self, record: StashedRecord, topic_queues: TopicQueues, count: cython.Py_ssize_t) -> object:
-        """Append a stashed record to its queue's open batch, to a new one, or else enqueue its own."""
+        """Append a stashed record to its queue's open batch or to a new one, or else enqueue its own batch."""
         own: ProducerBatch = record.batch
         queue: PartitionQueue
         batch: ProducerBatch
@@ -308,10 +326,11 @@ class RecordAccumulator:
     def reserve(
         self, topic_queues: TopicQueues, partition: int, size: int, max_block_ms: float
     ) -> tuple[PartitionQueue, ProducerBatch]:
-        """Memory for a new batch that takes at least `size` bytes, and the queue it is for; -1 is the sticky one.
+        """Return a queue and a new batch for it with room for at least `size` bytes; `partition` -1 is the sticky one.
 
-        For a caller that fills batches by itself (`rows_cy`), in a section: under the queue's lock it fills what is
-        open, or else this batch after `adopt`; a batch that isn't adopted goes to `release`. Raises as `append` does.
+        For `rows_cy`, which fills batches itself, in a section. Under the queue's lock it fills the open batch if there
+        is one, or else calls `adopt` and fills this batch; it passes a batch that it doesn't adopt to `release`.
+        Raises what `append` raises.
         """
         queue: PartitionQueue
         lease: Lease
@@ -324,8 +343,10 @@ class RecordAccumulator:
 
     @cython.ccall
     def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> cython.bint:
-        """Make a reserved batch the queue's open one; False if the producer is closed. The caller holds the queue's
-        lock until there is a record in it."""
+        """Make a reserved batch the queue's open one; False if the producer is closed.
+
+        The caller holds the queue's lock until the batch has a record.
+        """
         if self.closed:
             return False
         queue.add(batch, self.active)
@@ -338,23 +359,23 @@ class RecordAccumulator:
         if queue is None or (
             queue.open is None and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING)
         ):
-            # not among partitions that the sender thread is just about to find gone
+            # under the lock: the sender thread may be removing partitions
             with here.section, self.updating:
-                # as in Java, brokers that take nothing are passed over by adaptive partitioning only
+                # as in Java, only adaptive partitioning avoids brokers that drain nothing
                 usable = self._usable if self.adaptive and self.availability_timeout_ms > 0 else None
                 topic_queues.switch(usable, self.adaptive)
             queue = topic_queues.sticky
         return queue
 
     def _usable(self, node: Node) -> bool:
-        """Whether a broker takes batches: not once it has been ready to be sent to for too long (KIP-794)."""
+        """Whether a broker's batches are drained: False once they have been ready for too long (KIP-794)."""
         latency = self.node_latency.get(node.id)
         return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
 
     # --- The sender thread ---
 
     def update_metadata(self, cluster: Cluster, changed: Collection[str]) -> None:
-        """Take over the new partitions and leaders of the topics that have `changed`. Called after each update."""
+        """Apply the new partitions and leaders of the topics in `changed`. Called after each metadata update."""
         for topic in changed:
             topic_queues = self.topics.get(topic)
             if topic_queues is not None:
@@ -362,11 +383,11 @@ class RecordAccumulator:
                     topic_queues.update(cluster)
 
     def ready(self, now_ms: float) -> ReadyCheck:
-        """Brokers with something to be sent now, when to look again, and topics whose leader isn't known.
+        """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
-        Sendable is a batch that is full, or has lingered, or is not to wait because memory is exhausted, someone
-        flushes or the producer closes; and that does not back off after a failed attempt. That backing off ends when
-        the partition gets another leader (KIP-951).
+        A batch is sendable if it is full or has lingered, or if memory is exhausted, a flush is pending or the producer
+        is closing; unless it backs off after a failed attempt. The backoff ends early when the partition gets a new
+        leader (KIP-951).
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -398,7 +419,7 @@ class RecordAccumulator:
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
     def note_ready(self, node_id: int, now_ms: float, drained: bool) -> None:
-        """Remember that a broker had records and whether it could take them, for the load-aware partitioner."""
+        """Record that a broker had ready batches, and whether they were drained, for adaptive partitioning."""
         if self.availability_timeout_ms <= 0:
             return
         latency = self.node_latency.get(node_id)
@@ -412,13 +433,13 @@ class RecordAccumulator:
     def drain(
         self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
     ) -> list[ProducerBatch]:
-        """Take at most one batch per partition off for a broker, `max_bytes` in all (but always one).
+        """Take at most one batch per partition for a broker, `max_bytes` in total (but always one).
 
-        A partition that was served goes to the end of the line, so that none starves when not all fit into a request.
-        Where threads wait for memory, batches that are hardly filled come first: they free most for what they cost.
+        A drained partition goes to the end of the line, so that none starves if not all fit into a request. If threads
+        wait for memory, batches that are less than half full go first: they free the most memory per byte sent.
 
-        The broker is expected to answer within `answer_ms`. A batch that expires before stays unsent for good once a
-        younger one of its partition is taken; where there is none, it waits, unless it is to `probe` the broker.
+        The broker is expected to respond within `answer_ms`. A batch that expires sooner is given up as soon as a
+        younger batch of its partition is taken. Without a younger one it waits, unless it is to `probe` the broker.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -454,7 +475,7 @@ class RecordAccumulator:
 
     @cython.cfunc
     def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:
-        """Take a batch off a queue, and give up those before it."""
+        """Take a batch off a queue and give up those before it."""
         while True:
             batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
             if batch is wanted:
@@ -463,17 +484,19 @@ class RecordAccumulator:
             heappush(self.given_up, (batch.created_ms, self.given_up_count, batch))
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
-        """A batch was compressed: move its topic's estimate."""
+        """Update the topic's estimate with a batch that was compressed."""
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
-        """The broker found a batch too large: believe this ratio from now on."""
+        """Set the topic's estimate to `ratio`, after the broker rejected a batch as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
         topic_queues.compression_ratio = ratio
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Take off every batch that was not delivered within ``delivery.timeout.ms`` of its creation; an open batch
-        that is older than MAX_OPEN_SHARE of it takes no more records."""
+        """Take off and return every batch older than ``delivery.timeout.ms``.
+
+        Closes open batches older than MAX_OPEN_SHARE of it.
+        """
         queue: PartitionQueue
         batch: ProducerBatch | None
         gone: list = []
@@ -491,7 +514,7 @@ class RecordAccumulator:
         return gone
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until `expired` has something to do."""
+        """Milliseconds until `expired` next has a batch to expire or to close."""
         queue: PartitionQueue
         oldest_ms: cython.double = NEVER_MS
         open_ms: cython.double = NEVER_MS
@@ -513,7 +536,7 @@ class RecordAccumulator:
         return self.topics[batch.topic].queues[batch.partition]
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
-        """A batch is to be sent again: back to the front, in sequence order where it has a sequence."""
+        """Put a batch back to the front of its queue for a retry, in sequence order if it has a sequence."""
         batch.retry_at_ms = now_ms + self.retry_backoff(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_ms = now_ms
@@ -524,7 +547,7 @@ class RecordAccumulator:
             queue.put_first(batch, self.active)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """A batch was split: its parts stand where it would have stood."""
+        """Enqueue the parts of a split batch in its place."""
         part: ProducerBatch
         queue: PartitionQueue = self.queue_of(batch)
         for part in reversed(parts):
@@ -535,16 +558,16 @@ class RecordAccumulator:
                 queue.put_first(part, self.active)
 
     def forget(self, batch: ProducerBatch) -> None:
-        """A batch that was split no longer counts as incomplete; its parts have its memory."""
+        """Drop a batch that was split from the incomplete ones; its parts hold its memory."""
         lease: Lease | None = batch.take_lease()
         self.incomplete.pop(batch, None)
         self.stash.release(batch)
         if lease is not None:
-            # the parts have buffers of their own
+            # the parts have their own buffers
             lease.buffer = None
 
     def release(self, batch: ProducerBatch) -> None:
-        """A batch is complete and nothing reads its buffer any more: give the memory back."""
+        """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
         self.incomplete.pop(batch, None)
         self.stash.release(batch)
         lease = batch.take_lease()
@@ -552,18 +575,18 @@ class RecordAccumulator:
             self.pool.deallocate(lease)
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
-        """With one request in flight and no idempotence: hold a partition back while a batch of it is on the way."""
+        """Mute a partition while one of its batches is in flight; used with one request in flight, no idempotence."""
         queue: PartitionQueue = self.queue_of(batch)
         queue.muted = muted
 
     def take_everything(self) -> list[ProducerBatch]:
-        """Take every waiting batch off, to fail it. Once the accumulator is closed, none is added behind its back."""
+        """Take every waiting batch off, to fail it. Once the accumulator is closed, no batch is added concurrently."""
         queue: PartitionQueue
         topic_queues: TopicQueues
         taken: list = []
         queues: list = list(self.active)
         if self.closed:
-            # a thread that saw it open may hold the lock of a queue that isn't active yet
+            # a thread that saw the accumulator open may hold the lock of a queue that isn't active yet
             queues = []
             for topic_queues in list(self.topics.values()):
                 queues.extend(topic_queues.queues)
@@ -585,25 +608,25 @@ class RecordAccumulator:
 
     @property
     def has_incomplete(self) -> bool:
-        """Whether any batch has no answer yet, or callbacks that have not returned."""
+        """Whether any batch is unacknowledged, or has callbacks that have not returned."""
         return len(self.incomplete) > 0
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether any batch has no answer yet, waiting or in flight."""
+        """Whether any batch, waiting or in flight, is unacknowledged."""
         return any([not batch.done for batch in list(self.incomplete)])
 
     def incomplete_batches(self) -> list[ProducerBatch]:
-        """The batches without an answer, as they are now."""
+        """A snapshot of the incomplete batches."""
         return list(self.incomplete)
 
     def flush(self, timeout_ms: float) -> None:
-        """Send what is here without lingering and wait until all of it has an answer. Any thread but the sender's.
+        """Send all batches without lingering and wait until they complete. Any thread but the sender's.
 
-        Raises KafkaTimeoutError, which says how much is left, where `timeout_ms` passes first.
+        Raises KafkaTimeoutError, with the number of records left, after `timeout_ms`.
         """
         deadline_ms = self.clock.now_ms() + timeout_ms
-        # first: what others send while it flushes it doesn't wait for
+        # taken first: a flush doesn't wait for records sent after it starts
         pending = self.incomplete_batches()
         if pending:
             check_may_wait("flush")
@@ -629,22 +652,22 @@ class RecordAccumulator:
                         f"s; they are still being delivered, within delivery.timeout.ms"
                     )
                 raise KafkaTimeoutError(
-                    f"every record has its answer, but callbacks did not return within {timeout_ms / 1000:g} s"
+                    f"every record has completed, but callbacks did not return within {timeout_ms / 1000:g} s"
                 )
         finally:
             self.flushes.pop(token, None)
 
     def close(self) -> None:
-        """Take no more records, not even those that wait for memory. What is here is sent without lingering."""
+        """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
 
 
 def _is_filled(queue: PartitionQueue) -> bool:
-    """Whether at least half of the memory that a queue's first batch holds is records."""
+    """Whether records fill at least half of the memory of a queue's first batch."""
     batch: ProducerBatch | None = queue.first()
     return batch is not None and 2 * batch.size_bytes >= batch.capacity_bytes
 
 
 def _no_wakeup() -> None:
-    """Stands in for the sender's wake-up until there is one."""
+    """The wake-up function until the sender sets its own."""

@@ -1,4 +1,4 @@
-# What batch_cy.py looks like to the send path.
+# The C declarations of batch_cy.py, for the send path.
 
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
 from headrace.producer.accumulator.buffer_pool_cy cimport Lease

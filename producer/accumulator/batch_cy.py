@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""A batch of records on its way to one partition, and what a user holds of a record: its future and its metadata.
+"""A batch of records for one partition, and the future of each record.
 
-A future is two words, its batch and its place in it: nothing is done per record when a batch completes unless
-somebody asked for it (a callback, an `await`). That is what makes a `send` cheap.
+A future refers to its batch and to its place in it. Completing a batch does no work per record, except for records
+with a callback or an `await`; that keeps `send` cheap.
 
 Source: Kafka's ProducerBatch, FutureRecordMetadata, ProduceRequestResult.
 """
@@ -42,18 +42,18 @@ elif not TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Guards what happens at most once per batch or per waiting thread: completion against late callbacks and waiters.
-# One lock for all batches, because it is held for a few instructions and never while user code runs. It is a leaf, and
-# reentrant: a finalizer or signal handler that interrupted the region may look at a future or add a callback.
+# Guards the completion of a batch against late callbacks and waiters; taken at most once per batch or waiting thread.
+# One lock for all batches is enough, as it is held for a few instructions and never while user code runs. It is a leaf,
+# and reentrant: a finalizer or signal handler that interrupts its holder may read a future or add a callback.
 _completion = threading.RLock()
 
-# `get` returns when the callbacks of the batch have returned, as users of other clients expect; but it waits for them
-# no longer than this many seconds, because one that blocks must not hold up others.
+# `get` returns after the callbacks of the batch have returned, as users of other clients expect. It waits at most this
+# many seconds for them, because a callback that blocks must not delay other threads.
 CALLBACK_GRACE_SECONDS = 0.1
 
 
 class _CallbackProgress:
-    """Whether waiting for callbacks is worth while: not again before one has returned since a wait was in vain."""
+    """Whether to wait for callbacks: after a wait that timed out, not until another batch's callbacks have returned."""
 
     __slots__ = ("returned", "stuck_at")
 
@@ -66,8 +66,8 @@ _progress = _CallbackProgress()
 
 
 def _reset_after_fork() -> None:
-    """After a fork: another thread of the parent may hold the lock, and will never release it here."""
-    global _completion  # noqa: PLW0603  (a lock that will never be released can only be replaced)
+    """After a fork: another thread of the parent may hold the lock, and never releases it in the child."""
+    global _completion  # noqa: PLW0603  (a lock that is never released can only be replaced)
     _completion = threading.RLock()
 
 
@@ -77,16 +77,16 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 @cython.final
 @cython.cclass
 class ProducerBatch:
-    """The records of one produce batch, from the first append to the broker's answer.
+    """The records of one produce batch, from the first append to the broker's response.
 
-    Owned in turn: while it is the open batch of its queue, by whoever holds that queue's lock; from the drain on, by
-    the sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
-    `last_error` is the error of the last attempt; `maybe_persisted_error` that of an attempt that may have left the
-    batch in a log, None once the broker is known not to have it.
+    While it is the open batch of its queue, it belongs to the thread that holds the queue's lock; once drained, to the
+    sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
+    `last_error` is the error of the last attempt. `maybe_persisted_error` is the error of an attempt that may have
+    appended the batch to a log; it is None once the broker is known not to have the batch.
     """
 
     if not cython.compiled:
-        # what __init__ can't tell a type checker; batch_cy.pxd has the C types
+        # types that a checker can't infer from __init__; batch_cy.pxd has the C types
         callbacks: Any
         wakers: Any
         records: Any
@@ -103,7 +103,11 @@ class ProducerBatch:
     def __init__(
         self, topic: str, partition: int, buffer: bytearray, now_ms: float, lease: Lease | None = None
     ) -> None:
-        """`lease`: the memory of the pool that `buffer` is, None for a buffer that isn't the pool's."""
+        """Create an empty batch that encodes into `buffer`.
+
+        `now_ms`: the time of its creation, from which it expires. `lease`: the pool's lease of `buffer`; None if the
+        buffer isn't the pool's.
+        """
         self.topic = topic
         self.partition = partition
         self.builder = RecordBatchBuilder(buffer)
@@ -148,7 +152,7 @@ class ProducerBatch:
         headers: bytes | None,
         callback: object,
     ) -> RecordFuture | None:
-        """Append one record and return its future, or None where there is no room. Holds the queue's lock."""
+        """Append one record and return its future, or None if there is no room. The caller holds the queue's lock."""
         builder: RecordBatchBuilder = self.builder
         if not builder.try_append(timestamp, key, value, headers):
             return None
@@ -160,14 +164,14 @@ class ProducerBatch:
         future.value_size = -1 if value is None else len(value)
         future.headers_size = -1 if headers is None else len(headers)
         if callback is not None:
-            # in one step, because `listen` adds to the list under another lock
+            # a single step, because `listen` adds to the list under another lock
             self.callbacks.append(new_listener(callback, future))
         return future
 
     def append_record(
         self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes | None, callback: Callable | None
     ) -> RecordFuture | None:
-        """`try_append` for callers outside the per-record path (a batch that is split, tests)."""
+        """`try_append` for callers outside the per-record path: batch splits and tests."""
         return self.try_append(timestamp, key, value, headers, callback)
 
     @property
@@ -182,7 +186,7 @@ class ProducerBatch:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the encoded batch as it stands."""
+        """Bytes encoded so far, including the batch header."""
         return self.builder.position
 
     @property
@@ -192,20 +196,20 @@ class ProducerBatch:
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; sequences wrap at 2^31 - 1 to 0."""
+        """Sequence number of the last record; after 2^31 - 1 sequence numbers wrap to 0."""
         return (self.base_sequence + self.builder.count - 1) & 0x7FFFFFFF
 
     @property
     def has_sequence(self) -> bool:
-        """Whether a producer id and sequence have been given to this batch."""
+        """Whether this batch has been assigned a producer id and a sequence number."""
         return self.base_sequence >= 0
 
     def become_part(self, whole: ProducerBatch, start: int) -> None:
-        """Take over, as the part of a split batch that begins at its record `start`, what the whole had been given."""
+        """Inherit the lease and sequence numbers of `whole`; this batch is its part that begins at record `start`."""
         self.closed = True
         self.lease = whole.lease
         if self.lease is not None and start > 0:
-            # the first part holds it in place of the whole
+            # the first part takes the whole's place among the holders
             self.lease.holders += 1
         self.first_index = whole.first_index + start
         self.last_attempt_ms = whole.last_attempt_ms
@@ -215,24 +219,27 @@ class ProducerBatch:
             self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
 
     def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
-        """The broker has the batch. False where it was completed before."""
+        """Complete the batch as delivered. False if it was complete already."""
         return self._finish(base_offset, log_append_time, None, None)
 
     def fail(self, exception: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
-        """The batch will not be delivered; `record_errors` (index -> error) tells a record's own cause (KIP-467)."""
+        """Complete the batch as failed. False if it was complete already.
+
+        `record_errors` (index -> error) has the errors of records that the broker rejected by themselves (KIP-467).
+        """
         return self._finish(-1, -1, exception, record_errors)
 
     def abandon(self, exception: BaseException) -> None:
-        """Let waiting for the batch fail and call nobody: for a forked child, where no sender thread completes it."""
+        """Fail the batch without running callbacks: for a forked child, where no sender thread completes it."""
         self.exception = exception
         self.callbacks = None
         self.done = True
         self.settled = True
 
     def take_lease(self) -> Lease | None:
-        """Let go of the memory the records stand in; None if it isn't the pool's, or was given back before.
+        """Release the records' memory and return its lease; None if it isn't the pool's or was released before.
 
-        Futures are kept as long as their users like, and must not keep it from being freed.
+        A program may keep futures for any length of time; they must not keep this memory from being freed.
         """
         self.records = None
         self.builder.detach()
@@ -253,7 +260,7 @@ class ProducerBatch:
             self.log_append_time = log_append_time
             self.exception = exception
             self.record_errors = record_errors
-            # from here on nobody adds a listener or waits: the lists are as they will be
+            # from here on no listener is added and no thread starts to wait: the lists are final
             self.done = True
             self.settled = not self.callbacks
             wakers: list = self.wakers
@@ -266,7 +273,7 @@ class ProducerBatch:
         return True
 
     def run_callbacks(self) -> None:
-        """Call every callback, in the order of the records. Once, after completion, on the thread for callbacks."""
+        """Call every callback, in record order. Called once, after completion, on the callback thread."""
         with here.section, _completion:
             callbacks: list = self.callbacks
             self.callbacks = None
@@ -303,7 +310,7 @@ class ProducerBatch:
                 else:
                     callback(future._metadata(), future._error())
             except BaseException:
-                # also a CancelledError or a SystemExit of the user's: this thread serves other records too
+                # even a CancelledError or a SystemExit from user code: this thread serves other records too
                 _log.exception(
                     "the callback of the record at %s-%d, offset %d raised; the record itself is not affected",
                     self.topic,
@@ -313,9 +320,9 @@ class ProducerBatch:
         return None
 
     def split_into(self, children: list[tuple[int, ProducerBatch]]) -> None:
-        """The batch lives on as `children`, each with the index of its first record here (KIP-126).
+        """Replace the batch by its parts `children`, each with the index of its first record here (KIP-126).
 
-        Callbacks move along with their records; who waits here goes on waiting there.
+        Callbacks move with their records; threads that wait for a record continue to wait for its part.
         """
         listener: Listener
         part: ProducerBatch
@@ -337,8 +344,10 @@ class ProducerBatch:
             latch.set()
 
     def move_to(self, future: RecordFuture, appended: RecordFuture) -> None:
-        """The one record of this batch, whose future is `future`, was appended to another batch as `appended`: its
-        future, its callbacks and those who wait for it go along. Sender thread."""
+        """Redirect `future`, of this batch's only record, to the batch that the record was appended to as `appended`.
+
+        Callbacks and waiting threads move along. Sender thread.
+        """
         batch: ProducerBatch = appended.batch
         with here.section, _completion:
             future.batch = batch
@@ -355,7 +364,7 @@ class ProducerBatch:
 
     @cython.cfunc
     def _split_runs(self, children: list) -> object:
-        """Each part of a split batch takes the share of the runs that stands in it."""
+        """Divide the runs of a split batch among its parts."""
         run: Run | None = self.runs
         share: Run
         part: ProducerBatch
@@ -380,9 +389,9 @@ class ProducerBatch:
     def listen(
         self, future: RecordFuture, callback: Callable[[RecordMetadata, Any], object], waker: bool = False
     ) -> bool:
-        """Have ``callback(metadata, exception)`` called at completion; False where the batch is complete already.
+        """Register ``callback(metadata, exception)`` for completion; False if the batch is complete already.
 
-        A `waker` is one of ours that returns at once: the sender thread calls it itself.
+        A `waker` is an internal callback that returns immediately; the sender thread calls it itself.
         """
         batch: ProducerBatch
         listener: Listener = new_listener(callback, future)
@@ -394,7 +403,7 @@ class ProducerBatch:
             return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the batch is complete, or was split; at most `timeout` seconds."""
+        """Wait until the batch is complete or split, at most `timeout` seconds."""
         with here.section, _completion:
             if self.done or self.children is not None:
                 return True
@@ -404,7 +413,7 @@ class ProducerBatch:
         return latch.wait(timeout)
 
     def wait_settled(self, timeout: float | None = None) -> bool:
-        """Wait until the callbacks of a batch that is complete have returned; at most `timeout` seconds."""
+        """Wait until the callbacks of a complete batch have returned, at most `timeout` seconds."""
         with here.section, _completion:
             if self.settled:
                 return True
@@ -422,14 +431,14 @@ class ProducerBatch:
 @cython.no_gc
 @cython.cclass
 class RecordFuture:
-    """What `send` returns: the record's delivery, to be waited for, awaited, or watched with callbacks.
+    """The future of one record, as returned by `send`: wait for it, await it, or add callbacks.
 
-    Usable from any thread and, through ``await``, from any asyncio-compatible event loop. Completed by the sender
-    thread, in send order within a partition. The names are those of `concurrent.futures.Future` and of kafka-python's
-    ``FutureRecordMetadata``; `as_concurrent` makes a real `concurrent.futures.Future` of it.
+    Usable from any thread and, through ``await``, from any asyncio-compatible event loop. The sender thread completes
+    the futures of a partition in send order. The method names are those of `concurrent.futures.Future` and of
+    kafka-python's ``FutureRecordMetadata``; `as_concurrent` returns a real `concurrent.futures.Future`.
 
-    Not tracked by the garbage collector: the only cycle it is part of (batch -> callbacks -> future) is opened when
-    the batch completes, and every batch does.
+    The garbage collector doesn't track it: completion of the batch breaks the only cycle it is part of (batch ->
+    callbacks -> future), and every batch completes.
     """
 
     _condition, _state = NoExecutorsCondition(), NoExecutorsState()
@@ -444,7 +453,7 @@ class RecordFuture:
 
     @cython.cfunc
     def _live_batch(self) -> ProducerBatch:
-        """The batch whose fate is this record's: the batch it was put into, or a part of that after a split."""
+        """The batch that has the record now: the one it was appended to, or a part of it after a split."""
         batch: ProducerBatch = self.batch
         child: ProducerBatch
         while batch.children is not None:
@@ -478,33 +487,33 @@ class RecordFuture:
 
     @property
     def final_batch(self) -> ProducerBatch:
-        """The batch that was delivered or failed with this record in it. To be read when done."""
+        """The batch that was delivered or failed with this record in it. Valid once done."""
         return self._live_batch()
 
     def done(self) -> bool:
-        """Whether the record's fate is known."""
+        """Whether the record has been acknowledged or has failed."""
         with here.section, _completion:
             return self._live_batch().done
 
     def get(self, timeout: float | None = None) -> RecordMetadata:
-        """The record's metadata, waiting for it at most `timeout` seconds (None: without limit).
+        """Return the record's metadata, waiting at most `timeout` seconds for it (None: without limit).
 
-        Raises what the delivery failed with; KafkaTimeoutError where the time passed first (the record may still be
-        delivered). Callbacks of the record have returned before, unless one of them, or of a record beside it, blocks.
+        Raises the delivery's error; KafkaTimeoutError after the timeout (the record may still be delivered).
+        The record's callbacks have returned by then, unless one of them, or of another record of its batch, blocks.
         """
         self._wait(timeout)
         error = self._error()
         if error is not None:
-            # many futures share it, and each raise would add to the traceback that the last one left
+            # many futures share the error, and each raise would extend its traceback
             raise error.with_traceback(None)
         return self._metadata()
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """`get`, by the name it has in `concurrent.futures`."""
+        """`get` under the name of `concurrent.futures`."""
         return self.get(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the delivery failed with, None where it succeeded; waits like `get`."""
+        """Return the delivery's error, None if it succeeded; waits like `get`."""
         self._wait(timeout)
         return self._error()
 
@@ -520,7 +529,7 @@ class RecordFuture:
                 break
             check_may_wait("a future")
             if timeout is not None:
-                # a batch that is split while it is waited for doesn't make the wait begin anew
+                # a split of the batch meanwhile doesn't restart the timeout
                 now_ms = SYSTEM_CLOCK.now_ms()
                 if deadline_ms is None:
                     deadline_ms = now_ms + timeout * 1000.0
@@ -536,30 +545,30 @@ class RecordFuture:
             _progress.stuck_at = _progress.returned
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``callback(*args, metadata, **kwargs)`` on success: on the callbacks' thread, or here and now."""
+        """Call ``callback(*args, metadata, **kwargs)`` on success: on the callback thread, or here if already done."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
         return self
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call ``errback(*args, exception, **kwargs)`` on failure: on the callbacks' thread, or here and now."""
+        """Call ``errback(*args, exception, **kwargs)`` on failure: on the callback thread, or here if already done."""
         call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
         self._listen(lambda metadata, exception: None if exception is None else call(exception))
         return self
 
     def add_both(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
-        """Call `callback` with the metadata or with the exception, as kafka-python's ``add_both`` does."""
+        """Call `callback` with the metadata or the exception, as kafka-python's ``add_both`` does."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
         self._listen(lambda metadata, exception: call(metadata if exception is None else exception))
         return self
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Call ``callback(future)`` when the fate is known, as `concurrent.futures.Future` does."""
+        """Call ``callback(future)`` when done, as `concurrent.futures.Future` does."""
         check_done_callback(callback)
         self._listen(lambda metadata, exception: callback(self))
 
     def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
-        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
         return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
@@ -575,33 +584,33 @@ class RecordFuture:
 
     @property
     def is_done(self) -> bool:
-        """`done()`, as kafka-python names it."""
+        """`done()` under kafka-python's name."""
         return self.done()
 
     @property
     def value(self) -> RecordMetadata | None:
-        """The metadata where the record has been delivered, else None (kafka-python)."""
+        """The metadata if the record has been delivered, else None (kafka-python)."""
         return self._metadata() if self.succeeded() else None
 
     def succeeded(self) -> bool:
-        """Whether the record is known to be delivered."""
+        """Whether the record has been delivered."""
         return self.done() and self._error() is None
 
     def failed(self) -> bool:
-        """Whether the record is known not to have been acknowledged."""
+        """Whether delivery of the record has failed."""
         return self.done() and self._error() is not None
 
     def retriable(self) -> bool:
-        """Whether it failed with an error that may pass (kafka-python)."""
+        """Whether it failed with a retriable error (kafka-python)."""
         return self.failed() and isinstance(self._error(), RetriableError)
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Where the record goes: known from the send on, whatever becomes of it."""
+        """The record's destination, known as soon as it is sent."""
         return TopicPartition(self.batch.topic, self.batch.partition)
 
     def cancelled(self) -> bool:
-        """Always False: a record that was taken can't be taken back one by one."""
+        """Always False: a single record can't be cancelled once `send` has accepted it."""
         return False
 
     def __repr__(self) -> str:

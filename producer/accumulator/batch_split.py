@@ -1,4 +1,4 @@
-"""Splitting a batch that a broker found too large (KIP-126).
+"""Splitting of a batch that a broker rejected as too large (KIP-126).
 
 Source: Kafka's ProducerBatch.split.
 """
@@ -14,11 +14,11 @@ from .batch_cy import ProducerBatch
 
 
 def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[int, ProducerBatch]]:
-    """Cut a sealed batch of two records or more before the records `starts`, or else in halves: each part with the
-    index of its first record. Sender thread.
+    """Split a sealed batch of two or more records before the records `starts`, or in half; sender thread.
 
-    The parts hold the batch's share of ``buffer.memory`` together, because a pool that is exhausted must not keep a
-    batch from being split; and they take over its sequence numbers, which the broker has not used.
+    Returns each part with the index of its first record. The parts share the batch's lease of ``buffer.memory``,
+    because an exhausted pool must not prevent a split. They inherit its sequence numbers, which the broker has not
+    used.
     """
     records = list(RecordBatch(batch.records).records())
     cuts = [0, *(starts or [(len(records) + 1) // 2]), len(records)]

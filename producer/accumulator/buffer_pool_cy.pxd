@@ -1,4 +1,4 @@
-# What buffer_pool_cy.py looks like to batches and to the accumulator.
+# The C declarations of buffer_pool_cy.py, for batches and the accumulator.
 
 cdef class Lease:
     cdef public object buffer

@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""Memory for batches: bounded by ``buffer.memory``, and given to waiting threads in the order in which they came.
+"""Memory for batches, bounded by ``buffer.memory`` and granted to waiting threads in order of arrival.
 
-Theory of operation. Memory is handed out as leases. What is out is the table `_leases`, and only that: what is free is
-computed from it, so that no step can be half done. A lease that goes back is taken from the table; one that is
-dropped without having gone back, because a signal handler raised out of a send, is noticed by its weak reference and
-taken from the table by whoever uses the pool next. Memory that is returned goes to the first thread in line and wakes
-just that one.
+Theory of operation. The pool hands out memory as leases and records them in the table `_leases`. Free memory is
+computed from that table alone, so that no step can be half done. Returning a lease removes it from the table. A lease
+can also be dropped without being returned, if a signal handler raises out of a send. Its weak reference then puts it
+into `_dropped`, and the next user of the pool removes it from the table. Returned memory goes to the first thread in
+line and wakes only that one.
 
 Source: Kafka's BufferPool.
 """
@@ -33,14 +33,14 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 @cython.final
 @cython.cclass
 class Lease:
-    """Bytes of ``buffer.memory`` that somebody holds, and the buffer they are for.
+    """A share of ``buffer.memory``, in bytes, and its buffer.
 
-    `holders` is the number of batches that share it: more than one after a split. It goes back when the last of them
-    has returned it.
+    `holders` is the number of batches that share the lease: more than one after a split. The memory becomes free when
+    the last of them returns it.
     """
 
     if not cython.compiled:
-        # for type checkers: a bytearray until the lease goes back
+        # for type checkers: a bytearray until the lease is returned
         buffer: Any
         reference: weakref.ref[Lease] | None
 
@@ -48,7 +48,7 @@ class Lease:
         self.size_bytes = size_bytes
         self.buffer = None
         self.holders = 1
-        #: The key of the pool's table, None once the lease has gone back.
+        #: Its key in the pool's table, None once the lease has been returned.
         self.reference = None
 
 
@@ -66,14 +66,14 @@ class _Turn:
 @cython.final
 @cython.cclass
 class BufferPool:
-    """Buffers of at most `total_bytes` in all, handed out fairly.
+    """Buffers of at most `total_bytes` in total, handed out fairly.
 
-    Buffers of `poolable_bytes` (``batch.size``) are kept and used again; others are made and dropped. A thread that
-    finds too little free waits behind those that came before it, so that a large request isn't starved by small ones.
+    Buffers of `poolable_bytes` (``batch.size``) are kept for reuse; others are allocated and dropped. A thread that
+    finds too little free memory waits in line, so that small requests never starve a large one.
 
-    Invariants, under the lock: ``_leased_bytes == sum(_leases.values()) <= total_bytes``, and with the buffers kept in
-    `_free` the pool never holds more than `total_bytes`.
-    Used by any thread that sends, and by the sender thread, which only returns memory and never waits.
+    Invariants, under the lock: ``_leased_bytes == sum(_leases.values()) <= total_bytes``; leased memory and the buffers
+    kept in `_free` together never exceed `total_bytes`.
+    Used by any thread that sends, and by the sender thread, which never waits.
     """
 
     def __init__(self, total_bytes: int, poolable_bytes: int, clock: Clock) -> None:
@@ -85,23 +85,23 @@ class BufferPool:
         # weak reference of a lease -> its bytes
         self._leases: dict[Any, int] = {}
         self._leased_bytes = 0
-        # References of leases that are no more. Appended to by the collection of a lease, wherever it happens.
+        # References to leases that were collected; appended by the collection of a lease, on any thread.
         self._dropped: deque[Any] = deque()
         self._line: deque[_Turn] = deque()
         self._closed = False
         self._cause: KafkaError | None = None
-        #: Milliseconds threads have waited for memory, added up, and the number of waits that timed out.
+        #: Total milliseconds threads have waited for memory, and the number of waits that timed out.
         self.wait_time_ms = 0.0
         self.exhausted_count = 0
-        #: Record the milliseconds of each wait for memory, and each timeout; None: not measured.
+        #: The sensors for the milliseconds of each wait for memory, and for timeouts; None: not measured.
         self.wait_sensor: Sensor | None = None
         self.exhausted_sensor: Sensor | None = None
 
     def allocate(self, size_bytes: int, max_block_ms: float) -> Lease:
-        """A buffer of `size_bytes`, waiting for memory at most `max_block_ms` milliseconds.
+        """Return a lease with a buffer of `size_bytes`, waiting at most `max_block_ms` for memory. Any thread.
 
-        Raises MessageSizeTooLargeError if the pool could never give it, BufferExhaustedError after `max_block_ms`,
-        ProducerClosedError if the producer is closed, or the error its sender thread died of.
+        Raises MessageSizeTooLargeError if it exceeds the whole pool, BufferExhaustedError after `max_block_ms`, and
+        ProducerClosedError if the producer is closed, or instead the error its sender thread died of.
         """
         if size_bytes > self.total_bytes:
             raise MessageSizeTooLargeError(
@@ -130,7 +130,7 @@ class BufferPool:
         return lease
 
     def try_allocate(self, size_bytes: int) -> Lease | None:
-        """A buffer of `size_bytes` if it can be had at once, and nobody waits for memory; else None. Any thread."""
+        """Return a lease of `size_bytes` if that much is free and no thread waits for memory; else None. Any thread."""
         lease: Lease = self._new_lease(size_bytes)
         leased: cython.bint = False
         with here.section, self._lock:
@@ -148,7 +148,7 @@ class BufferPool:
     def _new_lease(self, size_bytes: cython.Py_ssize_t) -> Lease:
         lease: Lease = Lease(size_bytes)
         lease.reference = weakref.ref(lease, self._dropped.append)
-        # a reference remembers its hash, and can't be asked for it any more once the lease is gone
+        # a reference caches its hash, which can't be computed once the lease has been collected
         hash(lease.reference)
         return lease
 
@@ -170,7 +170,7 @@ class BufferPool:
             returned = True
         finally:
             with self._lock:
-                # whatever ended the wait, the line goes on without this thread
+                # however the wait ended, the line continues without this thread
                 with suppress(ValueError):
                     self._line.remove(turn)
                 granted = turn.granted
@@ -197,14 +197,14 @@ class BufferPool:
 
     @cython.cfunc
     def _has_room(self, size_bytes: cython.Py_ssize_t) -> cython.bint:
-        """Whether so many bytes are free. Locked."""
+        """Whether `size_bytes` are free. Locked."""
         if self._leased_bytes + size_bytes > self.total_bytes and self._dropped:
             self._collect_dropped()
         return self._leased_bytes + size_bytes <= self.total_bytes
 
     @cython.cfunc
     def _give(self, lease: Lease) -> object:
-        """Hand out a lease there is room for, with a kept buffer if one fits. Locked."""
+        """Grant a lease that there is room for, with a kept buffer if it fits. Locked."""
         size: cython.Py_ssize_t = lease.size_bytes
         if size == self.poolable_bytes and self._free:
             lease.buffer = self._free.pop()
@@ -217,7 +217,7 @@ class BufferPool:
 
     @cython.cfunc
     def _take_back(self, lease: Lease) -> object:
-        """Take a lease from the table, and keep its buffer if it is of the usual size. Locked."""
+        """Remove a lease from the table, and keep its buffer if that has the size of the kept ones. Locked."""
         reference = lease.reference
         if reference is None:
             return None
@@ -232,9 +232,9 @@ class BufferPool:
 
     @cython.cfunc
     def _collect_dropped(self) -> object:
-        """Take the leases from the table that were dropped without going back. Locked."""
+        """Remove leases from the table that were dropped without being returned. Locked."""
         while self._dropped:
-            # taken off last: an exception in between leaves it for the next time
+            # removed last: an exception before that leaves it for the next call
             reference = self._dropped[0]
             if reference in self._leases:
                 self._leased_bytes -= self._leases[reference]
@@ -244,7 +244,7 @@ class BufferPool:
 
     @cython.cfunc
     def _serve(self) -> object:
-        """Give what is free to those in line, as far as it goes. Locked."""
+        """Grant free memory to the threads in line, in order. Locked."""
         turn: _Turn
         while self._line and not self._closed:
             turn = self._line[0]
@@ -258,7 +258,7 @@ class BufferPool:
         return None
 
     def deallocate(self, lease: Lease) -> None:
-        """Return a lease; nobody may use its buffer afterwards. Returning it again does nothing. Any thread."""
+        """Return a lease, whose buffer must not be used afterwards. Returning it again does nothing. Any thread."""
         with here.section, self._lock:
             if lease.holders > 1:
                 lease.holders -= 1
@@ -267,7 +267,7 @@ class BufferPool:
                 self._serve()
 
     def reclaim(self) -> None:
-        """Recover the leases that an exception out of a send has dropped, for those in line. Any thread."""
+        """Recover leases that an exception out of a send has dropped, and grant them to waiting threads. Any thread."""
         if self._dropped:
             with here.section, self._lock:
                 self._collect_dropped()
@@ -275,19 +275,21 @@ class BufferPool:
 
     @property
     def available_bytes(self) -> int:
-        """Bytes nobody holds."""
+        """Bytes that are not leased."""
         with here.section, self._lock:
             self._collect_dropped()
             return self.total_bytes - self._leased_bytes
 
     @property
     def waiting(self) -> int:
-        """The number of threads that wait for memory. Read without the lock: an estimate."""
+        """Number of threads that wait for memory; an estimate, because it is read without the lock."""
         return len(self._line)
 
     def close(self, cause: KafkaError | None = None) -> None:
-        """Fail those who wait and all who come later, with `cause` unless the producer was simply closed. The memory
-        that is out may still be returned. Any thread."""
+        """Fail waiting and later requests, with `cause` or else ProducerClosedError. Any thread.
+
+        Leased memory may still be returned.
+        """
         turn: _Turn
         with here.section, self._lock:
             self._closed = True

@@ -1,4 +1,4 @@
-# What compression_estimate_cy.py looks like to the accumulator.
+# The C declarations of compression_estimate_cy.py, for the accumulator.
 
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 

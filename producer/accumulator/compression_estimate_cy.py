@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""An estimate per topic of what its records shrink to, so that a batch fills ``batch.size`` once it is compressed.
+"""An estimate of each topic's compression ratio, so that compressed batches fill ``batch.size``.
 
-Source: Kafka's CompressionRatioEstimator, which approaches the ratio from 1.0 in fixed steps. Here the first full
-batch is sampled and believed, as a program that sends faster than it compresses would otherwise fill all memory with
-batches that are short on the wire.
+Source: Kafka's CompressionRatioEstimator, which approaches the ratio from 1.0 in fixed steps. This one starts from a
+sample of the first full batch: otherwise a program that sends faster than it compresses would fill all memory with
+batches that are small once compressed.
 """
 
 from __future__ import annotations
@@ -25,35 +25,37 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-# A compressed batch starts with the memory its records are expected to need, at most this many times batch.size.
+# A batch that will be compressed gets the memory its records are expected to need, at most this many times batch.size.
 MAX_CAPACITY_FACTOR = 8
 
-# How the estimate moves after the first batch. Up at once and a step beyond, because a batch that turns out too large
-# has to be split; down by a share of the way, so that it settles within some ten batches.
+# How the estimate moves after the first batch. It rises immediately and by at least a step, because a batch that is too
+# large has to be split. It falls by a share of the difference, so that it settles within about ten batches.
 RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
 
-# The bytes of a topic's first full batch that are compressed as a sample, by the thread that filled it.
+# The thread that filled a topic's first batch compresses this many bytes of it as a sample.
 SAMPLE_BYTES = 16_384
 
 
 @cython.final
 @cython.cclass
 class CompressionEstimate:
-    """The ratios are in `TopicQueues.compression_ratio`, 0 until a topic's first batch. `sample` and `capacity` are
-    for callers' threads, `note` for the sender thread."""
+    """Estimates the ratios in `TopicQueues.compression_ratio`, which are 0 until a topic's first batch.
+
+    `sample` and `capacity` are for callers' threads, `note` for the sender thread.
+    """
 
     def __init__(self, compression: Compression, batch_size: int, buffer_memory: int) -> None:
         self.compresses = compression is not Compression.NONE
         self.compression = compression
         self.batch_size = batch_size
-        # an eighth of all memory at most, so that an estimate never starves the other partitions
+        # at most an eighth of all memory, so that an estimate never starves other partitions
         self.largest_bytes = max(buffer_memory // 8, batch_size)
 
     @cython.cfunc
     @cython.exceptval(check=False)
     def capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
-        """Bytes for a new batch."""
+        """The bytes to allocate for a new batch."""
         ratio: cython.double = topic_queues.compression_ratio
         if not self.compresses or ratio == 0.0:
             return self.batch_size
@@ -63,7 +65,7 @@ class CompressionEstimate:
 
     @cython.cfunc
     def sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
-        """Compress a part of the queue's first batch if the topic has no estimate yet. In a section."""
+        """Compress part of the queue's first batch if the topic has no estimate yet. In a section."""
         batch: Any = None
         size: cython.Py_ssize_t = 0
         buffer: Any = None
@@ -78,7 +80,7 @@ class CompressionEstimate:
                     buffer = batch.builder.buffer
         if size == 0 or size < min(self.batch_size, SAMPLE_BYTES) // 2:
             return None
-        # copied without the lock, so the copy counts only if the batch is as it was
+        # copied without the lock, so the copy counts only if the batch has not changed
         records: bytes = bytes(buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
         with queue.lock:
             is_there = len(queue.batches) > 0 and queue.batches[0] is batch and batch.compression is None
@@ -88,7 +90,7 @@ class CompressionEstimate:
         return None
 
     def note(self, topic_queues: TopicQueues, raw_bytes: int, packed_bytes: int) -> None:
-        """Move the estimate by what a batch shrank to. Short batches compress worse and don't count."""
+        """Update the estimate with the ratio of one batch. Small batches compress worse and are ignored."""
         if raw_bytes < self.batch_size // 2:
             return
         observed: cython.double = packed_bytes / raw_bytes

@@ -1,4 +1,4 @@
-# What listeners_cy.py looks like to batches and columnar sends.
+# The C declarations of listeners_cy.py, for batches and columnar sends.
 
 cdef class Run:
     cdef object target

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""What a batch keeps of those who are told of its completion: callbacks of single records, and runs of rows.
+"""The listeners of a batch's completion: callbacks of single records, and runs of rows.
 
-They are put into a batch under a queue's lock, so the garbage collector must not track them: making one would let it
-run there.
+They are added to a batch under a queue's lock, so the garbage collector must not track them: allocating a tracked
+object could start a collection there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 @cython.no_gc
 @cython.cclass
 class Run:
-    """Rows of a columnar send that stand one after another in a batch, and whose fate is reported once.
+    """Consecutive rows of a columnar send in one batch, whose outcome is reported once.
 
-    ``target.settle(batch, start, count, place)`` is called on the sender thread: `count` records of the batch from its
-    record `start` on have the batch's fate; `place` is the target's own. A batch has a chain of them.
+    The sender thread calls ``target.settle(batch, start, count, place)`` when the batch completes: its outcome is that
+    of `count` records from the batch's record `start` on. `place` is meaningful to the target only. The runs of a batch
+    form a linked list.
     """
 
     if not cython.compiled:
@@ -42,7 +43,7 @@ class Run:
 @cython.freelist(256)
 @cython.cclass
 class Listener:
-    """A callback of a record, or a waker, with the record's future. There may be as many as records."""
+    """A callback or waker of a record, with the record's future. A batch may have one for each record."""
 
     if not cython.compiled:
         # set by new_listener; listeners_cy.pxd has the C types
@@ -52,7 +53,7 @@ class Listener:
 
 @cython.cfunc
 def new_listener(callback: object, future: object) -> Listener:
-    """A listener, made without a tuple of arguments, which the garbage collector would track."""
+    """Create a listener without a tuple of arguments, which the garbage collector would track."""
     listener: Listener = Listener.__new__(Listener)
     listener.callback = callback
     listener.future = future

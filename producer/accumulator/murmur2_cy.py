@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The 32-bit murmur2 hash that places keyed records, equal to Java's to the bit.
+"""The 32-bit murmur2 hash that chooses a keyed record's partition, bit for bit the same as Java's.
 
 Source: Kafka's Utils.murmur2 and BuiltInPartitioner.partitionForKey.
 """
@@ -27,8 +27,8 @@ def murmur2_of(data: bytes) -> cython.uint:
 @cython.cfunc
 @cython.exceptval(check=False)
 def murmur2_at(source: cython.p_const_uchar, length: cython.Py_ssize_t) -> cython.uint:
-    # The mask keeps the interpreter's integers to 32 bits; compiled, it costs nothing. Constants of 32 bits have a
-    # typed name, because a literal of that size would be a Python object in the compiled code too.
+    # The mask keeps interpreted integers to 32 bits; compiled, it costs nothing. The 32-bit constants have typed names,
+    # because a literal of that size would be a Python object even in compiled code.
     mask: cython.uint = 0xFFFFFFFF
     multiplier: cython.uint = 0x5BD1E995
     seed: cython.uint = 0x9747B28C
@@ -63,10 +63,10 @@ def murmur2_at(source: cython.p_const_uchar, length: cython.Py_ssize_t) -> cytho
 
 
 def murmur2(data: bytes) -> int:
-    """The hash as an unsigned 32-bit integer (Java prints the same bits signed). Any thread."""
+    """Return the hash as an unsigned 32-bit integer (Java's is the same bits, signed). Any thread."""
     return murmur2_of(data)
 
 
 def partition_for_key(serialized_key: bytes, partition_count: int) -> int:
-    """The partition that Kafka's default partitioner gives a key."""
+    """Return the partition that Kafka's default partitioner chooses for a key."""
     return (murmur2_of(serialized_key) & 0x7FFFFFFF) % partition_count

@@ -1,4 +1,4 @@
-"""The delivery of a record, or of rows, as a future of others: awaited on an event loop, or of `concurrent.futures`."""
+"""Deliveries as futures of other libraries: `asyncio` and `concurrent.futures`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ T = TypeVar("T")
 
 
 class ConcurrentFuture(Future, Generic[T]):
-    """What `as_concurrent` returns: a `concurrent.futures.Future` that is done when the delivery is.
+    """The `concurrent.futures.Future` of a delivery, returned by `as_concurrent`.
 
-    `settle` completes it, on the sender thread. Callbacks run where those of the delivery run, on the thread for
-    callbacks, so that one that blocks does not hold up the producer. It can't be cancelled: a record that was taken is
-    sent. Usable from any thread.
+    `settle` completes it, on the sender thread. Its callbacks run on the callback thread, like those of the delivery,
+    so that a callback that blocks doesn't delay the producer. It can't be cancelled: an accepted record is sent. Usable
+    from any thread.
     """
 
     def __init__(self, source: Any, *how: Any) -> None:
-        """`source`: the future of the delivery, whose ``_listen(settle, *how)`` has `settle` called when done."""
+        """Wrap `source`, the future of the delivery: ``source._listen(settle, *how)`` calls `settle` when done."""
         super().__init__()
         self._source = source
         self._process_id = os.getpid()
@@ -33,40 +33,39 @@ class ConcurrentFuture(Future, Generic[T]):
         source._listen(self.settle, *how)
 
     def settle(self, result: T, error: BaseException | None) -> None:
-        """Complete it with a result, or with an error. Once; the sender thread, or the one that made it."""
+        """Complete the future with a result or an error. Called once, by the sender thread or the creating thread."""
         if error is None:
             self.set_result(result)
         else:
             self.set_exception(error)
 
     def result(self, timeout: float | None = None) -> T:
-        """The delivery's result.
+        """Return the delivery's result.
 
-        Raises its error; TimeoutError after `timeout` seconds; IllegalStateError where waiting
-        would never end: in a finalizer or signal handler that interrupted a producer, and in a forked child.
+        Raises its error; TimeoutError after `timeout` seconds; IllegalStateError if waiting would never end, which is
+        in a finalizer or signal handler that interrupted a producer, and in a forked child.
         """
         error = self.exception(timeout)
         if error is not None:
-            # futures share it, and each raise would add to the traceback that the last one left
+            # futures share the error, and each raise would extend its traceback
             raise error.with_traceback(None)
         return super().result()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The delivery's error, None where it succeeded; waits and raises like `result`."""
+        """Return the delivery's error, None if it succeeded; waits and raises like `result`."""
         if not self.done():
             check_may_wait("a future")
             if os.getpid() != self._process_id:
                 raise IllegalStateError(
-                    f"this was sent by process {self._process_id}, before {os.getpid()} was forked from it, and is "
-                    "delivered there"
+                    f"process {self._process_id} sent this before {os.getpid()} was forked from it, and delivers it"
                 )
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Any], object]) -> None:
-        """Call ``fn(future)`` when done: on the thread for callbacks, or here where it is done already."""
+        """Call ``fn(future)`` when done: on the callback thread, or here if it is done already."""
 
         def call(_source: Any) -> None:
-            # where the delivery is done already, the sender thread may be about to call `settle`
+            # the delivery may be done before the sender thread has called `settle`
             self.exception()
             fn(self)
 
@@ -74,11 +73,11 @@ class ConcurrentFuture(Future, Generic[T]):
 
 
 def awaited(listen: Callable[..., object], *how: Any) -> Generator[Any, None, Any]:
-    """What ``__await__`` of a delivery returns: a wait on the running event loop for its result, or its error.
+    """Wait on the running event loop for a delivery's result or error: the result of its ``__await__``.
 
-    ``listen(wake, *how)`` has ``wake(result, error)`` called when the delivery is done, on the sender thread.
+    ``listen(wake, *how)`` registers ``wake(result, error)``, which the sender thread calls when the delivery is done.
     """
-    import asyncio  # noqa: PLC0415  (only who awaits pays for it)
+    import asyncio  # noqa: PLC0415  (imported only by programs that await)
 
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
@@ -95,18 +94,18 @@ def awaited(listen: Callable[..., object], *how: Any) -> Generator[Any, None, An
         try:
             loop.call_soon_threadsafe(settle, result, error)
         except RuntimeError:
-            # the loop was closed during the delivery: nobody waits any more
-            _log.debug("an event loop ended before what it awaited was acknowledged")
+            # the loop was closed during the delivery: nothing waits any longer
+            _log.debug("an event loop was closed before a delivery it awaited was acknowledged")
 
     listen(wake, *how)
     return waiter.__await__()
 
 
 class NoExecutorsCondition:
-    """Stands for the lock that `concurrent.futures.wait` and `as_completed` expect of a future.
+    """Stands in for the lock that `concurrent.futures.wait` and `as_completed` expect of a future.
 
-    They acquire it for every future, and only then look at the state. A future without that lock would make them fail
-    with the locks of the others held, and the executors of those would hang.
+    They acquire it for every future before they read any state. A future without the lock would make them fail while
+    they hold the locks of the others, whose executors would hang.
     """
 
     def acquire(self) -> bool:
@@ -117,7 +116,7 @@ class NoExecutorsCondition:
 
 
 class NoExecutorsState:
-    """Stands for the state that those look at next: an attribute that can't be read, and says what to do instead."""
+    """Stands in for the state they read next: an attribute whose error names the alternative."""
 
     def __get__(self, instance: Any, owner: type) -> Any:
         raise AttributeError(
@@ -126,7 +125,7 @@ class NoExecutorsState:
 
 
 def check_done_callback(callback: Callable[..., object]) -> None:
-    """Refuse the callback of `asyncio.wait`, which has to be called on the event loop's thread; the loop would hang.
+    """Reject the callback of `asyncio.wait`: it has to run on the event loop's thread, or the loop hangs.
 
     Raises TypeError.
     """

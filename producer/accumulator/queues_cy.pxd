@@ -1,4 +1,4 @@
-# What queues_cy.py looks like to the accumulator and to the send paths.
+# The C declarations of queues_cy.py, for the accumulator and the send paths.
 
 cimport cython
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The queues that records wait in: one per partition, and a topic's, with the choice of the next sticky partition.
+"""The queues of records to be sent: one per partition, and one group per topic that chooses the sticky partition.
 
-Lock order: a queue's lock is the innermost one. It is held for one append, or for taking a batch off; never while
-memory is waited for, and never while user code runs. Compiled, no Python code runs under it and nothing is made that
-the garbage collector tracks, so that neither a finalizer nor a signal handler can run there: the per-record path needs
-no section (`network.sections`). Interpreted, both can, and callers enter a section first.
+Lock order: a queue's lock is the innermost one. It is held to append one record or run of rows, or to take a batch off;
+never while waiting for memory, and never while user code runs. Compiled, no Python code runs under it and nothing is
+allocated that the garbage collector tracks. So neither a finalizer nor a signal handler can run there, and the
+per-record path needs no section (`network.sections`). Interpreted, both can, and callers enter a section first.
 
 Source: Kafka's RecordAccumulator and BuiltInPartitioner (KIP-480, KIP-794).
 """
@@ -37,9 +37,8 @@ elif not TYPE_CHECKING:
 class PartitionQueue:
     """The batches of one partition, oldest first.
 
-    Invariants, under `lock`: `open`, where it isn't None, is the last batch and takes records; a queue with batches
-    is in the accumulator's set of active queues. `leader`, its epoch (-1: unknown) and `muted` belong to the sender
-    thread.
+    Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
+    accumulator's set of active queues. `leader`, `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -62,7 +61,7 @@ class PartitionQueue:
         headers: bytes | None,
         callback: object,
     ) -> RecordFuture | None:
-        """Append to the open batch; None where there is none, or where it is full (it is closed then). Locked."""
+        """Append to the open batch; None if there is none, or if it is full, which closes it. Locked."""
         batch: ProducerBatch | None = self.open
         if batch is None:
             return None
@@ -74,11 +73,11 @@ class PartitionQueue:
 
     @cython.ccall
     def add(self, batch: ProducerBatch, active: dict) -> object:
-        """Put a new batch at the end; one that isn't closed is the open one. Locked."""
+        """Append a new batch; unless closed, it becomes the open one. Locked."""
         if self.open is not None:
             self.open.closed = True
             self.open = None
-        # first: a queue with batches that nobody looks at would keep them for good
+        # first: the batches of a queue that isn't active would never be sent
         active[self] = True
         self.batches.append(batch)
         if not batch.closed:
@@ -86,12 +85,12 @@ class PartitionQueue:
         return None
 
     def first(self) -> ProducerBatch | None:
-        """The oldest batch, left where it is."""
+        """The oldest batch, without removing it."""
         with self.lock:
             return self.batches[0] if self.batches else None
 
     def oldest(self, closed_before_ms: float) -> ProducerBatch | None:
-        """The oldest batch, left where it is. An open batch that was made before then takes no more records."""
+        """The oldest batch, without removing it. Closes an open batch created at `closed_before_ms` or earlier."""
         with self.lock:
             if self.open is not None and self.open.created_ms <= closed_before_ms:
                 self.open.closed = True
@@ -99,8 +98,10 @@ class PartitionQueue:
             return self.batches[0] if self.batches else None
 
     def first_in_time(self, created_from_ms: float) -> ProducerBatch | None:
-        """The oldest batch that was made then or later, left where it is; or the first one, where it has a sequence
-        number, which no other may overtake. None where all are older."""
+        """The oldest batch created at `created_from_ms` or later, without removing it; None if all are older.
+
+        The first batch if it has a sequence number, because no other may overtake it.
+        """
         with self.lock:
             # by index: an iterator would be tracked by the garbage collector
             place: cython.Py_ssize_t = len(self.batches)
@@ -121,20 +122,20 @@ class PartitionQueue:
                 place += 1
 
     def put_first(self, batch: ProducerBatch, active: dict) -> None:
-        """A batch comes back to be sent again: before all that has not been sent yet."""
+        """Put a batch that is to be retried before all others."""
         with self.lock:
             self.batches.appendleft(batch)
             active[self] = True
 
     def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:
-        """A batch comes back and takes the place its sequence number gives it among those that came back before."""
+        """Insert a batch that is to be retried among the other retries, by its sequence number."""
         with self.lock:
             # by index: an iterator would be tracked by the garbage collector
             place: cython.Py_ssize_t = 0
             other: ProducerBatch
             while place < len(self.batches):
                 other = self.batches[place]
-                # sequence numbers begin again at 0 after 2^31 - 1
+                # after 2^31 - 1 sequence numbers wrap to 0
                 if other.base_sequence < 0 or (other.base_sequence - batch.base_sequence) & 0x7FFFFFFF < 0x40000000:
                     break
                 place += 1
@@ -142,7 +143,7 @@ class PartitionQueue:
             active[self] = True
 
     def take_first(self, active: dict) -> ProducerBatch | None:
-        """Take the oldest batch off; it takes no more records."""
+        """Remove the oldest batch and close it."""
         with self.lock:
             if not self.batches:
                 return None
@@ -150,14 +151,14 @@ class PartitionQueue:
             batch.closed = True
             if batch is self.open:
                 self.open = None
-            # to the end of the line: whose batches don't fit into a request comes first into the next one
+            # to the end of the line: partitions that don't fit into this request come first in the next one
             active.pop(self, None)
             if self.batches:
                 active[self] = True
             return batch
 
     def take_all(self, active: dict) -> list[ProducerBatch]:
-        """Take every batch off: for a producer that closes at once."""
+        """Remove every batch, for a producer that closes immediately."""
         empty = deque()
         with self.lock:
             taken = self.batches
@@ -168,11 +169,11 @@ class PartitionQueue:
 
     @cython.cfunc
     def backoff_left_ms(self, batch: ProducerBatch, now_ms: cython.double) -> cython.double:
-        """How much longer a batch that came back has to wait: no longer than until there's a new leader (KIP-951)."""
+        """Milliseconds a batch still backs off; 0 as soon as the partition has a new leader (KIP-951)."""
         return 0.0 if self.leader_epoch > batch.leader_epoch else batch.retry_at_ms - now_ms
 
     def depth(self) -> int:
-        """How many batches wait; an estimate when read without the lock, which is all the partitioner needs."""
+        """Number of waiting batches. Without the lock it is an estimate, which is enough for the partitioner."""
         return len(self.batches)
 
     def __repr__(self) -> str:
@@ -182,11 +183,11 @@ class PartitionQueue:
 @cython.final
 @cython.cclass
 class TopicQueues:
-    """A topic's queues and the sticky partition its keyless records go to.
+    """A topic's queues, and the sticky partition for records without a key.
 
-    `partition_count` is 0 while the topic's partitions aren't known; `queues` never shrinks, so a batch keeps its
-    queue. Replaced on metadata updates by the sender thread, read by callers. `rack` is where sticky partitions are
-    to be led, None for anywhere (KIP-1123).
+    `partition_count` is 0 while the topic's partitions aren't known. `queues` never shrinks, so a batch keeps its
+    queue. The sender thread replaces both when metadata changes; callers read them. Sticky partitions are preferably
+    led in `rack` (KIP-1123); None: anywhere.
     """
 
     if not cython.compiled:
@@ -200,11 +201,11 @@ class TopicQueues:
         self.partition_count = 0
         self.sticky = None
         self.sticky_bytes = 0
-        #: What batches shrink to, as the sender thread estimates it; 0 until the first one was compressed.
+        #: The estimated compression ratio; 0 before the first batch.
         self.compression_ratio = 0.0
 
     def update(self, cluster: Cluster) -> None:
-        """Take over what the metadata say of this topic. Sender thread, or a caller that waits for first metadata."""
+        """Apply the topic's metadata. The sender thread, or a caller that waits for the topic's first metadata."""
         partitions = cluster.partitions_for(self.topic) or ()
         count = len(partitions)
         if count > len(self.queues):
@@ -218,20 +219,23 @@ class TopicQueues:
             queue.leader_epoch = -1 if info is None else info.leader_epoch
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
-        # Last, because it is what makes threads that send use the rest.
+        # Last, because threads that send use the rest once they see it.
         self.partition_count = count
 
     def needs_switch(self, batch_size: int, record_bytes: int) -> bool:
-        """Whether the sticky partition has had its share: asked when it needs a new batch (KIP-794)."""
+        """Whether the sticky partition has received its share; called when it needs a new batch (KIP-794)."""
         return self.sticky_bytes + record_bytes >= batch_size or self.sticky is None or self.sticky.leader is None
 
     def switch(self, usable: Callable[[Node], bool] | None, adaptive: bool = True, count: int = 0) -> None:
-        """Choose the next sticky partition among those with a leader, shorter queues being likelier (KIP-794).
+        """Choose the next sticky partition among those with a leader (KIP-794).
 
-        Those whose leaders are usable come first, and of these those that are led in `rack`, as long as there are any.
-        `count`: how many partitions there are, where that isn't what is known yet.
+        Prefers partitions with a usable leader, and among these partitions led in `rack`.
+
+        `usable`: whether a leader's batches are drained; None: all are.
+        `adaptive`: choose shorter queues with a higher probability.
+        `count`: the new number of partitions, if `partition_count` is not updated yet.
         """
-        # where the topic has just vanished, one of those that it had: it may return
+        # if the topic has just left the metadata, choose among its former partitions: it may return
         partitions = self.queues[: count or self.partition_count] or self.queues
         candidates = [queue for queue in partitions if queue.leader is not None]
         if usable is not None:

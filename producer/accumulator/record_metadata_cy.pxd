@@ -1,4 +1,4 @@
-# What record_metadata_cy.py looks like to batches, which make them by the million.
+# The C declarations of record_metadata_cy.py, for batches, which create one object per record that is read.
 
 cdef class RecordMetadata:
     cdef readonly str topic

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: freethreading_compatible=True
-"""Where an acknowledged record stands: what futures and callbacks are given.
+"""`RecordMetadata`: the position of an acknowledged record, as passed to futures and callbacks.
 
 Source: Kafka's RecordMetadata.
 """
@@ -21,11 +21,11 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 @cython.no_gc
 @cython.cclass
 class RecordMetadata:
-    """Where an acknowledged record stands: topic, partition, offset, timestamp, serialized sizes in bytes.
+    """Topic, partition, offset, timestamp and serialized sizes of an acknowledged record.
 
-    `offset` is -1 when the broker gave none (``acks=0``); `timestamp` is in milliseconds since 1970, the broker's
-    where the topic uses log-append time. A size is -1 for a null key or value. Immutable; named as in kafka-python
-    and in Java's RecordMetadata.
+    `offset` is -1 if the broker returned none (``acks=0``). `timestamp` is in milliseconds since 1970, and is the
+    broker's if the topic uses log-append time. Sizes are in bytes, -1 for a null key or value. Immutable. The names
+    are those of kafka-python and of Java's RecordMetadata.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class RecordMetadata:
 
     @property
     def has_offset(self) -> bool:
-        """Whether the broker told the record's offset."""
+        """Whether the broker returned the record's offset."""
         return self.offset >= 0
 
     @property
     def checksum(self) -> None:
-        """Always None: since message format v2 a record has no checksum of its own (kafka-python keeps the name)."""
+        """Always None: since message format v2 records have no checksum of their own (kafka-python keeps the name)."""
         return
 
     def _fields(self) -> tuple:

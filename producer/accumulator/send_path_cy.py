@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The way of one record from the caller into its batch.
+"""The path of one record from the caller into its batch.
 
-`SendPath.send` is all that runs per record for bytes that need no serializer: look the topic's queues up, choose the
-partition, encode into the open batch. Everything rarer (interceptors, serializers, headers, a topic not seen before, a
-batch that is full) goes through `_send_checked`, which `KafkaProducer` provides.
+For bytes that need no serializer, `SendPath.send` is all that runs per record: it looks up the topic's queues, chooses
+the partition and encodes into the open batch. Everything rarer (interceptors, serializers, headers, an unknown topic, a
+full batch) goes through `_send_checked`, which `KafkaProducer` implements.
 
 Source: Kafka's KafkaProducer.doSend.
 """
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 @cython.cclass
 class SendPath:
-    """The per-record half of `KafkaProducer`. Any number of threads may call `send` at once.
+    """The per-record half of `KafkaProducer`. Any number of threads may call `send` concurrently.
 
-    Invariant: `_direct` is true only while the producer is open, without interceptors, serializers or a partitioner
-    of the user's: then a record of bytes for a known topic needs nothing but its batch.
+    Invariant: `_direct` is true only while the producer is open and has no interceptors, serializers or custom
+    partitioner. A record of bytes for a known topic then needs nothing but its batch.
     """
 
     _topics: dict
@@ -51,7 +51,7 @@ class SendPath:
     _max_direct_bytes: cython.Py_ssize_t
 
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
-        """`keys_choose`: a key decides on the partition. Nothing is sent before `_use`."""
+        """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
         self._topics = {}
         self._stashed = ()
         self._wall_ns = clock.wall_ns
@@ -62,15 +62,18 @@ class SendPath:
     def _use(
         self, topics: dict[str, TopicQueues], stashed: Collection[object], *, direct: bool, max_direct_bytes: int
     ) -> None:
-        """Append to these queues from now on: to those of a new engine. While there are `stashed` records, which go
-        before all others, and with records above `max_direct_bytes`, every record is checked one by one."""
+        """Append to the queues of a new engine from now on.
+
+        Records take the direct path only if `direct` is true, they have at most `max_direct_bytes`, and there are no
+        `stashed` records, which go before all others. Otherwise they take the checked path.
+        """
         self._topics = topics
         self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
         self._direct = direct
 
     def _leave_direct_path(self) -> None:
-        """From now on every record is checked one by one: for a producer that closes, or a forked child."""
+        """Send every record through the checked path from now on: for a producer that closes, or a forked child."""
         self._direct = False
 
     def send(
@@ -83,23 +86,25 @@ class SendPath:
         timestamp_ms: SupportsIndex | None = None,
         callback: Callable[[RecordMetadata, Any], object] | None = None,
     ) -> RecordFuture:
-        """Send one record and return a future for its delivery, before it is on the way.
+        """Append one record to a batch and return the future of its delivery.
 
-        `topic` is a topic's name, or a whole `ProducerRecord` (then only `callback` may stand beside it). `value` and
-        `key` are bytes, or what the configured serializers take; None is a null (a value of None is a tombstone).
-        `headers` are pairs of a name and bytes. `partition` is chosen by the partitioner where it is None.
-        `timestamp_ms` is in milliseconds since 1970, now where it is None. ``callback(metadata, exception)`` is called
-        on the producer's thread for callbacks when the record's fate is known; those behind it wait for it.
+        `topic`: a topic's name, or a whole `ProducerRecord`; beside that only `callback` is allowed.
+        `value`, `key`: bytes, or what the configured serializers accept. None is a null; a null value is a tombstone.
+        `headers`: pairs of a name and bytes.
+        `partition`: the partition; None lets the partitioner choose.
+        `timestamp_ms`: milliseconds since 1970; None means now.
+        `callback`: called as ``callback(metadata, exception)`` on the producer's callback thread when the record is
+        acknowledged or has failed. A callback that blocks delays the callbacks after it.
 
-        Waits at most ``max.block.ms`` for the topic's metadata and for memory; never for the record's delivery. Within
-        a callback of this producer it raises where it would have to wait. A finalizer or signal handler that
-        interrupted a send may call it, too: it never waits then, and raises BufferExhaustedError once too many records
-        of that kind are pending. Any thread.
+        Waits at most ``max.block.ms`` for the topic's metadata and for memory, and never for the record's delivery.
+        Within a callback of this producer it raises instead of waiting. A finalizer or signal handler that interrupted
+        a send may call it too: then it never waits, and it raises BufferExhaustedError if too many records sent that
+        way are pending. Any thread.
 
         Raises KafkaTimeoutError (no metadata in time), BufferExhaustedError (no memory in time), InvalidTopicError,
-        UnknownTopicOrPartitionError, IllegalArgumentError (a partition, timestamp or callback that can't be one),
-        SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. What goes wrong later
-        is in the future.
+        UnknownTopicOrPartitionError, IllegalArgumentError (an invalid partition, timestamp or callback),
+        SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. The future reports
+        later errors.
         """
         queues: TopicQueues | None
         queue: PartitionQueue
@@ -107,7 +112,7 @@ class SendPath:
         timestamp: cython.longlong
         size: cython.Py_ssize_t = 0
         count: cython.Py_ssize_t
-        # not declared int: compiled, a float would be made one without a word
+        # not declared int: compiled code would silently convert a float
         if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:
             if callback is not None and not callable(callback):
                 return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
@@ -120,7 +125,7 @@ class SendPath:
                     return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
                 size += len(cython.cast(bytes, key))
             queues = self._topics.get(topic)
-            # read once: it becomes 0 where the topic vanishes from the metadata
+            # read once: it becomes 0 if the topic leaves the metadata
             count = 0 if queues is None else queues.partition_count
             if queues is not None and count > 0 and size <= self._max_direct_bytes and not self._stashed:
                 if key is not None and self._keys_choose:
@@ -131,7 +136,7 @@ class SendPath:
                 timestamp = self._wall_ns()
                 timestamp //= 1_000_000
                 if cython.compiled:
-                    # no Python code can run under this lock: `queues_cy`
+                    # no Python code can run under this lock, see `queues_cy`
                     with queue.lock:
                         future = queue.try_append(timestamp, key, value, None, callback)
                 elif interrupted():
@@ -153,10 +158,10 @@ class SendPath:
         timestamp_ms: SupportsIndex | None,
         callback: Callable[[RecordMetadata, Any], object] | None,
     ) -> RecordFuture:
-        """The whole way, step by step. `KafkaProducer` has it."""
+        """Send a record by the checked path, which `KafkaProducer` implements."""
         raise TypeError("SendPath sends nothing by itself: use KafkaProducer")
 
 
 def size_of_largest_direct_record(batch_size: int, max_request_bytes: int) -> int:
-    """Bytes of key and value up to which a record needs no check against ``max.request.size``."""
+    """Return the bytes of key and value up to which a record needs no check against ``max.request.size``."""
     return min(batch_size, max_request_bytes) - encoded_size(b"", b"", None)

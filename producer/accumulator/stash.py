@@ -1,8 +1,8 @@
 """Records sent from inside a section: by a finalizer or signal handler that interrupted a send (`network.sections`).
 
-Such a send must not take a lock. It encodes its record into a batch of its own and puts that here; the sender thread
-takes it up. It appends the record to its partition's open batch, or, if there is neither room nor memory, sends the
-batch as it is. That memory isn't the pool's, because the pool has a lock; instead it is little.
+Such a send must not take a lock. It encodes its record into a batch of its own and puts the batch into the stash. The
+sender thread takes it out and appends the record to its partition's open batch or, if there is neither room nor memory,
+sends the batch unchanged. The batch's memory isn't the pool's, because the pool has a lock; STASH_BYTES bounds it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ...network.protocol.errors import BufferExhaustedError
 if TYPE_CHECKING:
     from .batch_cy import ProducerBatch, RecordFuture
 
-#: The most records and bytes that sends from inside a section may have pending. A single record may be larger.
+#: Maximum of pending records and bytes sent from inside a section. A single record may be larger.
 STASH_RECORDS = 1000
 STASH_BYTES = 1_048_576
 
 
 class StashedRecord:
-    """One record on its way to a queue, and the batch it is in until then. `partition` is -1 if it names none."""
+    """One record that waits in the stash."""
 
     __slots__ = ("batch", "future", "headers", "key", "partition", "timestamp", "value")
 
@@ -37,6 +37,14 @@ class StashedRecord:
         value: bytes | None,
         headers: bytes | None,
     ) -> None:
+        """Hold a record for the sender thread.
+
+        `batch`: the batch of its own that it is encoded in.
+        `future`: the future that its sender has.
+        `partition`: the partition it names; -1: none.
+        `timestamp`: milliseconds since 1970.
+        `key`, `value`, `headers`: the serialized key, value and headers; None: null.
+        """
         self.batch = batch
         self.future = future
         self.partition = partition
@@ -47,10 +55,10 @@ class StashedRecord:
 
 
 class Stash:
-    """What was put aside. `check_room`, `put` and `take_back` may be called anywhere: they take no lock, never wait.
+    """The stashed records. `check_room`, `put` and `take_back` take no lock and never wait: they are safe anywhere.
 
-    `waiting` holds the records in order until the sender thread has taken them up, `pending` the batches that exist
-    outside the pool until they are complete.
+    `waiting` holds the records in order until the sender thread takes them out. `pending` holds the batches whose
+    memory is not the pool's until they complete.
     """
 
     __slots__ = ("_taken_up", "pending", "waiting")
@@ -58,27 +66,26 @@ class Stash:
     def __init__(self) -> None:
         self.pending: dict[ProducerBatch, int] = {}
         self.waiting: deque[StashedRecord] = deque()
-        # set, and replaced by a new one, each time the sender thread has taken records up
+        # set and replaced each time the sender thread has taken records out
         self._taken_up = Latch()
 
     def check_room(self, size_bytes: int) -> None:
-        """Raise BufferExhaustedError if a record of that size is one too many."""
+        """Raise BufferExhaustedError if there is no room for a record of that size."""
         held_bytes = sum(list(self.pending.values()))
         if len(self.pending) >= STASH_RECORDS or (self.pending and held_bytes + size_bytes > STASH_BYTES):
             raise BufferExhaustedError(
                 f"{len(self.pending)} records ({held_bytes} bytes) that finalizers or signal handlers sent while they "
-                f"interrupted another send are pending, and no more than {STASH_RECORDS} records or {STASH_BYTES} "
-                f"bytes may be. Send less from such places: have them put records into a queue.SimpleQueue that a "
-                f"thread sends from."
+                f"interrupted another send are pending; the limit is {STASH_RECORDS} records or {STASH_BYTES} bytes. "
+                f"Send fewer from such code: have it put records into a queue.SimpleQueue that a thread sends from."
             )
 
     def put(self, record: StashedRecord) -> None:
-        """Add a record, for the sender thread to take up."""
+        """Add a record for the sender thread."""
         self.pending[record.batch] = record.batch.capacity_bytes
         self.waiting.append(record)
 
     def take_back(self, batch: ProducerBatch) -> bool:
-        """Remove the record of a batch that has not been taken up; False if it has."""
+        """Remove the record of a batch; False if the sender thread has taken it out already."""
         for record in list(self.waiting):
             if record.batch is batch:
                 try:
@@ -90,24 +97,26 @@ class Stash:
         return False
 
     def release(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is complete, or whose record is in another one now."""
+        """Remove a batch from `pending`, because it is complete or its record has moved to another batch."""
         self.pending.pop(batch, None)
 
     def holds(self, topic: str) -> bool:
-        """Whether records of a topic wait to be taken up: they come before those sent after them."""
+        """Whether records of a topic are waiting. They come before records sent after them."""
         return any([record.batch.topic == topic for record in list(self.waiting)])
 
     def await_taken_up(self, topic: str, clock: Clock, end_ms: float) -> None:
-        """Wait until no record of a topic waits, or until it is `end_ms` on the clock. Not in a finalizer or handler
-        that interrupted a section."""
+        """Wait until no record of a topic is waiting, or until `end_ms` on the clock.
+
+        Not in a finalizer or handler that interrupted a section.
+        """
         while True:
-            # before the look: what is taken up after it sets this one
+            # read before the check: records taken out after it set this latch
             taken_up = self._taken_up
             if not self.holds(topic) or clock.now_ms() >= end_ms:
                 return
             clock.await_latch(taken_up, end_ms)
 
     def note_taken_up(self) -> None:
-        """Wake those who wait for it. Sender thread."""
+        """Wake the threads in `await_taken_up`. Sender thread."""
         taken_up, self._taken_up = self._taken_up, Latch()
         taken_up.set()

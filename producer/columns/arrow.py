@@ -1,6 +1,6 @@
-"""Records out of Arrow columns: `KafkaProducer.send_arrow`.
+"""Records from Arrow columns: `KafkaProducer.send_arrow`.
 
-Here pyarrow's arrays are taken apart into buffers and checked, a column at a time; what is per row is in
+This module checks pyarrow's arrays and takes them apart into buffers, one column at a time. The work per row is done in
 `network/records/columns_cy` and `rows_cy`.
 """
 
@@ -22,7 +22,7 @@ from .rows_future import RowsFuture
 
 
 class ColumnNames(NamedTuple):
-    """Which column is what. Those that aren't there are left out, but for `value`."""
+    """The names of the columns by role. All but `value` may be missing from the data."""
 
     value: str
     key: str
@@ -50,7 +50,7 @@ def send_arrow(sender: ColumnSender, topic: str | None, data: Any, names: Column
 
 
 def _batches(data: Any) -> Iterator[Any]:
-    import pyarrow as pa  # noqa: PLC0415  (only who has Arrow data needs it)
+    import pyarrow as pa  # noqa: PLC0415  (needed only with Arrow data)
 
     if isinstance(data, pa.RecordBatch):
         yield data
@@ -64,7 +64,8 @@ def _batches(data: Any) -> Iterator[Any]:
         yield from table.to_batches()
     else:
         raise IllegalArgumentError(
-            f"send_arrow takes a pyarrow RecordBatch or Table, or what exports Arrow data; not {type(data).__name__}"
+            f"send_arrow takes a pyarrow RecordBatch or Table, or an object that exports Arrow data; not "
+            f"{type(data).__name__}"
         )
 
 
@@ -75,7 +76,7 @@ def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
     if names.value not in schema.names:
         raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(schema.names)}")
     if topic is None and names.topic not in schema.names:
-        raise IllegalArgumentError(f"no topic: name one, or have a column {names.topic!r}")
+        raise IllegalArgumentError(f"no topic: name one, or add a column {names.topic!r}")
 
 
 def _send_batch(
@@ -112,7 +113,7 @@ def _send_batch(
 
 
 def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
-    """Each topic with the rows that go there, None for all."""
+    """Each topic with the rows for it; None: all rows."""
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
@@ -124,7 +125,7 @@ def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
     if column.null_count:
         cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
         raise row_error(base_row + column.is_null().index(True).as_py(), None, -1, cause) from cause
-    # views can't be encoded by every version
+    # not every version of pyarrow can dictionary-encode views
     encoded = column.cast(pa.large_string()).dictionary_encode()
     topics = encoded.dictionary.to_pylist()
     if len(topics) == 1:
@@ -137,14 +138,16 @@ def _is_string(kind: Any) -> bool:
     import pyarrow as pa  # noqa: PLC0415
 
     types = pa.types
-    # views are newer than the oldest pyarrow
+    # the oldest supported pyarrow has no views
     is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
     return types.is_string(kind) or types.is_large_string(kind) or is_view
 
 
 def _plain(column: Any, name: str) -> Any:
-    """A column of binary or strings as an array that has offsets, a width, or nothing but nulls. Raises
-    SerializationError for another type."""
+    """A column of binary or strings as an array with offsets or a fixed width, or of nulls only.
+
+    Raises SerializationError for another type.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
@@ -165,13 +168,13 @@ def _plain(column: Any, name: str) -> Any:
     ):
         return column
     raise SerializationError(
-        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (Spark's "
+        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (as Spark's "
         f"sink does with value_format='json' or 'msgpack')"
     )
 
 
 def bytes_column(column: Any, name: str) -> BytesColumn:
-    """An Arrow array of binary or strings as the encoder reads it. Raises SerializationError for another type."""
+    """Convert an Arrow array of binary or strings for the encoder. Raises SerializationError for another type."""
     import pyarrow as pa  # noqa: PLC0415
 
     column = _plain(column, name)
@@ -195,11 +198,11 @@ def bytes_column(column: Any, name: str) -> BytesColumn:
             len(column),
         )
     except EncodeError as error:
-        raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
+        raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
 
 
 class _Headers(NamedTuple):
-    """A column of lists of structs of a key and a value: which items are a row's, and these. No key in use is null."""
+    """A column of headers: the items of each row, and their keys and values. No key in use is null."""
 
     name: str
     lists: ListColumn
@@ -209,7 +212,10 @@ class _Headers(NamedTuple):
 
     @classmethod
     def of(cls, column: Any, name: str, base_row: int) -> _Headers | None:
-        """None where no row has headers. Raises SerializationError, RowDeliveryError for what a row has in it."""
+        """Check the column; None if no row has headers.
+
+        Raises SerializationError for another type, RowDeliveryError for a row with an invalid header.
+        """
         import pyarrow as pa  # noqa: PLC0415
 
         kind = column.type
@@ -232,7 +238,7 @@ class _Headers(NamedTuple):
         try:
             lists = ListColumn(_longs(column.offsets), validity, column.offset, len(items))
         except EncodeError as error:
-            raise SerializationError(f"the column {name!r} is no intact Arrow data: {error}") from error
+            raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
         keys = bytes_column(items.field(key), f"{name}.key")
         bitmap = items.buffers()[0] if items.null_count else None
         for part, problem in (
@@ -246,14 +252,14 @@ class _Headers(NamedTuple):
         return cls(name, lists, keys, bytes_column(items.field(value), f"{name}.value"), column)
 
     def pairs(self, base_row: int) -> list[list[tuple[str, bytes | None]] | None]:
-        """The headers of each row as `send` takes them. Raises RowDeliveryError for a key that is no UTF-8."""
+        """The headers of each row, as `send` takes them. Raises RowDeliveryError for a key that is not UTF-8."""
         found: list[list[tuple[str, bytes | None]] | None] = []
         for row, listed in enumerate(self.column.to_pylist()):
             pairs = [pair if isinstance(pair, tuple) else (pair["key"], pair["value"]) for pair in listed or ()]
             try:
                 found.append([(_text(key), _data(value)) for key, value in pairs] or None)
             except UnicodeDecodeError as error:
-                cause = SerializationError(f"the column {self.name!r} has a header whose key is no UTF-8: {error}")
+                cause = SerializationError(f"the column {self.name!r} has a header whose key is not UTF-8: {error}")
                 raise row_error(base_row + row, None, -1, cause) from error
         return found
 
@@ -279,19 +285,19 @@ def _timestamps(column: Any, name: str, base_row: int) -> Any:
             raise SerializationError(f"the column {name!r} holds a timestamp that is out of range: {error}") from error
     elif not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(
-            f"the column {name!r} is of type {column.type}; a timestamp is one, or a whole number of milliseconds"
+            f"the column {name!r} is of type {column.type}; it has to hold timestamps, or whole numbers of milliseconds"
         )
     return _whole_numbers(column, name, base_row)
 
 
 def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
-    """A column of whole numbers, 0 or more, as 64 bits each; a null becomes -1."""
+    """A column of whole numbers, 0 or more, as 64-bit integers; nulls become -1."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute  # noqa: PLC0415
 
     if not (pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_null(column.type)):
         raise SerializationError(f"the column {name!r} is of type {column.type}; it has to hold whole numbers")
-    pc: Any = pyarrow.compute  # its functions are made when it is imported, so that no type checker knows them
+    pc: Any = pyarrow.compute  # it creates its functions on import, so type checkers don't know them
     try:
         numbers = column.cast(pa.int64())
     except pa.ArrowInvalid as error:
@@ -304,20 +310,20 @@ def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
 
 
 def _longs(column: Any) -> memoryview:
-    """An integer column without nulls as 64 bits each."""
+    """An integer column without nulls as 64-bit integers."""
     import pyarrow as pa  # noqa: PLC0415
 
     numbers = column.cast(pa.int64())
     buffer = numbers.buffers()[1]
     if buffer is None:
         return memoryview(array("q"))
-    # the buffer may have more bytes than the numbers take, also some that make no number
+    # the buffer may be longer than the numbers, and not a multiple of their size
     first, count = numbers.offset, len(numbers)
     return memoryview(buffer).cast("B")[8 * first : 8 * (first + count)].cast("q")
 
 
 def _objects(column: Any, name: str, serializer: Any) -> list[Any]:
-    """Python's values: what a serializer takes, or bytes where there is none."""
+    """The column's values as Python objects: for the serializer, or as bytes if there is none."""
     if serializer is not None:
         return column.to_pylist()
     return [_data(value) for value in _plain(column, name).to_pylist()]

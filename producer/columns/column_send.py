@@ -1,4 +1,4 @@
-"""From columns that are ready to the partitions' batches: what Arrow's columns and Spark's rows have in common."""
+"""Sending of prepared columns: the part that Arrow's columns and Spark's rows share."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSender:
-    """What columns of records need of a producer, put together for one call of it."""
+    """The parts of a producer that columnar sends use; valid for one call."""
 
-    #: Its metadata, accumulator and threads; another one after a fork.
+    #: The producer's engine, which changes after a fork.
     engine: Engine
-    #: What of the configuration needs a Python object for each record; None where nothing does.
+    #: The plugin that needs a Python object per record, as in "a serializer"; None if there is none.
     row_by_row: str | None
-    #: `KafkaProducer.send`, for those records.
+    #: `KafkaProducer.send`, for rows sent one by one.
     send: Callable[..., RecordFuture]
 
     def rows_future(self, rows: int) -> RowsFuture:
-        """A future of so many rows, whose callbacks run on the producer's thread for them."""
+        """Create a future of `rows` rows, whose callbacks run on the producer's callback thread."""
         return RowsFuture(rows, self.engine.run_callback)
 
 
@@ -46,8 +46,8 @@ def send_columns(
 ) -> None:
     """Append every row to its partition's batches. The columns' first row is row `base_row` of the future.
 
-    `topics`: each topic with the numbers of the rows that go there, None for all.
-    Raises RowDeliveryError, before anything is sent where it is the data's fault.
+    `topics`: each topic with the numbers of its rows; None: all rows.
+    Raises RowDeliveryError; for invalid data, before anything is sent.
     """
     _check_sizes(sender, columns, base_row)
     ready = [_rows_of_topic(sender, topic, columns, subset, base_row) for topic, subset in topics]
@@ -75,7 +75,7 @@ def _check_sizes(sender: ColumnSender, columns: Columns, base_row: int) -> None:
 def _rows_of_topic(
     sender: ColumnSender, topic: str, columns: Columns, subset: Any, base_row: int
 ) -> tuple[str, TopicQueues, Rows]:
-    """The rows of one topic, grouped by its partitions, and where they go. Raises RowDeliveryError."""
+    """A topic, its queues, and its rows grouped by partition. Raises RowDeliveryError."""
     first_row = base_row + (subset[0] if subset is not None else 0)
     try:
         queues, count = sender.engine.topics.partitions_of(topic, columns.last_partition(subset))
@@ -100,7 +100,7 @@ def send_each(
     future: RowsFuture,
     base_row: int,
 ) -> None:
-    """Send each row by itself, through serializers, interceptors and partitioners. Raises RowDeliveryError."""
+    """Send the rows one by one, through serializers, interceptors and partitioners. Raises RowDeliveryError."""
     target = RowsOfTopic(future, array("q"), base_row)
     nothing = repeat(None)
     rows = zip(
@@ -111,5 +111,5 @@ def send_each(
             sent = sender.send(topic, value, key, pairs, partition, timestamp)
         except KafkaError as error:
             raise row_error(base_row + row, topic, -1, error) from error
-        # not as a callback: the sender thread does this one itself, so that nobody's callbacks hold it up
+        # a waker, not a callback: the sender thread calls it itself, so that no user's callback can delay it
         sent._listen(functools.partial(target.settle_record, row, sent), True)

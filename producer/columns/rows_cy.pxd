@@ -1,4 +1,4 @@
-# What rows_cy.py keeps, in C types.
+# The C declarations of rows_cy.py.
 
 from headrace.network.records.columns_cy cimport Columns
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
 # pyright: reportIndexIssue=false, reportOptionalSubscript=false, reportAssignmentType=false
-"""Rows of whole columns on their way into the partitions' batches.
+"""The path of rows from whole columns into the partitions' batches.
 
-No Python object is made per row. `Rows` groups the rows by partition, hashing the key column where keys decide, and
-then fills the partitions' open batches with runs of rows, one lock acquisition a batch. What is told of their fate is
-told per run (`listeners_cy.Run`).
+No Python object is created per row. `Rows` groups the rows by partition, hashing the key column if keys determine the
+partition. It then fills the partitions' open batches with runs of rows, with one lock acquisition per batch. The
+outcome is reported once per run (`listeners_cy.Run`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_at
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-# A batch with less room than this is done: no record is shorter than a third of it.
+# A batch with fewer free bytes than this is full; the shortest record takes about a third of them.
 LEAST_ROOM: cython.Py_ssize_t = 32
 
 
 def group(indices: Any, groups: int) -> tuple[array[int], array[int]]:
-    """Rows by the group that `indices` give them, in their order: the row numbers, and where each group begins.
+    """Sort rows by the group that `indices` assigns them; return the row numbers, and where each group begins.
 
-    Both are 64-bit numbers. Raises IndexError for an index that is none of so many `groups`.
+    The order within a group is kept. Both arrays are of 64-bit integers. Raises IndexError for an index that is not
+    below `groups`.
     """
     chosen: cython.const[cython.longlong][::1] = indices  # pyright: ignore
     last: cython.longlong = groups - 1
@@ -61,7 +62,7 @@ def group(indices: Any, groups: int) -> tuple[array[int], array[int]]:
         begins[chosen[row] + 2] += 1
     for place in range(2, groups + 2):
         begins[place] += begins[place - 1]
-    # begins[g + 1] is where group g begins; each row moves it on, so that at the end it is where the group ends
+    # begins[g + 1] is the beginning of group g; each row advances it, so that it ends up as the end of the group
     for row in range(rows):
         place = begins[chosen[row] + 1]
         order[place] = row
@@ -72,14 +73,18 @@ def group(indices: Any, groups: int) -> tuple[array[int], array[int]]:
 @cython.final
 @cython.cclass
 class Rows:
-    """Rows for one topic, grouped by partition: first those without one, then partition by partition, in row order."""
+    """Rows for one topic, in row order within each partition; those without a partition come first."""
 
     if not cython.compiled:
         order: Any
         groups: Any
 
     def __init__(self, columns: Columns, subset: Any, partition_count: int, keys_choose: bool) -> None:
-        """`subset`: the row numbers (64 bits) that go to this topic, None for all."""
+        """Group the rows by partition.
+
+        `subset`: the numbers of the rows for this topic, as 64-bit integers; None: all. `keys_choose`: a row's key
+        determines its partition.
+        """
         self.columns = columns
         self.partition_count = partition_count
         chosen_array = self._choose(subset, keys_choose)
@@ -91,7 +96,7 @@ class Rows:
         self.groups = groups_array
 
     def _choose(self, subset: Any, keys_choose: bool) -> Any:
-        """For each row the partition it names or its key decides on, plus 1; 0 where it is free."""
+        """For each row, the partition it names or its key determines, plus 1; 0 if it may go to any."""
         columns: Columns = self.columns
         length: cython.Py_ssize_t = columns.length if subset is None else len(subset)
         chosen_array = array("q", bytes(8 * length))
@@ -119,7 +124,7 @@ class Rows:
         return chosen_array
 
     def _number_within(self, subset: Any) -> None:
-        """From places in `subset` to the rows that stand there."""
+        """Replace the places in `subset` by the row numbers there."""
         rows: cython.const[cython.longlong][::1] = subset  # pyright: ignore
         order = self.order
         place: cython.Py_ssize_t
@@ -129,11 +134,11 @@ class Rows:
     def append_to(
         self, accumulator: RecordAccumulator, topic_queues: TopicQueues, target: Any, max_block_ms: float
     ) -> None:
-        """Append every row, waiting for the memory of each batch at most `max_block_ms`.
+        """Append every row, waiting at most `max_block_ms` for the memory of each batch. Any thread but the sender's.
 
-        ``target.settle(batch, start, count, place)`` is called once for each run when its fate is known: `place` is
-        that of its first row in `order_array`. Raises what `RecordAccumulator.reserve` raises, wrapped by nothing: the
-        attribute `place` of `target` tells where it stood. Any thread but the sender's.
+        When the batch of a run completes, ``target.settle(batch, start, count, place)`` is called; `place` is that of
+        the run's first row in `order_array`. Raises what `RecordAccumulator.reserve` raises; ``target.place`` is then
+        the place of the first row that was not appended.
         """
         with here.section:
             self._append_to(accumulator, topic_queues, target, max_block_ms)
@@ -167,9 +172,11 @@ class Rows:
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Into the open batch of a queue, as far as there is one and it has room; returns how far. `free`: the rows
-        have no partition of their own, and count for how long the topic's sticky one stays so."""
-        # made before the lock is taken: nothing is allocated under it
+        """Fill the open batch of a queue, if there is one; return the place of the first row not appended.
+
+        `free`: the rows name no partition, so their bytes count toward the share of the topic's sticky partition.
+        """
+        # created before the lock is taken: nothing is allocated under it
         run: Run = Run(target)
         with queue.lock:
             return self._fill(queue, topic_queues, free, run, place, end)
@@ -185,7 +192,7 @@ class Rows:
         end: cython.Py_ssize_t,
         max_block_ms: Any,
     ) -> cython.Py_ssize_t:
-        """Into a new batch, or into one that another thread opened meanwhile; returns how far."""
+        """Fill a new batch, or one that another thread has opened meanwhile; return as `_fill_open` does."""
         queue: PartitionQueue
         batch: ProducerBatch
         run: Run = Run(target)
@@ -200,7 +207,7 @@ class Rows:
                 closed = not adopted
             place = self._fill(queue, topic_queues, partition < 0, run, place, end)
             if adopted and batch.builder.capacity - batch.builder.position < LEAST_ROOM:
-                # it need not linger
+                # full: no need to linger
                 batch.closed = True
                 queue.open = None
         if adopted:
@@ -221,8 +228,10 @@ class Rows:
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Encode rows into the open batch, if there is one, and close it where they don't fit in any more; returns how
-        far. Holds the queue's lock."""
+        """Encode rows into the open batch, if there is one, and close it when it is full; return as `_fill_open` does.
+
+        The caller holds the queue's lock.
+        """
         batch: ProducerBatch = queue.open
         if batch is None:
             return place

@@ -1,4 +1,4 @@
-"""What `KafkaProducer.send_arrow` returns: the delivery of many rows as one future.
+"""`RowsFuture`, the delivery of many rows as one future, returned by `KafkaProducer.send_arrow`.
 
 Source: as `batch_cy.RecordFuture`, for runs of rows.
 """
@@ -34,8 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class OffsetRange(NamedTuple):
-    """Where rows stand in one partition: the lowest and the highest offset, and how many of them lie between (other
-    records may too). Both offsets are -1 with ``acks=0``."""
+    """The offsets of rows in one partition: the lowest, the highest, and the number of rows.
+
+    Other records may lie between them. Both offsets are -1 with ``acks=0``.
+    """
 
     first: int
     last: int
@@ -48,8 +50,11 @@ class OffsetRange(NamedTuple):
 
 @dataclass
 class RowsMetadata:
-    """What was delivered: how many `rows`, in how many `batches`, of which `retries` were sent again, and the range of
-    `offsets` in each partition. `bytes` are those of the keys, values and headers that were sent."""
+    """Counts and offsets of the rows that were delivered.
+
+    `rows`: the number of rows. `bytes`: the size of the keys, values and headers that were sent. `batches`: the number
+    of batches. `retries`: the number of batches that were retried. `offsets`: the offset range per partition.
+    """
 
     rows: int = 0
     bytes: int = 0
@@ -63,16 +68,19 @@ def _here(function: Callable[[], object]) -> None:
 
 
 class RowsFuture:
-    """The delivery of the rows of one `send_arrow`: done when the fate of each is known.
+    """The delivery of the rows of one `send_arrow`: done when every row is acknowledged or has failed.
 
-    To be waited for, awaited on any asyncio-compatible event loop, or watched with callbacks. Completed by the sender
-    thread; usable from any other. `first_error` is that of the lowest row that failed.
+    Wait for it, await it on any asyncio-compatible event loop, or add callbacks. The sender thread completes it; any
+    other thread may use it. `first_error` is the error of the lowest row that failed.
     """
 
     _condition, _state = NoExecutorsCondition(), NoExecutorsState()
 
     def __init__(self, rows: int, run_callback: Callable[[Callable[[], object]], object] = _here) -> None:
-        """`run_callback` is given what is to be called when done, on the sender thread, and returns at once."""
+        """Create the future of `rows` rows, done at once if there are none.
+
+        `run_callback`: called on the sender thread with each function to run when done; returns immediately.
+        """
         self._lock = threading.RLock()
         self._done = Latch()
         self._left = rows
@@ -82,42 +90,40 @@ class RowsFuture:
         self._run_callback = run_callback
         self._callbacks: list[Callable[[RowsFuture], object]] = []
         self._wakers: list[Callable[[RowsMetadata, RowDeliveryError | None], object]] = []
-        # the runs of a batch are settled one after another
+        # to count each batch once: the runs of a batch are settled one after another
         self._last_batch: ProducerBatch | None = None
-        #: Of each topic and partition what is to be an OffsetRange.
+        #: The fields of each topic and partition's OffsetRange.
         self._ranges: dict[tuple[str, int], list[int]] = {}
         if rows == 0:
             self._done.set()
 
     def done(self) -> bool:
-        """Whether the fate of every row is known."""
+        """Whether every row is acknowledged or has failed."""
         return self._done.is_set
 
     def get(self, timeout: float | None = None) -> RowsMetadata:
-        """What was delivered, waiting for it at most `timeout` seconds (None: without limit).
+        """Return the counts and offsets of the delivered rows, waiting at most `timeout` seconds (None: no limit).
 
-        Raises RowDeliveryError of the first row that failed; KafkaTimeoutError where the time passed first;
+        Raises the RowDeliveryError of the first row that failed; KafkaTimeoutError after the timeout;
         IllegalStateError in a finalizer or signal handler that interrupted a producer, or in a forked child of the
-        process that sent.
+        process that sent the rows.
         """
         error = self.exception(timeout)
         if error is not None:
-            # each raise would add to the traceback that the last one left
+            # each raise would extend the error's traceback
             raise error.with_traceback(None)
         return self._metadata
 
     def result(self, timeout: float | None = None) -> RowsMetadata:
-        """`get`, by the name it has in `concurrent.futures`."""
+        """`get` under the name of `concurrent.futures`."""
         return self.get(timeout)
 
     def exception(self, timeout: float | None = None) -> RowDeliveryError | None:
-        """The error of the first row that failed, None where all were delivered; waits like `get`."""
+        """Return the error of the first row that failed, None if all were delivered; waits like `get`."""
         if not self._done.is_set:
             check_may_wait("a future")
             if os.getpid() != self._process_id:
-                raise IllegalStateError(
-                    "these rows were sent before the fork: they are the parent process's to deliver"
-                )
+                raise IllegalStateError("these rows were sent before the fork: the parent process delivers them")
             if not self._done.wait(timeout):
                 raise KafkaTimeoutError(
                     f"{self._left} rows were not acknowledged within {timeout} s; they are still being delivered, "
@@ -127,16 +133,16 @@ class RowsFuture:
 
     @property
     def metadata(self) -> RowsMetadata:
-        """What was delivered, even where other rows failed. To be read when done."""
+        """Counts and offsets of the delivered rows, even if other rows failed. Valid once done."""
         return self._metadata
 
     @property
     def first_error(self) -> RowDeliveryError | None:
-        """The error of the lowest row known to have failed so far. Never waits."""
+        """The error of the lowest row that has failed so far, or None. Never waits."""
         return self._error
 
     def add_done_callback(self, callback: Callable[[RowsFuture], object]) -> None:
-        """Call ``callback(future)`` when done: on the thread for callbacks, or here where it is done already."""
+        """Call ``callback(future)`` when done: on the callback thread, or here if it is done already."""
         check_done_callback(callback)
         with here.section, self._lock:
             if not self._done.is_set:
@@ -145,12 +151,14 @@ class RowsFuture:
         self._call(callback)
 
     def as_concurrent(self) -> ConcurrentFuture[RowsMetadata]:
-        """This delivery as a `concurrent.futures.Future`, which `concurrent.futures.wait` and `as_completed` accept."""
+        """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
         return ConcurrentFuture(self)
 
     def _listen(self, waker: Callable[[RowsMetadata, RowDeliveryError | None], object]) -> None:
-        """Call ``waker(metadata, error)``, which returns at once, when done: on the sender thread, or here where it is
-        done already."""
+        """Call ``waker(metadata, error)`` when done: on the sender thread, or here if it is done already.
+
+        The waker has to return immediately.
+        """
         with here.section, self._lock:
             pending = not self._done.is_set
             if pending:
@@ -162,7 +170,7 @@ class RowsFuture:
         try:
             callback(self)
         except BaseException:
-            # also a CancelledError or a SystemExit of the user's: this thread serves others too
+            # even a CancelledError or a SystemExit from user code: this thread serves others too
             _log.exception("a callback of a send of rows raised; the rows are not affected")
 
     def __await__(self) -> Generator[Any, None, RowsMetadata]:
@@ -171,8 +179,10 @@ class RowsFuture:
     # --- Completion: the sender thread, or the thread that sends ---
 
     def delivered(self, batch: ProducerBatch, first: int, count: int, size_bytes: int = 0) -> None:
-        """`count` rows of a batch have reached the log, the lowest at offset `first` (-1: not known); `size_bytes` are
-        theirs where they were not counted before."""
+        """Record that `count` rows of a batch were delivered, the lowest at offset `first` (-1: not known).
+
+        `size_bytes`: the size of the rows, if it was not counted before.
+        """
         metadata = self._metadata
         place = (batch.topic, batch.partition)
         last = first + count - 1 if first >= 0 else -1
@@ -196,7 +206,7 @@ class RowsFuture:
             self._finish()
 
     def failed(self, row: int, count: int, place: TopicPartition, cause: BaseException) -> None:
-        """`count` rows were not delivered, of which `row` is the lowest."""
+        """Record that `count` rows failed; `row` is the lowest of them."""
         with here.section, self._lock:
             if self._error is None or row < self._error.row:
                 self._error = row_error(row, place.topic, place.partition, cause)
@@ -209,7 +219,7 @@ class RowsFuture:
         for (topic, partition), (first, last, count) in self._ranges.items():
             self._metadata.offsets[TopicPartition(topic, partition)] = OffsetRange(first, last, count)
         with here.section, self._lock:
-            # from here on nobody is added
+            # from here on no listener is added
             self._done.is_set = True
             self._last_batch = None
             callbacks, self._callbacks = self._callbacks, []
@@ -227,28 +237,32 @@ class RowsFuture:
 
 
 class RowsOfTopic:
-    """Stands between the batches and the future: knows which rows of the call went to one topic in which order.
+    """Maps the records of batches to the rows of a call, in the order in which they were appended to one topic.
 
-    `place` is where in that order the thread that sends is about to open a new batch.
+    `place` is the place in that order at which the sending thread is about to open a new batch.
     """
 
     def __init__(self, future: RowsFuture, order: array[int], base_row: int) -> None:
-        """`order`: row numbers of the columns, as they were appended; `base_row`: the columns' own first row."""
+        """Map the rows of one topic.
+
+        `order`: the row numbers within the columns, in the order of appending. `base_row`: the number within the call
+        of the columns' first row.
+        """
         self._future = future
         self._order = order
         self._base_row = base_row
         self.place = 0
 
     def row_at(self, place: int) -> int:
-        """The number within the call of the row that was appended at `place`."""
+        """The number within the call of the row at `place`."""
         return self._base_row + self._order[place]
 
     def settle(self, batch: ProducerBatch, start: int, count: int, place: int) -> None:
-        """The fate of the rows at `place`, `count` of them, is that of the batch's records from `start` on."""
+        """Settle `count` rows from `place` on with the outcome of the batch's records from `start` on."""
         if batch.exception is None:
             self._future.delivered(batch, batch.base_offset + start if batch.base_offset >= 0 else -1, count)
             return
-        # the others failed along with those that the broker rejected
+        # the broker rejected some rows; the others failed with them
         index, cause = first_rejected(batch.record_errors, start, count, batch.exception)
         row = self.row_at(place + index - start)
         self._future.failed(row, count, batch.topic_partition, cause)
@@ -256,7 +270,7 @@ class RowsOfTopic:
     def settle_record(
         self, row: int, sent: RecordFuture, metadata: RecordMetadata, exception: BaseException | None
     ) -> None:
-        """The fate of one row that was sent by itself."""
+        """Settle one row that was sent by itself."""
         if exception is not None:
             self._future.failed(self._base_row + row, 1, metadata.topic_partition, exception)
             return

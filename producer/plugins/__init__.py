@@ -1,1 +1,1 @@
-"""What users plug into a producer: serializers, partitioners, interceptors, metrics reporters."""
+"""Plugins of a producer: serializers, partitioners, interceptors and metrics reporters."""

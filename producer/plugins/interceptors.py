@@ -1,4 +1,4 @@
-"""Interceptors: hooks of the user's on every record that is sent and on every answer (KIP-42)."""
+"""Interceptors: user-defined hooks on every record that is sent and on every acknowledgement (KIP-42)."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ _METHODS = ("on_send", "on_acknowledgement", "close")
 
 
 class ProducerInterceptor:
-    """Base of interceptors, each method doing nothing. A class that has some of them need not derive from this one."""
+    """Base class of interceptors, whose methods do nothing. Any class with one of the first two methods works too."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Called by the sending thread with each record before it is serialized; returns it or another instead."""
+        """Called by the sending thread with each record before serialization; returns the record to send."""
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata, exception: BaseException | None) -> None:
-        """Called when a record is acknowledged or has failed: on the producer's thread for callbacks, where others wait
-        behind it, or by the sending thread where `send` raises.
+        """Called when a record is acknowledged or has failed.
 
-        metadata: of a record that failed its topic and, if known, partition, with an offset of -1.
-        exception: None when the record was acknowledged.
+        Runs on the producer's callback thread, where it delays other callbacks, or on the sending thread if `send`
+        raises.
+
+        metadata: for a failed record, its topic and, if known, its partition, with an offset of -1.
+        exception: None if the record was acknowledged.
         """
 
     def close(self) -> None:
-        """Called once, when the producer is closed."""
+        """Called once when the producer is closed."""
 
 
 class ProducerInterceptors:
     """The chain of interceptors, in the order of the configuration. Any thread.
 
-    Invariant: what an interceptor raises is logged, once and with the record's coordinates, and changes nothing: the
-    next one gets the record as it was before. Each gets a record of its own, which it may change and return: the one
-    that the user has sent, and may send again, stays as it is. False when there are none, so that nobody pays for them.
+    Invariant: if an interceptor raises, the error is logged once, with the record's topic and partition, and the next
+    interceptor gets the record as it was before. Each interceptor gets a copy of the record, which it may change and
+    return; the user's record, which may be sent again, never changes. An empty chain is false, and costs nothing.
     """
 
     def __init__(self, interceptors: Iterable[Any]) -> None:
@@ -50,15 +52,15 @@ class ProducerInterceptors:
 
     @classmethod
     def resolve(cls, values: Iterable[Any], key: str = "interceptor.classes") -> ProducerInterceptors:
-        """The chain for what the configuration holds: instances, classes, import paths.
+        """Create the chain from the configured values: instances, classes or import paths.
 
-        Raises KafkaConfigurationError for something that has none of an interceptor's methods.
+        Raises KafkaConfigurationError for an object with none of an interceptor's methods.
         """
         interceptors = [resolve_plugin(value, key, {}, _METHODS[:2]) for value in values]
         for interceptor in interceptors:
             if not any(callable(getattr(interceptor, method, None)) for method in _METHODS[:2]):
                 raise KafkaConfigurationError(
-                    f"{key} holds something of type {type(interceptor).__name__}, which has neither on_send nor "
+                    f"{key} contains an object of type {type(interceptor).__name__}, which has neither on_send nor "
                     "on_acknowledgement"
                 )
         return cls(interceptors)
@@ -67,7 +69,7 @@ class ProducerInterceptors:
         return bool(self._interceptors)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send in place of `record`: what the last interceptor that worked returned."""
+        """Return the record to send instead of `record`: the result of the last interceptor that did not raise."""
         for on_send in self._on_send:
             try:
                 result = on_send(_copied(record))
@@ -86,14 +88,14 @@ class ProducerInterceptors:
         return record
 
     def on_acknowledgement(self, metadata: Any, exception: BaseException | None) -> None:
-        """Tell every interceptor that a record is acknowledged, or why it failed."""
+        """Notify every interceptor that a record is acknowledged or has failed."""
         for on_acknowledgement in self._on_acknowledgement:
             try:
                 on_acknowledgement(metadata, exception)
             except KeyboardInterrupt:
                 raise
             except BaseException:
-                # also a CancelledError or a SystemExit: others are to be told, by this thread
+                # even a CancelledError or a SystemExit: this thread has other interceptors to notify
                 _log.warning(
                     "%s failed for topic %s, partition %s, offset %s",
                     name_of(on_acknowledgement),

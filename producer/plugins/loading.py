@@ -1,4 +1,4 @@
-"""Parts that users plug in (serializers, partitioners, interceptors): from a configured value to an object."""
+"""Loading of plugins (serializers, partitioners, interceptors, reporters): from a configured value to an object."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ...network.protocol.errors import KafkaConfigurationError
 
 
 def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: tuple[str, ...]) -> Any:
-    """The object that `value` of configuration key `key` stands for; runs in the thread that constructs the producer.
+    """Return the object that `value` of the configuration key `key` stands for. The thread that creates the producer.
 
-    A text is the name of a built-in or an import path, `package.module:Name` or `package.module.Name`. A class that
-    has one of `methods` is instantiated without arguments. Anything else is taken as it is.
-    Raises KafkaConfigurationError when a name is unknown, an import fails or the class can't be instantiated.
+    A string is the name of a built-in or an import path, `package.module:Name` or `package.module.Name`. A class with
+    one of `methods` is instantiated without arguments. Any other value is used unchanged.
+    Raises KafkaConfigurationError if a name is unknown, an import fails or the class can't be instantiated.
     """
     named = f"{key}={value!r}" if isinstance(value, str) else key
     if isinstance(value, str):
@@ -28,14 +28,14 @@ def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: 
             raise
         except Exception as error:
             raise KafkaConfigurationError(
-                f"{named}: making a {value.__qualname__} without arguments failed ({type(error).__name__}: {error}); "
+                f"{named}: creating a {value.__qualname__} without arguments failed ({type(error).__name__}: {error}); "
                 "give an instance instead"
             ) from error
     return value
 
 
 def accepts(function: Callable[..., Any], parameters: int) -> bool:
-    """Whether `function` can be called with so many positional arguments."""
+    """Whether `function` can be called with `parameters` positional arguments."""
     if isinstance(inspect.getattr_static(type(function), "__call__", None), (classmethod, staticmethod)):
         # `inspect` takes the first parameter of such a __call__ for self; kafka-python 2 has a partitioner like that
         function = function.__call__
@@ -44,13 +44,13 @@ def accepts(function: Callable[..., Any], parameters: int) -> bool:
     except TypeError:
         return False
     except ValueError:
-        # something compiled that doesn't tell its parameters
+        # a compiled function without a signature
         return True
     return True
 
 
 def name_of(thing: Any) -> str:
-    """What messages call a function or an instance of the user's."""
+    """The name of a user's function or instance, for messages."""
     return getattr(thing, "__qualname__", type(thing).__name__)
 
 
@@ -69,11 +69,11 @@ def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:
             found = getattr(found, attribute)
     except Exception as error:
         if module_name.startswith("org.apache.kafka."):
-            names = f"; built in here are {', '.join(built_in)}" if built_in else ""
+            names = f"; the built-in ones are {', '.join(built_in)}" if built_in else ""
             raise KafkaConfigurationError(
                 f"{named} is a class of the Java client, which needs the JVM{names}"
             ) from None
-        # whatever the module does when it is imported may fail
+        # importing runs the module's code, which may raise anything
         raise KafkaConfigurationError(
             f"{named} can't be imported ({type(error).__name__}: {error}); check the path and that this process sees "
             "the module"

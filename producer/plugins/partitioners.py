@@ -1,5 +1,7 @@
-"""Partitioners that users plug in, and those that come along. The built-in partitioning is not here: it is part of the
-compiled send path and is in force as long as `partitioner.class` is not set.
+"""The partitioner interface and the partitioners that can be named in `partitioner.class`.
+
+The default partitioning is not here: it is part of the compiled send path, and applies unless `partitioner.class` is
+set.
 """
 
 from __future__ import annotations
@@ -21,23 +23,23 @@ PartitionFunction = Callable[[str, Any, "bytes | None", Any, "bytes | None", Clu
 
 
 class PartitionerCluster:
-    """The cluster as partitioners see it: kafka-python's method names over an immutable snapshot.
+    """The cluster as seen by partitioners: kafka-python's method names over an immutable snapshot.
 
-    Any thread. Sets handed out are the caller's to keep, not to change.
+    Any thread. Callers may keep the returned sets but must not change them.
     """
 
     def __init__(self, snapshot: Cluster) -> None:
-        #: the whole of what the metadata says
+        #: the complete metadata
         self.snapshot = snapshot
         self._partitions: dict[str, set[int]] = {}
         self._available: dict[str, set[int]] = {}
 
     def topics(self) -> set[str]:
-        """The topics whose partitions are known; the record's is one of them."""
+        """The topics whose partitions are known, including the record's topic."""
         return set(self.snapshot.topics)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """The topic's partitions; None for a topic that isn't known."""
+        """The topic's partitions; None for an unknown topic."""
         numbers = self._partitions.get(topic)
         if numbers is None:
             infos = self.snapshot.partitions_for(topic)
@@ -47,7 +49,7 @@ class PartitionerCluster:
         return numbers
 
     def available_partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Those of the topic's partitions that have a leader now; None for a topic that isn't known."""
+        """The topic's partitions that currently have a leader; None for an unknown topic."""
         numbers = self._available.get(topic)
         if numbers is None:
             if self.snapshot.partitions_for(topic) is None:
@@ -61,7 +63,7 @@ def _numbers(infos: tuple[PartitionInfo, ...]) -> set[int]:
 
 
 class Partitioner(ABC):
-    """Base of partitioners. One instance is used by all threads that send, at the same time."""
+    """Base class of partitioners. All threads that send share one instance and use it concurrently."""
 
     @abstractmethod
     def partition(
@@ -73,24 +75,26 @@ class Partitioner(ABC):
         serialized_value: bytes | None,
         cluster: PartitionerCluster,
     ) -> int:
-        """The partition of a record that names none itself.
+        """Return the partition of a record that names none.
 
-        `key` and `value` are as they were given to `send`. What it raises reaches the sender as a PartitionerError.
+        `key` and `value` are the arguments of `send`. If this method raises, `send` raises a PartitionerError.
         """
 
     def on_new_batch(self, topic: str, cluster: PartitionerCluster, prev_partition: int) -> None:  # noqa: B027
-        """A record without a key is about to open a batch in `prev_partition`; `partition` is asked anew after this.
+        """Called when a record without a key is about to open a batch in `prev_partition`; `partition` is called again.
 
         For partitioners that stay with a partition until its batch is full (KIP-480).
         """
 
     def close(self) -> None:  # noqa: B027  (there is rarely anything to release)
-        """Release what the partitioner holds; called once, when the producer is closed."""
+        """Release the partitioner's resources; called once when the producer is closed."""
 
 
 class RoundRobinPartitioner(Partitioner):
-    """Each record of a topic goes to the next of its available partitions, whatever its key (Kafka's class of that
-    name). Where no partition is available, to the next of all."""
+    """Sends each record of a topic to the next of its available partitions, regardless of its key.
+
+    If no partition is available, to the next of all. Source: Kafka's class of that name.
+    """
 
     def __init__(self) -> None:
         self._counters: dict[str, itertools.count[int]] = {}
@@ -113,8 +117,10 @@ class RoundRobinPartitioner(Partitioner):
 
 
 class Murmur3Partitioner(RoundRobinPartitioner):
-    """Equal keys go to the same partition, by their murmur3 hash (32 bits, x86 variant, `seed`), made positive as
-    Kafka makes murmur2's; records without a key go round."""
+    """Sends equal keys to the same partition, by their murmur3 hash; records without a key round-robin.
+
+    The hash is the 32-bit x86 variant with `seed`, made positive as Kafka does for murmur2.
+    """
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -153,7 +159,7 @@ class _CallablePartitioner(Partitioner):
 
 
 class _ShortCallablePartitioner(_CallablePartitioner):
-    """Adapts a callable (serialized key, all partitions, available ones), as kafka-python 2 and aiokafka have them."""
+    """Adapts a callable (serialized key, all partitions, available partitions), as in kafka-python 2 and aiokafka."""
 
     def partition(
         self,
@@ -180,11 +186,11 @@ _JAVA_NAMES = {
 
 
 def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partitioner | None:
-    """The partitioner that `value` of the configuration key stands for; None for the built-in partitioning.
+    """Return the partitioner that the configured `value` stands for; None for the default partitioning.
 
-    `value` may also be a callable: with the parameters of `Partitioner.partition`, or with three, (serialized key, all
-    partitions, available partitions). The result has `partition`; `close` and `on_new_batch(topic, cluster,
-    prev_partition)` only when the user's class has them. Raises KafkaConfigurationError.
+    `value` may also be a callable with the parameters of `Partitioner.partition`, or with three: (serialized key, all
+    partitions, available partitions). The result has `partition`; it has `close` and `on_new_batch(topic, cluster,
+    prev_partition)` only if the user's class has them. Raises KafkaConfigurationError.
     """
     if value is None or value == "default":
         return None
@@ -212,16 +218,16 @@ def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partition
 
 
 def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | None:
-    """A function around a resolved partitioner that gives a partition of the topic; None for the built-in partitioning.
+    """Return a function that calls a resolved partitioner and checks its choice; None for the default partitioning.
 
-    It takes (topic, key, serialized key, value, serialized value, cluster snapshot, the topic's queues, the record's
-    size), the topic being known in the snapshot, is called by the threads that send, and raises PartitionerError when
-    the partitioner raises or its choice is no partition of the topic.
+    Its parameters are (topic, key, serialized key, value, serialized value, cluster snapshot, the topic's queues, the
+    record's size); the snapshot has the topic. The threads that send call it. It raises PartitionerError if the
+    partitioner raises, or chooses something that is not a partition of the topic.
     """
     if partitioner is None:
         return None
     partition = partitioner.partition
-    # optional in a class of the user's, and where it does nothing nobody pays for it
+    # a user's class need not have it, and the base class's, which does nothing, need not be called
     on_new_batch = getattr(partitioner, "on_new_batch", None)
     if getattr(type(partitioner), "on_new_batch", None) is Partitioner.on_new_batch:
         on_new_batch = None
@@ -240,7 +246,7 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
         size: int,
     ) -> int:
         nonlocal view
-        # one view a snapshot; threads that race here make two, which are equal
+        # one view per snapshot; threads that race here create two equal ones
         seen = view
         if seen.snapshot is not cluster:
             seen = view = PartitionerCluster(cluster)
@@ -274,7 +280,7 @@ def _opens_batch(queues: TopicQueues, partition: Any, size: int) -> bool:
     try:
         batch = queues.queues[partition].batches[-1]
     except (IndexError, TypeError):
-        # no batch; a choice that is no partition is found out by whoever asks
+        # no batch; the caller rejects a choice that is not a partition
         return True
     return batch.closed or batch.size_bytes + size > batch.capacity_bytes
 

@@ -1,10 +1,10 @@
-"""Metrics carried elsewhere: as Prometheus' text format, into prometheus_client, and into OpenTelemetry.
+"""Export of metrics: in Prometheus' text format, to prometheus_client, and to OpenTelemetry.
 
-    prometheus_text(producer)                       # a page for a web server that the program has anyway
+    prometheus_text(producer)                               # a page for the program's own web server
     KafkaProducer(..., metric_reporters="prometheus")       # pip install 'headrace[prometheus]'
     KafkaProducer(..., metric_reporters="opentelemetry")    # pip install 'headrace[otel]'
 
-All of them pull: nothing is paid before somebody asks. Reporters of one's own derive from `MetricsReporter`.
+All of them pull: values are computed only when they are read. Custom reporters derive from `MetricsReporter`.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Family = tuple[str, str]
 
 
 class Measured(Protocol):
-    """What has metrics: a `KafkaProducer`."""
+    """An object with metrics: a `KafkaProducer`."""
 
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]: ...
 
 
 def prometheus_text(*producers: Measured) -> str:
-    """The metrics of these producers in Prometheus' text format 0.0.4 (``text/plain; version=0.0.4``). Any thread.
+    """Return the metrics of the producers in Prometheus' text format 0.0.4 (``text/plain; version=0.0.4``). Any thread.
 
     ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka_producer_batch_size_avg``, of a topic
     ``kafka_producer_topic_...``, of a node ``kafka_producer_node_...``; tags are labels, totals are counters. Of
-    producers with the same ``client.id`` the first is shown: a page with a sample twice is refused as a whole.
+    producers with the same ``client.id`` only the first is shown: Prometheus rejects a page that repeats a sample.
     """
     families: dict[str, tuple[MetricName, dict[str, str]]] = {}
     for producer in producers:
@@ -61,7 +61,7 @@ def prometheus_text(*producers: Measured) -> str:
             families.setdefault(shown, (name, {}))[1].setdefault(text, f"{shown}{{{text}}} {_number(number)}\n")
     parts: list[str] = []
     for shown, (name, samples) in families.items():
-        # of a family every line stands together, after the two that describe it
+        # all lines of a family are consecutive, after the two that describe it
         description = name.description.replace("\\", "\\\\").replace("\n", "\\n")
         kind = "counter" if _is_counter(name) else "gauge"
         parts += [f"# HELP {shown} {description}\n# TYPE {shown} {kind}\n", *samples.values()]
@@ -77,12 +77,12 @@ def _identifier(text: str) -> str:
 
 
 def prometheus_name(name: MetricName) -> str:
-    """What Prometheus calls the metric."""
+    """The metric's name in Prometheus."""
     return _identifier(f"kafka_{name.group.removesuffix('-metrics')}_{name.name}")
 
 
 def _sample(name: MetricName, value: float | str) -> tuple[dict[str, str], float]:
-    """Labels and number of a metric. One that is a text, such as a version, becomes a label, and the number 1."""
+    """The labels and the value of a metric. A text, such as a version, becomes a label with the value 1."""
     labels = {_identifier(tag): content for tag, content in name.tags}
     if isinstance(value, str):
         return {**labels, _identifier(name.name): value}, 1.0
@@ -101,13 +101,13 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-# Guards what is shared by the producers of a process: which of them show their metrics in which place.
+# Guards what the producers of a process share: which of them show their metrics in which place.
 _places = threading.RLock()
 
 
 def _reset_after_fork() -> None:
     """After a fork: another thread of the parent may hold the lock."""
-    global _places  # noqa: PLW0603  (a lock that will never be released can only be replaced)
+    global _places  # noqa: PLW0603  (a lock that is never released can only be replaced)
     _places = threading.RLock()
 
 
@@ -115,10 +115,10 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class _Place:
-    """Where the metrics of any number of producers are shown together, because there can only be one of each name.
+    """A destination that shows the metrics of several producers together, because each name can exist only once.
 
-    Written under `_places`, read without: the tuple is replaced as a whole. Producers that were closed or dropped, and
-    in a forked child those of the parent, are seen no more.
+    Written under `_places` and read without it: the tuple is replaced as a whole. Producers that are closed or dropped
+    are no longer shown, nor are the parent's in a forked child.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Place:
 
     def show(self, metrics: Metrics) -> None:
         with here.section, _places:
-            # once, also where several reporters of a producer show it here: of a sample there can only be one
+            # once, even if several reporters of a producer show it here: a sample must not be repeated
             others = (shown for shown in self._shown if shown() not in (None, metrics))
             self._shown = (*others, weakref.ref(metrics))
 
@@ -135,13 +135,13 @@ class _Place:
         return [metrics for metrics in alive if metrics is not None and not metrics.is_closed]
 
     def family(self, key: Family) -> Iterator[Metric]:
-        """The metrics of that group and name, of all producers."""
+        """The metrics with that group and name, of all producers."""
         for metrics in self.registries():
             yield from metrics.family(key)
 
 
 class _PrometheusCollector(_Place):
-    """What a prometheus_client registry asks for metrics."""
+    """The collector that a prometheus_client registry reads metrics from."""
 
     def __init__(self, new_family: Callable[[str, str, str], Any]) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class _PrometheusCollector(_Place):
             for metric in self.family(key):
                 name = metric.metric_name
                 if name.tags in told:
-                    # of a producer with the same client.id
+                    # another producer with the same client.id
                     continue
                 told.add(name.tags)
                 shown = prometheus_name(name)
@@ -173,16 +173,18 @@ class _PrometheusCollector(_Place):
 
 
 class PrometheusReporter(MetricsReporter):
-    """Shows a producer's metrics in a registry of prometheus_client, under the names that `prometheus_text` has.
+    """Exports a producer's metrics to a prometheus_client registry, under the names of `prometheus_text`.
 
-    ``prometheus_client.start_http_server(port)`` serves them with all else that the program measures. Any number of
-    producers and reporters may share a registry; of those with the same ``client.id`` the first is shown. In a forked
-    child it shows the child's producers.
+    ``prometheus_client.start_http_server(port)`` serves them with the program's other metrics. Any number of
+    producers and reporters may share a registry; of producers with the same ``client.id`` only the first is shown. In a
+    forked child the registry shows the child's producers.
     """
 
     def __init__(self, registry: Any = None) -> None:
-        """`registry` is a ``prometheus_client.CollectorRegistry``, None the default one. Raises KafkaConfigurationError
-        where prometheus_client isn't installed."""
+        """Create a reporter for `registry`, a ``prometheus_client.CollectorRegistry``; None is the default registry.
+
+        Raises KafkaConfigurationError if prometheus_client isn't installed.
+        """
         client = _imported("prometheus_client", "prometheus", self)
         registry = client.REGISTRY if registry is None else registry
         with here.section, _places:
@@ -201,7 +203,7 @@ _prometheus_places: weakref.WeakKeyDictionary[Any, _PrometheusCollector] = weakr
 
 
 class _OpenTelemetryInstruments(_Place):
-    """One observable instrument for each family, whose callback observes all producers."""
+    """One observable instrument per family, whose callback observes all producers."""
 
     def __init__(self, api: Any, provider: Any) -> None:
         super().__init__()
@@ -210,7 +212,7 @@ class _OpenTelemetryInstruments(_Place):
         self._instruments: dict[Family, Any] = {}
 
     def cover(self, name: MetricName) -> None:
-        """See to it that there is an instrument for the metric."""
+        """Create an instrument for the metric unless there is one."""
         key = (name.group, name.name)
         if key in self._instruments:
             return
@@ -232,25 +234,27 @@ class _OpenTelemetryInstruments(_Place):
             if isinstance(value, str):
                 attributes[key[1]] = value
                 value = 1.0
-            # OpenTelemetry says nothing where there is nothing to say
+            # OpenTelemetry omits a metric without a value
             if math.isfinite(value):
                 yield self._new_observation(value, attributes)
 
 
 class OpenTelemetryReporter(MetricsReporter):
-    """Shows a producer's metrics to OpenTelemetry, as observable counters (totals) and gauges.
+    """Exports a producer's metrics to OpenTelemetry, as observable counters (totals) and gauges.
 
     ``batch-size-avg`` of the group ``producer-metrics`` is ``kafka.producer.batch_size_avg``, of a topic
     ``kafka.producer.topic....``, of a node ``kafka.producer.node....``; tags are attributes. Any number of producers
-    and reporters may share a meter provider. In a forked child it shows the child's producers.
+    and reporters may share a meter provider. In a forked child the provider shows the child's producers.
     """
 
     def __init__(self, meter_provider: Any = None) -> None:
-        """`meter_provider` is an OpenTelemetry MeterProvider, None the global one, which may be set later. Raises
-        KafkaConfigurationError where opentelemetry-api isn't installed."""
+        """Create a reporter for `meter_provider`, a MeterProvider; None is the global one, which may be set later.
+
+        Raises KafkaConfigurationError if opentelemetry-api isn't installed.
+        """
         api = _imported("opentelemetry.metrics", "otel", self)
         with here.section, _places:
-            # the global one is known by the API, because it is another object before and after it was set
+            # the API stands for the global provider, which is a different object before and after it is set
             key = api if meter_provider is None else meter_provider
             place = _open_telemetry_places.get(key)
             if place is None:
@@ -283,15 +287,15 @@ _BUILT_IN = {"prometheus": PrometheusReporter, "opentelemetry": OpenTelemetryRep
 
 
 def resolve_reporters(values: Iterable[Any], key: str = "metric.reporters") -> tuple[Any, ...]:
-    """The reporters for what the configuration holds: names of built-in ones, instances, classes, import paths.
+    """Return the reporters for the configured values: names of built-in ones, instances, classes or import paths.
 
-    Raises KafkaConfigurationError for something that can't be imported or made, or has no `init`.
+    Raises KafkaConfigurationError for a reporter that can't be imported or created, or has no `init`.
     """
     reporters = tuple(resolve_plugin(value, key, _BUILT_IN, ("init",)) for value in values)
     for reporter in reporters:
         if not callable(getattr(reporter, "init", None)):
             raise KafkaConfigurationError(
-                f"{key} holds something of type {type(reporter).__name__}, which has no init; derive it from "
+                f"{key} contains an object of type {type(reporter).__name__}, which has no init; derive its class from "
                 "headrace.producer.reporters.MetricsReporter"
             )
     return reporters

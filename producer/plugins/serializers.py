@@ -1,11 +1,11 @@
-"""Serializers: from a record's key or value to bytes.
+"""Serializers, which convert a record's key or value to bytes.
 
-In the configuration (`key.serializer`, `value.serializer`) stands a built-in's name (`string`, `json`, ...; Java's
-class names are understood), an import path, a `Serializer` class or instance, or a callable: of one parameter, the
-data, or of three, (topic, headers, data).
+The configuration keys `key.serializer` and `value.serializer` accept the name of a built-in serializer (`string`,
+`json`, ...; Java's class names are understood), an import path, a `Serializer` class or instance, or a callable. A
+callable has one parameter, the data, or three: (topic, headers, data).
 
-What None becomes: a callable is not called with None, because None already means "no key" and, as a value, a tombstone.
-A `Serializer` is called, as in Java and kafka-python, and may decide otherwise; those in this module keep None.
+A callable is not called with None, because None already means "no key" and, as a value, a tombstone. A `Serializer` is
+called with None, as in Java and kafka-python, and may convert it; the serializers in this module keep None.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ import msgpack
 from ...network.protocol.errors import KafkaConfigurationError, SerializationError
 from .loading import accepts, name_of, resolve_plugin
 
-#: The headers as they were given to `send`; None where none were.
+#: The headers as passed to `send`; None if there are none.
 Headers = Iterable[tuple[str, "bytes | None"]] | None
 SerializeFunction = Callable[[str, Any, Any], "bytes | None"]
 
 
 class Serializer(ABC):
-    """Base of serializers. One instance is used by all threads that send, at the same time."""
+    """Base class of serializers. All threads that send share one instance and use it concurrently."""
 
     @abstractmethod
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | bytearray | memoryview | None:
-        """The bytes of a key or value; None for a null. What it raises reaches the sender as a SerializationError."""
+        """Return the bytes of a key or value; None for a null. If it raises, `send` raises a SerializationError."""
 
     def close(self) -> None:  # noqa: B027  (there is rarely anything to release)
-        """Release what the serializer holds; called once, when the producer is closed."""
+        """Release the serializer's resources; called once when the producer is closed."""
 
 
 class BytesSerializer(Serializer):
-    """Bytes, bytearrays and memoryviews as they are."""
+    """Bytes, bytearrays and memoryviews, unchanged."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
         if data is None or type(data) is bytes:
@@ -50,7 +50,7 @@ class BytesSerializer(Serializer):
 
 
 class StringSerializer(Serializer):
-    """Text in an encoding, UTF-8 unless another is named. Raises LookupError for an encoding that Python lacks."""
+    """Text in an encoding, by default UTF-8. Raises LookupError for an encoding that Python lacks."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         "".encode(encoding)
@@ -65,7 +65,7 @@ class StringSerializer(Serializer):
 
 
 class _StructSerializer(Serializer):
-    """A number in a fixed width, big-endian, as Java's DataOutput writes it."""
+    """A number of fixed width, big-endian, as written by Java's DataOutput."""
 
     _struct: struct.Struct
 
@@ -74,31 +74,31 @@ class _StructSerializer(Serializer):
 
 
 class ShortSerializer(_StructSerializer):
-    """Integers of 16 bits."""
+    """16-bit integers."""
 
     _struct = struct.Struct(">h")
 
 
 class IntegerSerializer(_StructSerializer):
-    """Integers of 32 bits."""
+    """32-bit integers."""
 
     _struct = struct.Struct(">i")
 
 
 class LongSerializer(_StructSerializer):
-    """Integers of 64 bits."""
+    """64-bit integers."""
 
     _struct = struct.Struct(">q")
 
 
 class FloatSerializer(_StructSerializer):
-    """Floating point numbers of 32 bits."""
+    """32-bit floating-point numbers."""
 
     _struct = struct.Struct(">f")
 
 
 class DoubleSerializer(_StructSerializer):
-    """Floating point numbers of 64 bits."""
+    """64-bit floating-point numbers."""
 
     _struct = struct.Struct(">d")
 
@@ -115,9 +115,9 @@ class UUIDSerializer(Serializer):
 
 
 class JsonSerializer(Serializer):
-    """Compact JSON in UTF-8. NaN and infinities, for which JSON has no notation, are refused.
+    """Compact JSON in UTF-8. Rejects NaN and infinities, for which JSON has no notation.
 
-    `default` is called with what JSON can't express and gives what to write instead, as in `json.dumps`.
+    `default` is called with an object that JSON can't express and returns a replacement, as in `json.dumps`.
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
@@ -129,9 +129,9 @@ class JsonSerializer(Serializer):
 
 
 class MsgpackSerializer(Serializer):
-    """MessagePack, with its type of its own for bytes.
+    """MessagePack, which has a separate type for bytes.
 
-    `default` is called with what MessagePack can't express and gives what to write instead.
+    `default` is called with an object that MessagePack can't express and returns a replacement.
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
@@ -170,7 +170,7 @@ class _CallableSerializer(Serializer):
 
 
 class _SeeingCallableSerializer(_CallableSerializer):
-    """Adapts a callable that also wants to see topic and headers."""
+    """Adapts a callable that also takes the topic and the headers."""
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
         return None if data is None else self.function(topic, headers, data)
@@ -190,9 +190,9 @@ class _WithoutHeadersSerializer(Serializer):
 
 
 def resolve_serializer(value: Any, key: str) -> Serializer | None:
-    """The serializer that `value` of the configuration key `key` stands for; None when there is none.
+    """Return the serializer that `value` of the configuration key `key` stands for; None if there is none.
 
-    The result has `serialize`; `close` only when the user's class has it. Raises KafkaConfigurationError.
+    The result has `serialize`; it has `close` only if the user's class does. Raises KafkaConfigurationError.
     """
     if value is None:
         return None
@@ -212,38 +212,38 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
             return _SeeingCallableSerializer(found)
         raise KafkaConfigurationError(f"{key}: {name_of(found)} has to take (data) or (topic, headers, data)")
     raise KafkaConfigurationError(
-        f"{key} is of type {type(found).__name__}, which can be called neither itself nor by a method serialize(topic, "
-        "headers, data)"
+        f"{key} is of type {type(found).__name__}, which is not callable and has no method serialize(topic, headers, "
+        "data)"
     )
 
 
 def _check_returns_bytes(function: Any, key: str) -> None:
-    """Refuse what is known not to return bytes: every send would fail, and the first of them may come late."""
+    """Reject a function known not to return bytes now, because every send would fail, and the first may come late."""
     instead = next((name for known, name in _RETURN_TEXT if known is function), None)
     if instead is not None:
         raise KafkaConfigurationError(
-            f"{key}: {name_of(function)} returns text, and a serializer has to return bytes; use {key}={instead!r}, or "
+            f"{key}: {name_of(function)} returns text, but a serializer has to return bytes; use {key}={instead!r}, or "
             "encode its result"
         )
     if isinstance(function, type) and not issubclass(function, (bytes, bytearray, memoryview)):
         is_callable = any("__call__" in vars(base) for base in function.__mro__)
         advice = "give an instance of it" if is_callable else "give a function that returns bytes"
         raise KafkaConfigurationError(
-            f"{key}: to call the class {name_of(function)} makes an instance of it, and a serializer has to return "
+            f"{key}: calling the class {name_of(function)} creates an instance of it, but a serializer has to return "
             f"bytes; {advice}"
         )
 
 
 _METHODS = ("serialize",)
-#: Functions that are mistaken for serializers, and the built-in serializer that their users want.
+#: Functions that are mistaken for serializers, and the built-in serializer to use instead.
 _RETURN_TEXT = ((json.dumps, "json"), (str, "string"), (repr, "string"), (ascii, "string"), (format, "string"))
 
 
 def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFunction | None:
-    """A function (topic, headers, data) -> bytes or None around a resolved serializer; None when there is none.
+    """Return a function (topic, headers, data) -> bytes or None that calls a serializer; None if there is none.
 
-    `part` ("key" or "value") is for messages. The function raises SerializationError, from what the serializer raised,
-    or because it returned something that is not bytes. It is called by the threads that send.
+    `part` ("key" or "value") is for messages. The function raises SerializationError if the serializer raises, or if it
+    returns something that is not bytes. The threads that send call it.
     """
     if serializer is None:
         return None

@@ -1,22 +1,22 @@
-"""How long a broker takes to answer, so that nothing is sent whose answer would come too late."""
+"""Brokers' response times, so that no batch is sent that would expire before its response."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Of so many answers the slowest counts.
+#: The estimate is based on the slowest of this many recent responses.
 MAX_ANSWERS = 8
-#: The next answer may take so much longer than that one.
+#: The factor by which the next response may be slower than that one.
 MARGIN = 1.5
 
 
 class AnswerTimes:
-    """How long one broker is expected to take for a produce request, from its last answers. Sender thread.
+    """The expected time of one broker's response to a produce request, from its recent responses. Sender thread.
 
-    Under overload a queue is as long as its oldest batches have time left, and a broker that were sent those would
-    spend all its capacity on records that have failed before it answers. So the estimate errs on the long side, and
-    falls at once when it may: an answer to a probe, which was sent while nothing else was on the way, is believed
-    alone. A broker that has recovered is noticed with the first answer.
+    Under overload, the oldest batches of a queue are close to expiry. A broker that received those would spend all its
+    capacity on records that fail before it responds. So the estimate errs on the long side. A probe, a request sent
+    while no other is in flight, lets it fall immediately: its response time replaces all earlier ones. So the first
+    response of a broker that has recovered is enough.
     """
 
     def __init__(self, delivery_timeout_ms: float) -> None:
@@ -27,14 +27,14 @@ class AnswerTimes:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on the way: what is sent next is a probe."""
+        """Whether nothing is in flight: the next request is a probe."""
         return self._on_the_way == 0
 
     @property
     def expected_ms(self) -> float:
-        """How long the next answer may take; 0 before the first one.
+        """Milliseconds the next response may take; 0 before the first one.
 
-        The margin is not to fail what there would be time for, so it ends at half the delivery timeout.
+        The margin is capped at half the delivery timeout, so that it doesn't fail batches that could be delivered.
         """
         if not self._latest_ms:
             return 0.0
@@ -42,12 +42,12 @@ class AnswerTimes:
         return max(slowest_ms, min(slowest_ms * MARGIN, self._half_timeout_ms))
 
     def sent(self) -> None:
-        """A request goes out."""
+        """Record that a request was sent."""
         self._is_probing = self.is_idle
         self._on_the_way += 1
 
     def ended(self, answer_ms: float | None) -> None:
-        """A request has ended: with an answer after so many milliseconds, or without one (None)."""
+        """Record that a request has ended, with a response after `answer_ms` or without one (None)."""
         self._on_the_way -= 1
         if answer_ms is None:
             return

@@ -1,8 +1,8 @@
-"""The thread on which users' callbacks run, so that one that blocks holds up neither the sender nor anybody's future.
+"""The thread that runs users' callbacks, so that one that blocks delays neither the sender nor any future.
 
-Callbacks and interceptors' acknowledgements run here, batch by batch, in the order in which batches were completed: so
-in send order within a partition. A batch gives its memory back when its callbacks have returned. That bounds what waits
-here by ``buffer.memory``: callbacks that are too slow in the long run slow the sends down, instead of piling up.
+Callbacks and interceptors' acknowledgements run here, batch by batch, in the order in which the batches completed:
+in send order within a partition. A batch returns its memory after its callbacks. So ``buffer.memory`` bounds the
+callbacks that are pending, and callbacks that are too slow in the long run slow down `send` instead of piling up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..accumulator.batch_cy import ProducerBatch
 
 
 class Callbacks(Protocol):
-    """What the sender asks of those who run callbacks; tests that step the sender run them inline."""
+    """What the sender needs to run callbacks; tests that step the sender run them inline."""
 
     def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None: ...
 
@@ -26,9 +26,9 @@ class Callbacks(Protocol):
 
 
 class CallbackThread:
-    """Runs the callbacks of completed batches on one daemon thread, which begins with the first batch that has any.
+    """Runs the callbacks of completed batches on one daemon thread, started by the first batch that has any.
 
-    `settle`, `call` and `finish` belong to the sender thread, `join` to whoever closes.
+    The sender thread calls `settle`, `call` and `finish`; the thread that closes the producer calls `join`.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,7 +37,7 @@ class CallbackThread:
         self._thread: threading.Thread | None = None
 
     def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
-        """Have a completed batch's callbacks run, and then `release` called with it; at once where it has none."""
+        """Run a completed batch's callbacks, then call `release` with it; immediately if it has no callbacks."""
         if batch.settled:
             if release is not None:
                 release(batch)
@@ -45,23 +45,23 @@ class CallbackThread:
         self.call(functools.partial(_run_and_release, batch, release))
 
     def call(self, function: Callable[[], object]) -> None:
-        """Have a function called that doesn't raise, after what waits here already."""
+        """Call a function, which must not raise, after everything queued before it."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._waiting.put(function)
 
     def finish(self) -> None:
-        """Let the thread end after what waits for it."""
+        """End the thread after everything queued."""
         self._waiting.put(None)
 
     @property
     def is_current(self) -> bool:
-        """Whether it is this thread that asks."""
+        """Whether the caller runs on this thread."""
         return self._thread is not None and self._thread.ident == threading.get_ident()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for that end; False where a callback did not return in time."""
+        """Wait for the thread to end; False if a callback did not return in time."""
         thread = self._thread
         if thread is None or self.is_current:
             return True

@@ -1,4 +1,4 @@
-"""What the sender does about each error of a produce request: one table, which `docs/errors.md` is made from.
+"""The sender's action for each error of a produce request: one table, from which `docs/errors.md` is generated.
 
 Source: Kafka's Sender.completeBatch and Errors; the "may be in the log" column is librdkafka's idea.
 """
@@ -13,7 +13,7 @@ from ...network.protocol.errors import KafkaError
 
 
 class Verdict(Enum):
-    """What becomes of the batch."""
+    """The outcome for the batch."""
 
     RETRY = "sent again, within delivery.timeout.ms"
     SPLIT = "split in two and sent again; a single record fails"
@@ -42,30 +42,30 @@ _RETRY = Action(Verdict.RETRY)
 _RETRY_REFRESHED = Action(Verdict.RETRY, refresh_metadata=True)
 _FAIL = Action(Verdict.FAIL)
 
-#: Error class -> action. A class that isn't here takes the action of its nearest ancestor that is.
+#: Error class -> action. A class that is missing takes the action of its closest ancestor in the table.
 ACTIONS: dict[type[KafkaError], Action] = {
     KafkaError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
     errors.BrokerResponseError: _FAIL,
     errors.RetriableError: _RETRY,
     errors.InvalidMetadataError: _RETRY_REFRESHED,
-    # The answer was lost, not the batch.
+    # The response was lost, but the batch may have arrived.
     errors.NetworkExceptionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.KafkaConnectionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.RequestTimedOutError: Action(Verdict.RETRY, in_log=InLog.POSSIBLY),
     errors.NotEnoughReplicasAfterAppendError: Action(Verdict.RETRY, in_log=InLog.YES),
     errors.DeliveryTimeoutError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
     errors.UnknownError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
-    # Told before the append, or of one that was waiting for its replicas when the broker ceased to lead the partition,
-    # to have it, or to have a disk for it.
+    # Returned before the append; or after it, if the broker lost the leadership, the partition or its disk while the
+    # append waited for replicas.
     errors.NotLeaderOrFollowerError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.UnknownTopicOrPartitionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.KafkaStorageError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
-    # The leader moved: its epoch is behind ours, or ours behind its.
+    # The leader moved: its epoch is behind ours, or ours is behind its epoch.
     errors.UnknownLeaderEpochError: _RETRY_REFRESHED,
     errors.MessageSizeTooLargeError: Action(Verdict.SPLIT),
     errors.RecordListTooLargeError: _FAIL,
     errors.DuplicateSequenceNumberError: Action(Verdict.COMPLETE, in_log=InLog.YES),
-    # These two are decided by the sequence state: see TransactionManager.can_retry.
+    # The sequence state decides these two, see TransactionManager.can_retry.
     errors.OutOfOrderSequenceNumberError: Action(Verdict.RETRY, in_log=InLog.NO),
     errors.UnknownProducerIdError: Action(Verdict.RETRY, in_log=InLog.NO),
     errors.ProducerFencedError: Action(Verdict.FATAL),
@@ -77,7 +77,7 @@ _resolved: dict[type[KafkaError], Action] = {}
 
 
 def action_for(error: KafkaError | type[KafkaError]) -> Action:
-    """The action for an error: its class's, or that of its nearest ancestor in the table."""
+    """The action for an error: that of its class, or of its closest ancestor in the table."""
     kind = error if isinstance(error, type) else type(error)
     action = _resolved.get(kind)
     if action is None:

@@ -1,7 +1,7 @@
-"""Batches for brokers that can't take them as they are: message sets before Kafka 0.11, no zstd before 2.1.
+"""Conversion of batches for old brokers: message sets before Kafka 0.11, no zstd before 2.1.
 
-The slow path, once per attempt: the sealed batch is read again and written in the old format. That takes additional
-memory while the request is in flight; a message has about 27 bytes more than a record of format v2.
+The slow path, once per attempt: the sealed batch is decoded and written in the old format. That takes additional
+memory while the request is in flight; a message takes about 27 bytes more than a record of format v2.
 
 Source: KIP-98, KIP-110 and Kafka's RecordsUtil.downConvert, ProduceRequest.validateRecords.
 """
@@ -21,17 +21,18 @@ from ...network.records.compression import CODECS, Compression
 from ...network.records.legacy import build_message_set
 from ..accumulator.batch_cy import ProducerBatch
 
-#: The first version of Produce that takes every batch as it is: in format v2, whatever its codec.
+#: The first version of Produce that accepts every batch unchanged: in format v2, with any codec.
 FIRST_VERSION_WITH_ALL_BATCHES = max(
     ProduceRequest.FIRST_VERSION_WITH_RECORD_BATCHES, *(codec.first_produce_version for codec in CODECS.values())
 )
 
 
 def records_for(batch: ProducerBatch, version: int, level: int | None, broker: str) -> memoryview | bytes:
-    """The bytes of a sealed batch as Produce in that version takes them, compressed with that level. Sender thread.
+    """Return a sealed batch in the format of a Produce version. Sender thread.
 
-    UnsupportedVersionError for a batch of an idempotent producer, UnsupportedForMessageFormatError for one with headers
-    in it, UnsupportedCompressionTypeError for a codec that the version is too old for.
+    `level`: the compression level of a converted batch. `broker`: the broker's name, for messages.
+    Raises UnsupportedVersionError for a batch of an idempotent producer, UnsupportedForMessageFormatError for one with
+    headers, UnsupportedCompressionTypeError for a codec that the version doesn't support.
     """
     compression = Compression(batch.compression)
     codec = CODECS[compression]
@@ -44,7 +45,7 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
         return batch.records
     if batch.has_sequence:
         raise UnsupportedVersionError(
-            f"{broker} is older than Kafka 0.11 and knows no idempotent producers: set enable.idempotence=false"
+            f"{broker} is older than Kafka 0.11 and does not support idempotent producers: set enable.idempotence=false"
         )
     magic = ProduceRequest.newest_magic(version)
     records = list(RecordBatch(batch.records).records())
@@ -61,6 +62,6 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
 
 
 def starts_of_runs(batch: ProducerBatch) -> list[int]:
-    """Where in a sealed batch records with headers follow on some without, or the other way round."""
+    """The indices at which a sealed batch changes between records with headers and records without."""
     with_headers = [bool(record.headers) for record in RecordBatch(batch.records).records()]
     return [index for index, (before, here) in enumerate(pairwise(with_headers), 1) if before is not here]

@@ -1,6 +1,6 @@
-"""The sender: the one thread that turns waiting batches into produce requests, and answers into completed futures.
+"""The sender: the thread that turns waiting batches into produce requests, and responses into completed futures.
 
-`run_once` is one turn of its loop. The clock is read once a turn and passed down, so that a test steps it by hand.
+`run_once` is one iteration of its loop. It reads the clock once and passes the time down, so that tests can step it.
 
 Source: Kafka's Sender.
 """
@@ -44,15 +44,17 @@ from .transaction_manager import NO_OFFSET, State, TransactionManager, broker_la
 
 _log = logging.getLogger(__name__)
 
-#: A turn of the loop never sleeps longer, so that a clock that was wrong once can't stop it for long.
+#: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
 
 
 class Sender:
-    """Drains the accumulator over a `KafkaClient`. Everything but `wakeup` and the closing calls runs on its thread.
+    """Drains the accumulator through a `KafkaClient`.
 
-    Invariant: a drained batch is in `_in_flight` until it is answered, expired or put back; its buffer goes back to
-    the pool once it is complete *and* no request holds it any more, never before.
+    Everything runs on the sender thread but `wakeup`, `close` and `request_abort`.
+
+    Invariant: a sent batch is in `_in_flight` until its response arrives, or it expires. Its buffer returns to
+    the pool only when the batch is complete *and* no request holds the buffer.
     """
 
     def __init__(
@@ -75,7 +77,24 @@ class Sender:
         metrics: ProducerMetrics,
         callbacks: Callbacks,
     ) -> None:
-        """`keep_order`: hold a partition back while a batch of it is in flight, as nothing else keeps the order."""
+        """Create a sender; `run` is to be called on its thread.
+
+        `client`: the connections to the brokers.
+        `metadata`: the cluster's metadata.
+        `accumulator`: the batches to send.
+        `transactions`: producer id and sequence numbers; None without idempotence.
+        `clock`: the time source.
+        `acks`: the acknowledgements that produce requests ask for (``acks``).
+        `compression`, `compression_level`: how batches are compressed; level None is the codec's default.
+        `max_request_bytes`: the most bytes of batches in one request.
+        `request_timeout_ms`: milliseconds to wait for a response.
+        `delivery_timeout_ms`: milliseconds from a batch's creation until it expires.
+        `retries`: the most retries of a batch.
+        `keep_order`: mute a partition while one of its batches is in flight, if nothing else preserves the order.
+        `retry_backoff_ms`: milliseconds between requests for a producer id.
+        `metrics`: the producer's metrics.
+        `callbacks`: runs the callbacks of completed batches.
+        """
         self._client = client
         self._metadata = metadata
         self._accumulator = accumulator
@@ -100,17 +119,17 @@ class Sender:
         self._aborts: deque[Latch] = deque()
         self._closing = False
         self._force_close = False
-        #: Why the thread ended, where it did not end because it was closed.
+        #: The error that the thread died of, None unless it died.
         self.death: BaseException | None = None
 
     # --- The thread ---
 
     def run(self) -> None:
-        """The thread's body: turns until closed, then until everything is sent, then an end that fails what is left."""
+        """The thread's body: run until closed, deliver what is pending, and fail the rest if the close is forced."""
         try:
             while not self._closing:
                 self.run_once()
-            _log.debug("the sender is closing; what is left will be sent")
+            _log.debug("the sender is closing and sends the remaining batches")
             self._accumulator.close()
             while not self._force_close and self._accumulator.has_unanswered:
                 self.run_once()
@@ -118,7 +137,7 @@ class Sender:
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
             )
         except BaseException as death:
-            # Nobody else will ever complete these futures: whoever waits learns of the cause.
+            # No other thread completes these futures, so fail them with the cause.
             self.death = death
             _log.exception("the sender thread died; every record that was not acknowledged fails")
             error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
@@ -134,7 +153,7 @@ class Sender:
             self._client.close()
 
     def run_once(self) -> None:
-        """One turn: prepare the producer id, send what is ready, wait for what happens on the sockets, act upon it."""
+        """One iteration: prepare the producer id, send ready batches, poll the sockets and handle the responses."""
         now_ms = self._clock.now_ms()
         self._abort_where_asked()
         if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
@@ -144,12 +163,14 @@ class Sender:
         self._client.poll(poll_ms, now_ms)
 
     def wakeup(self) -> None:
-        """Make a sleeping turn look again. Any thread."""
+        """Wake the sender from its poll. Any thread."""
         self._client.wakeup()
 
     def close(self, *, force: bool = False) -> None:
-        """Let the thread end: after everything is sent, or (`force`) at once. Does not wait. Any thread, also in a
-        finalizer that interrupted a section: then the thread itself closes the accumulator."""
+        """End the thread once everything is delivered, or immediately with `force`. Does not wait. Any thread.
+
+        In a finalizer that interrupted a section, the sender thread closes the accumulator instead.
+        """
         if force:
             self._force_close = True
         self._closing = True
@@ -158,7 +179,7 @@ class Sender:
         self._client.wakeup()
 
     def request_abort(self) -> Latch:
-        """Have everything that isn't on the way to a broker failed. Any thread; the latch is set when it's done."""
+        """Request that every batch not in flight fails; the latch is set when they have failed. Any thread."""
         done = Latch()
         self._aborts.append(done)
         self._client.wakeup()
@@ -173,15 +194,15 @@ class Sender:
             done.set()
 
     def _fail_waiting(self, error: KafkaError) -> None:
-        """Fail what waits and isn't on the way."""
+        """Fail the batches that wait, but not those in flight."""
         for batch in self._accumulator.take_everything():
-            # Behind a batch that had a sequence number there would be a gap: those that follow begin a new epoch.
+            # A failed batch with a sequence number would leave a gap, so the batches behind it begin a new epoch.
             self._fail(batch, error, adjust=True)
 
     # --- Producer id ---
 
     def _prepare_producer_id(self, transactions: TransactionManager, now_ms: float) -> bool:
-        """Step the idempotence state. False where nothing can be delivered any more."""
+        """Advance the idempotence state. False after a fatal error: nothing can be delivered any longer."""
         if transactions.state is State.FATAL_ERROR:
             assert transactions.fatal_error is not None
             self._fail_waiting(transactions.fatal_error)
@@ -214,7 +235,7 @@ class Sender:
         transactions = self._transactions
         assert transactions is not None
         if transactions.state is not State.INITIALIZING:
-            # a produce request was answered with a fatal error meanwhile
+            # meanwhile a produce response had a fatal error
             return
         error = response.error
         if error is None:
@@ -231,15 +252,15 @@ class Sender:
             return
         if isinstance(error, errors.UnsupportedVersionError):
             error = errors.UnsupportedVersionError(
-                f"the broker knows no idempotent producers ({error}): set enable.idempotence=false for brokers older "
-                f"than 0.11"
+                f"the broker does not support idempotent producers ({error}): set enable.idempotence=false for brokers "
+                f"older than 0.11"
             )
         transactions.fail(error)
 
     # --- Sending ---
 
     def _send_ready(self, now_ms: float) -> float:
-        """Send what is ready to the brokers that can take it; returns how long the poll may sleep, in milliseconds."""
+        """Send ready batches to the brokers that are ready; return how many milliseconds the poll may sleep."""
         accumulator = self._accumulator
         if accumulator.stash.waiting:
             self._unstash(now_ms)
@@ -268,7 +289,7 @@ class Sender:
 
         self._expire(now_ms)
         if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
-            # nothing goes out before there is a producer id, and asking for one may have to be tried again
+            # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
         if sent_any:
             # there may be more for the same brokers
@@ -278,7 +299,7 @@ class Sender:
     def _times_of(self, node_id: int) -> AnswerTimes:
         times = self._answer_times.get(node_id)
         if times is None:
-            # of a node that is gone nothing is on the way any more
+            # drop nodes that have left the cluster and have nothing in flight
             for known in [known for known in self._answer_times if known not in self._metadata.cluster.nodes]:
                 if self._answer_times[known].is_idle:
                     del self._answer_times[known]
@@ -286,7 +307,7 @@ class Sender:
         return times
 
     def _unstash(self, now_ms: float) -> None:
-        """Take up the records that were sent from inside a section, and ask for the topics they need."""
+        """Enqueue the records sent from inside a section, and request metadata for their unknown topics."""
         unknown: set[str] = set()
         for batch, partitions in self._accumulator.unstash():
             error: KafkaError | None = self._metadata.topic_error(batch.topic)
@@ -327,7 +348,7 @@ class Sender:
             return
         cluster = self._metadata.cluster
         topics = []
-        # what the ids mean now: when the answer comes, the topic may have been created anew under another id
+        # the ids at the time of the request: by its response, a topic may have been recreated with another id
         names: dict[UUID, str] = {}
         all_ids_known = True
         for topic, partitions in by_topic.items():
@@ -355,7 +376,7 @@ class Sender:
         self._client.send(request, now_ms)
 
     def _seal(self, batch: ProducerBatch) -> None:
-        """Compress (once) and write the header (again where the sequence numbers changed): the batch's bytes."""
+        """Finish the batch's bytes: compress it once, and write the header again as sequence numbers may change."""
         builder = batch.builder
         if batch.compression is None:
             batch.raw_bytes = builder.position
@@ -372,7 +393,10 @@ class Sender:
     def _records_for(
         self, batch: ProducerBatch, versions: NodeApiVersions | None, now_ms: float
     ) -> memoryview | bytes | None:
-        """What goes out for a sealed batch; None where nothing can, and then it has failed or waits again in parts."""
+        """The bytes to send for a sealed batch; None if the broker's version can't take them.
+
+        In that case the batch has failed, or has been split and its parts enqueued.
+        """
         produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
         if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ALL_BATCHES:
             return batch.records
@@ -381,7 +405,7 @@ class Sender:
         except KafkaError as error:
             starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
             if starts:
-                # only the records that can't be sent fail, not their neighbours
+                # fail only the records that can't be sent, not their neighbours
                 self._replace(batch, split_batch(batch, starts))
             else:
                 self._on_error(batch, error, None, now_ms)
@@ -401,7 +425,7 @@ class Sender:
         for batch in list(self._in_flight):
             expiry_ms = batch.created_ms + self._delivery_timeout_ms
             if expiry_ms <= now_ms:
-                # its buffer stays out until the request that holds it has ended
+                # its buffer stays leased until the request that holds it ends
                 del self._in_flight[batch]
                 self._fail_expired(batch, now_ms)
             else:
@@ -412,8 +436,10 @@ class Sender:
         return now_ms - batch.created_ms >= self._delivery_timeout_ms
 
     def _delivery_timeout(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
-        """What a batch fails with whose time is over, whether it waited, was on the way or was refused just now: its
-        cause is what the last attempt failed with."""
+        """The error for a batch past ``delivery.timeout.ms``, whether queued, in flight or just rejected.
+
+        `__cause__` is the error of the last attempt.
+        """
         cause, what = batch.last_error, "Last error"
         if cause is None:
             cause, what = self._metadata.last_error, "Last connection error"
@@ -432,7 +458,7 @@ class Sender:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
 
-    # --- Answers ---
+    # --- Responses ---
 
     def _on_produced(
         self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
@@ -448,7 +474,7 @@ class Sender:
             error = response.error
             if response.disconnected:
                 error = errors.NetworkExceptionError(
-                    f"the connection to node {response.node_id} ended before it answered ({response.error})"
+                    f"the connection to node {response.node_id} was closed before the response ({response.error})"
                 )
                 error.__cause__ = response.error
             for batch in batches.values():
@@ -467,7 +493,7 @@ class Sender:
                 partition = TopicPartition(name or "", answer.index)
                 batch = unanswered.pop(partition, None)
                 if batch is None:
-                    _log.warning("node %d answered for %s, which it was not asked", response.node_id, partition)
+                    _log.warning("node %d sent a response for %s, which was not requested", response.node_id, partition)
                     continue
                 if answer.error_code == 0:
                     self._complete(batch, answer.base_offset, answer.log_append_time_ms)
@@ -479,7 +505,7 @@ class Sender:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
         for batch in unanswered.values():
-            # as good as an answer that was lost
+            # equivalent to a lost response
             error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
             self._on_error(batch, error, None, now_ms)
 
@@ -489,15 +515,15 @@ class Sender:
         if batch.complete(base_offset, log_append_time):
             self._callbacks.settle(batch, self._accumulator.release)
         else:
-            # it expired while the request was on its way; now nobody reads its buffer any more
+            # it expired in flight; now nothing reads its buffer any longer
             self._accumulator.release(batch)
 
     def _on_error(
         self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float
     ) -> None:
-        """Act on a failed attempt by the table of `delivery.py`."""
+        """Handle a failed attempt by the table in `delivery.py`."""
         if batch.done:
-            # it expired while the request was on its way; now nobody reads its buffer any more
+            # it expired in flight; now nothing reads its buffer any longer
             self._accumulator.release(batch)
             return
         action = action_for(error)
@@ -520,15 +546,15 @@ class Sender:
             self._accumulator.reenqueue(batch, now_ms)
         else:
             record_errors = rejected_records(answer, error) if answer is not None else None
-            # One that could have been sent again may be in the log: what follows must not take its place in the
-            # sequence before that is known.
+            # A batch with a retriable error may be in the log. Until that is known, no later batch may take its place
+            # in the sequence.
             given_up = action.verdict is Verdict.RETRY
             if given_up and self._transactions is not None and batch.has_sequence:
                 self._transactions.mark_unresolved(batch)
             if given_up and self._is_late(batch, now_ms):
                 error, record_errors = self._delivery_timeout(batch, batch.attempts + 1, now_ms), None
             elif action.in_log is InLog.NO and batch.maybe_persisted_error is not None:
-                # this attempt didn't put it into the log, but an earlier one may have; others may share the error
+                # this attempt didn't append it, but an earlier one may have; copied, as other batches share the error
                 error = copy(error)
                 for each in (error, *(record_errors or {}).values()):
                     each.__cause__ = batch.maybe_persisted_error
@@ -552,7 +578,7 @@ class Sender:
         return isinstance(error, errors.RetriableError)
 
     def _split(self, batch: ProducerBatch) -> None:
-        _log.warning("%s is larger than the broker takes (message.max.bytes): it is split and sent again", batch)
+        _log.warning("%s exceeds the broker's message.max.bytes: it is split and sent again", batch)
         self._accumulator.reset_compression(batch, 1.0)
         self._replace(batch, split_batch(batch))
 
@@ -562,7 +588,7 @@ class Sender:
             self._transactions.replaced(batch, parts)
         self._accumulator.replace(batch, parts)
         batch.split_into(children)
-        # the parts have taken over the memory it was given
+        # the parts hold its memory now
         self._accumulator.forget(batch)
 
     def _fail(
@@ -580,7 +606,7 @@ class Sender:
         self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
 
     def _fail_everything(self, error: KafkaError) -> None:
-        """Fail all that has no answer. Nothing runs after it on this thread."""
+        """Fail every incomplete batch. Nothing runs on this thread afterwards."""
         self._abort_where_asked()
         self._accumulator.take_everything()
         self._in_flight.clear()

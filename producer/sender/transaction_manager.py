@@ -1,10 +1,15 @@
-"""Idempotence: the producer's id and epoch, and the sequence numbers by which brokers tell a retry from a new batch.
+"""Idempotence: the producer's id and epoch, and the sequence numbers by which brokers detect duplicates.
 
-All of it belongs to the sender thread. A sequence number is given when a batch is drained, kept over retries, and
-rewritten only with a new epoch (KIP-360): while none of the partition's batches is on the wire, so that an answer
-always speaks of the numbers the batch has, and while none of them may be in the log already. A batch whose answer was
-lost is sent once more under its old number first; the broker then says whether it has it. (Java rewrites it at once,
-and the broker, which has no reason to take the new numbers for a repetition, appends it twice.)
+Everything here runs on the sender thread. A batch is assigned its sequence number when it is drained, and keeps it over
+retries. Only a new epoch rewrites sequence numbers (KIP-360), under two conditions. None of the partition's batches is
+in flight, so that a response always refers to the numbers its batch has. And none of them may be in the log already: a
+batch whose response was lost is first resent with its old number, and the broker's response shows whether it has the
+batch. (Java rewrites such a batch immediately; the broker can't recognize the new numbers as a retry and appends it
+twice.)
+
+The states are those of `State`: UNINITIALIZED (`producer_id_request_failed` returns to it) -> INITIALIZING (`asking`)
+-> READY (`assign`), and FATAL_ERROR (`fail`). `request_epoch_bump` marks a partition for a new epoch;
+`bump_epoch_if_due`, called once per iteration of the sender, begins it.
 
 Source: Kafka's TransactionManager and TxnPartitionMap (KIP-98, KIP-360).
 """
@@ -32,21 +37,22 @@ NO_PRODUCER_EPOCH = -1
 MAX_PRODUCER_EPOCH = 2**15 - 1
 NO_OFFSET = -1
 
-#: Of so many batches a broker remembers, per producer and partition, that it has them (Kafka's ProducerStateEntry).
+#: The number of recent batches a broker remembers per producer and partition (Kafka's ProducerStateEntry).
 BATCHES_REMEMBERED = 5
 
 
 def broker_lacks_batch(error: KafkaError) -> bool:
-    """Whether this answer says that the broker looked for the batch among those it remembers, and has not got it.
+    """Whether this error means that the broker did not find the batch among those it remembers.
 
-    A Kafka broker that was restarted cleanly, with no other replica to lead meanwhile, remembers one batch, and says
-    so of those before it, too: were all their answers lost, they are appended twice. Java's producer knows no better.
+    A Kafka broker that was restarted cleanly, while no other replica led the partition, remembers only one batch and
+    returns this error for earlier ones too. If all their responses were lost, they are appended twice, as with Java's
+    producer.
     """
     return isinstance(error, (OutOfOrderSequenceNumberError, UnknownProducerIdError))
 
 
 class State(Enum):
-    """Where the producer stands with its id."""
+    """The state of the producer's id."""
 
     UNINITIALIZED = "has no producer id"
     INITIALIZING = "has asked for a producer id"
@@ -54,7 +60,7 @@ class State(Enum):
     FATAL_ERROR = "can't go on: close the producer and create a new one"
 
 
-#: state -> the states it may turn into. Whatever isn't here is a defect, and raises IllegalStateError.
+#: state -> the states it may change to. Any other change is a defect and raises IllegalStateError.
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.UNINITIALIZED: frozenset({State.INITIALIZING, State.FATAL_ERROR}),
     State.INITIALIZING: frozenset({State.READY, State.UNINITIALIZED, State.FATAL_ERROR}),
@@ -64,7 +70,7 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 
 
 class _Sequences:
-    """The sequence numbers of one partition. `in_flight`: batches with a sequence and no final answer, in order."""
+    """The sequence numbers of one partition. `in_flight`: incomplete batches with a sequence number, in order."""
 
     __slots__ = (
         "in_flight",
@@ -83,11 +89,12 @@ class _Sequences:
 
 
 class TransactionManager:
-    """Producer id, epoch and sequences of an idempotent producer. One per producer; only the sender thread uses it.
+    """Producer id, epoch and sequence numbers of an idempotent producer. Sender thread only.
 
-    Invariants: a partition's `in_flight` batches carry gapless, rising sequences under one id and epoch, and are no
-    more than a broker remembers, and only one before the first is acknowledged (but for the parts of split ones, which
-    no broker has seen). Those with a `maybe_persisted_error` a broker may have appended although no answer said so.
+    Invariants: a partition's `in_flight` batches have ascending sequence numbers without gaps, under one id and epoch.
+    There are at most as many as a broker remembers, and only one until the first is acknowledged; not counting the
+    parts of split batches, which no broker has seen. A broker may have appended a batch with a `maybe_persisted_error`
+    although no response confirmed it.
     """
 
     def __init__(self) -> None:
@@ -120,11 +127,11 @@ class TransactionManager:
         self._become(State.INITIALIZING)
 
     def producer_id_request_failed(self) -> None:
-        """InitProducerId came to nothing; it is to be sent again."""
+        """InitProducerId failed and is to be sent again."""
         self._become(State.UNINITIALIZED)
 
     def assign(self, producer_id: int, producer_epoch: int) -> None:
-        """The broker gave an id. Partitions whose sequences are to begin anew begin with it."""
+        """Use the id from the broker. Partitions that wait for a new epoch begin it with this id."""
         self._become(State.READY)
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -132,7 +139,7 @@ class TransactionManager:
         self._rewrite(self._rewritable())
 
     def fail(self, error: KafkaError) -> None:
-        """No record of this producer can be delivered any more."""
+        """Enter FATAL_ERROR: no record of this producer can be delivered any longer."""
         self._become(State.FATAL_ERROR)
         if self.fatal_error is None:
             self.fatal_error = error
@@ -147,7 +154,7 @@ class TransactionManager:
         return known
 
     def may_drain(self, batch: ProducerBatch) -> bool:
-        """Whether this batch, the first of its queue, may go out now."""
+        """Whether this batch, the first of its queue, may be sent now."""
         if self.state is not State.READY:
             return False
         partition = batch.topic_partition
@@ -155,27 +162,27 @@ class TransactionManager:
         if known is None:
             return True
         if batch.has_sequence:
-            # a retry: one at a time, the oldest first, so that the broker sees the sequence without gaps; before its
-            # numbers change it goes out only in order to learn whether the broker has it
+            # a retry: one at a time, the oldest first, so that the broker sees no gaps; while its numbers are about to
+            # be rewritten, it is sent only to find out whether the broker has it
             return known.in_flight[0] is batch and (
                 partition not in self._to_rewrite or batch.maybe_persisted_error is not None
             )
-        # what became of earlier sequence numbers must be known before new ones are given
+        # the outcome of earlier sequence numbers must be known before new ones are assigned
         if partition in self._to_rewrite or partition in self._unresolved:
             return False
         stale = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
-        # A broker that knows nothing of this producer takes any number for the first one. So were the first batch
-        # refused and a second one under way, the second would be appended before it.
+        # A broker without state for this producer accepts any first sequence number. If it rejected the first batch
+        # while a second one was in flight, it would append the second before the first.
         limit = 1 if known.last_acked_sequence < 0 else BATCHES_REMEMBERED
-        # And nothing new follows where a later one was acknowledged before the oldest: while that is refused time after
-        # time, or its answer keeps an old leader's connection waiting, the broker would forget behind those that follow
-        # that it has it, and take it once more.
+        # No new batch follows if a later one was acknowledged before the oldest one. The oldest may be rejected
+        # repeatedly, or its response may be pending on the connection of an old leader. Meanwhile newer batches would
+        # displace it from those the broker remembers, and a retry would be appended twice.
         return not known.in_flight or (
             not stale and len(known.in_flight) < limit and self._is_next(known, known.in_flight[0].base_sequence)
         )
 
     def take_sequence(self, batch: ProducerBatch) -> None:
-        """Give a drained batch its sequence number, unless it has one from an earlier attempt."""
+        """Assign a drained batch its sequence number, unless it has one from an earlier attempt."""
         if batch.has_sequence:
             return
         known = self._sequences(batch.topic_partition)
@@ -196,12 +203,12 @@ class TransactionManager:
         batch.base_sequence = known.next_sequence
         known.next_sequence = (known.next_sequence + batch.count) & 0x7FFFFFFF
 
-    # --- Answers ---
+    # --- Responses ---
 
     def completed(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
+        """Record that the broker has the batch."""
         known = self._sequences(batch.topic_partition)
-        # one that had expired may be answered after another epoch has begun
+        # the response of an expired batch may arrive after a new epoch has begun
         current = batch.producer_id == known.producer_id and batch.producer_epoch == known.producer_epoch
         last = batch.last_sequence
         if current and (last > known.last_acked_sequence or last < known.last_acked_sequence - 2**30):
@@ -209,26 +216,29 @@ class TransactionManager:
         self._forget(known, batch)
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
-        """Whether a batch answered with `error` is to be sent again; asks for a new epoch where that is due."""
+        """Whether to retry a batch that failed with `error`; requests a new epoch if the retry needs one."""
         partition = batch.topic_partition
         known = self._sequences(partition)
         if isinstance(error, UnknownProducerIdError):
             if log_start_offset == NO_OFFSET:
                 return True
-            # The broker has lost the producer's state: its records were removed by retention, or more was lost.
-            # Numbers that start at 0 under a new epoch are accepted either way.
+            # The broker has lost the producer's state: retention removed its records, or they were lost. In both cases
+            # the broker accepts sequence numbers that start at 0 in a new epoch.
             self.request_epoch_bump(partition)
             return True
         if isinstance(error, OutOfOrderSequenceNumberError):
-            # Behind another open batch that one has to be sent again first. The oldest one has a true gap before it:
-            # its predecessors are answered for, or have failed and are not in the log.
+            # If an older batch is in flight, it has to be retried first. The oldest batch has a real gap before it: its
+            # predecessors are acknowledged, or have failed and are not in the log.
             if known.in_flight and known.in_flight[0] is batch:
                 self.request_epoch_bump(partition)
             return True
         return isinstance(error, RetriableError)
 
     def failed(self, batch: ProducerBatch, error: KafkaError, adjust: bool) -> None:
-        """The batch is given up. `adjust`: its sequence numbers were not used, so those behind it need new ones."""
+        """Record that the batch has failed.
+
+        `adjust`: its sequence numbers were not used, so the batches behind it need new ones.
+        """
         partition = batch.topic_partition
         if action_for(error).verdict is Verdict.FATAL:
             self.fail(error)
@@ -242,7 +252,7 @@ class TransactionManager:
             self.request_epoch_bump(partition)
 
     def replaced(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
-        """The batch was split: its parts stand in its place, with its sequence numbers, which nobody has used."""
+        """Replace a split batch by its parts, which inherit its unused sequence numbers."""
         known = self._sequences(batch.topic_partition)
         if batch in known.in_flight:
             place = known.in_flight.index(batch)
@@ -256,33 +266,35 @@ class TransactionManager:
     def _is_next(known: _Sequences, sequence: int) -> bool:
         return sequence == (known.last_acked_sequence + 1) & 0x7FFFFFFF
 
-    # --- Sequence numbers whose fate isn't known, and new epochs ---
+    # --- Unresolved sequence numbers and new epochs ---
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
-        """A batch was given up after it had been sent: the broker may or may not have it."""
+        """Record that a batch failed after it had been sent: the broker may or may not have it."""
         self._unresolved.add(batch.topic_partition)
 
     def resolve(self) -> None:
-        """Look at partitions with unresolved sequences: with nothing in flight it shows what became of them."""
+        """Resolve the partitions with unresolved sequence numbers that have nothing in flight."""
         for partition in list(self._unresolved):
             known = self._sequences(partition)
             if known.in_flight:
                 continue
             if not self._is_next(known, known.next_sequence):
-                _log.info("%s: sequence numbers were left open by batches that expired; a new epoch begins", partition)
+                _log.info("%s: expired batches left a gap in the sequence numbers; a new epoch begins", partition)
                 self.request_epoch_bump(partition)
             self._unresolved.discard(partition)
 
     def request_epoch_bump(self, partition: TopicPartition) -> None:
-        """Begin an epoch in which this partition's sequences start at 0, once it's known which of its open batches the
-        broker has."""
+        """Request an epoch in which the partition's sequence numbers start at 0.
+
+        It begins once it is known which of the partition's open batches the broker has.
+        """
         self._sequences(partition)
         self._to_rewrite.add(partition)
 
     def _rewritable(self) -> list[TopicPartition]:
-        """Partitions that wait for a new epoch, and whose open batches are in no log and on no wire.
+        """The partitions that wait for a new epoch, and have no batch in flight or possibly in a log.
 
-        It is enough to look at the oldest one for doubts: no broker takes a batch whose predecessor it hasn't got.
+        Checking the oldest batch is enough: no broker appends a batch whose predecessor it lacks.
         """
         ready = []
         for partition in self._to_rewrite:
@@ -294,7 +306,7 @@ class TransactionManager:
         return ready
 
     def bump_epoch_if_due(self) -> None:
-        """Begin the requested epoch, or ask for a new producer id when the epochs are used up."""
+        """Begin the requested epoch, or request a new producer id if the epochs are exhausted."""
         if not self._to_rewrite or self.state is not State.READY:
             return
         ready = self._rewritable()
@@ -323,6 +335,6 @@ class TransactionManager:
             self._to_rewrite.discard(partition)
 
     def in_flight(self, partition: TopicPartition) -> list[ProducerBatch]:
-        """Batches of a partition with a sequence and no final answer, in sequence order: for tests and `repr`."""
+        """The incomplete batches of a partition with a sequence number, in that order. For tests."""
         known = self._partitions.get(partition)
         return [] if known is None else list(known.in_flight)

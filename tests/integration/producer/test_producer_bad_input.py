@@ -172,7 +172,7 @@ def test_a_host_that_does_not_resolve() -> None:
         ({"enable.idempotence": True, "acks": 1}, "contradicts acks=1"),
         ({"value_serializer": lambda: b""}, "has to take"),
         ({"value_serializer": "json.dumps"}, "use value.serializer='json'"),
-        ({"value_serializer": int}, "makes an instance of it"),
+        ({"value_serializer": int}, "creates an instance of it"),
         ({"partitioner": lambda key: 0}, "has to take"),
         ({"interceptor_classes": [5]}, "on_send"),
         ({"metric_reporters": ["no.such.Reporter"]}, "metric"),

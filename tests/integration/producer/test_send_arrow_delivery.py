@@ -466,7 +466,7 @@ def test_row_by_row_columns_are_checked_as_otherwise(cluster: EmbeddedCluster, t
             with pytest.raises(errors.RowDeliveryError, match=r"row 1 was not.*the column 'headers' has a"):
                 producer.send_arrow(topic, pa.table({"value": ["a", "b"], "headers": headers}))
         headers = pa.array([[(b"\xff", b"v")]], pa.map_(pa.binary(), pa.binary()))
-        with pytest.raises(errors.RowDeliveryError, match=r"row 0 was not.*a header whose key is no UTF-8"):
+        with pytest.raises(errors.RowDeliveryError, match=r"row 0 was not.*a header whose key is not UTF-8"):
             producer.send_arrow(topic, pa.table({"value": ["a"], "headers": headers}))
     assert records_in(cluster, topic) == [[], [], []]
 

@@ -152,7 +152,7 @@ def test_other_types_are_told_by_the_column_and_what_to_do(column: Any, role: st
 def test_offsets_that_lead_out_of_the_data_are_refused_before_anything_is_read(kind: Any, offsets: array) -> None:
     column = pa.Array.from_buffers(kind, 3, [None, pa.py_buffer(offsets), pa.py_buffer(b"abcdef")])
     with pytest.raises(
-        SerializationError, match=r"'value' is no intact Arrow data: the offsets of value . of a column"
+        SerializationError, match=r"'value' is not valid Arrow data: the offsets of value . of a column"
     ):
         values_of(column)
 
@@ -323,7 +323,7 @@ def test_a_timestamp_before_1970_is_told_with_its_row() -> None:
 @pytest.mark.parametrize("column", [pa.array(["now"]), pa.array([1.5]), pa.array([datetime.date(2020, 1, 1)])])
 def test_a_timestamp_of_another_type(column: Any) -> None:
     with pytest.raises(
-        SerializationError, match=r"the column 'timestamp' is of type .*; a timestamp is one, or a whole"
+        SerializationError, match=r"the column 'timestamp' is of type .*; it has to hold timestamps, or whole"
     ):
         timestamps_of(column)
 
@@ -501,7 +501,7 @@ def test_columns_that_lack_or_come_twice_are_told_with_rows_or_without(rows: int
         sent(pa.RecordBatch.from_arrays([nothing, nothing], names=["a", "b"]))
     with pytest.raises(IllegalArgumentError, match="there are several columns 'key'"):
         sent(pa.RecordBatch.from_arrays([nothing] * 3, names=["value", "key", "key"]))
-    with pytest.raises(IllegalArgumentError, match="no topic: name one, or have a column 'topic'"):
+    with pytest.raises(IllegalArgumentError, match="no topic: name one, or add a column 'topic'"):
         sent(pa.RecordBatch.from_arrays([nothing], names=["value"]), None)
 
 

@@ -189,8 +189,8 @@ class NeedsAnArgument(ProducerInterceptor):
     [
         ("Thing", "interceptor.classes='Thing' is not an import path like package.module:Name"),
         ("no_such_module:Thing", "can't be imported (ModuleNotFoundError"),
-        (NeedsAnArgument, "making a NeedsAnArgument without arguments failed"),
-        (5, "interceptor.classes holds something of type int, which has neither on_send nor on_acknowledgement"),
+        (NeedsAnArgument, "creating a NeedsAnArgument without arguments failed"),
+        (5, "interceptor.classes contains an object of type int, which has neither on_send nor on_acknowledgement"),
     ],
 )
 def test_what_is_no_interceptor_is_refused(value: object, says: str) -> None:

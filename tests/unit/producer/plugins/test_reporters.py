@@ -301,7 +301,7 @@ class TestConfiguration:
         assert [type(reporter) for reporter in resolved] == [Own, Own, MetricsReporter]
 
     def test_one_that_is_none(self) -> None:
-        with pytest.raises(KafkaConfigurationError, match=r"metric\.reporters holds something of type list"):
+        with pytest.raises(KafkaConfigurationError, match=r"metric\.reporters contains an object of type list"):
             resolve_reporters([[]])
         with pytest.raises(KafkaConfigurationError, match=r"metric\.reporters='no\.such' can't be imported"):
             resolve_reporters(["no.such"])

@@ -269,7 +269,7 @@ def test_a_leader_older_than_the_broker_that_gave_the_producer_id_is_a_fatal_err
     for future in (first, second):
         error = future.exception(0)
         assert isinstance(error, errors.UnsupportedVersionError)
-        assert "knows no idempotent producers: set enable.idempotence=false" in str(error)
+        assert "does not support idempotent producers: set enable.idempotence=false" in str(error)
     assert h.transactions is not None
     assert h.transactions.fatal_error is not None
     assert h.free_bytes == MEMORY
