@@ -261,7 +261,7 @@ class SegmentMap:
             past = entry.value >= len(self._content)
             return f"position {entry.value} is past the end of the log" if past else f"no batch begins at {entry.value}"
         if not self._first[slot] <= entry.offset:
-            return f"the batch at {entry.value} only begins at offset {self._first[slot]}"
+            return f"the batch at {entry.value} begins at offset {self._first[slot]}, after it"
         if slot and self._last[slot - 1] >= entry.offset:
             return f"offset {entry.offset} is in a batch before position {entry.value}"
         if entry.offset > self._last[-1]:

@@ -81,8 +81,8 @@ def test_node_ids(cluster_class):
         ((ApiKey.SHARE_FETCH, Fault(close=True)), "doesn't serve SHARE_FETCH"),
         ((ApiKey.PRODUCE, "close"), r"the fault is 'close' \(str\); give a headrace.broker.Fault"),
         ((ApiKey.PRODUCE, None), "the fault is None"),
-        ((ApiKey.PRODUCE, Fault(response=HeartbeatResponse())), "one of HEARTBEAT, and PRODUCE would get it"),
-        ((None, Fault(response=HeartbeatResponse())), "and any request would get it"),
+        ((ApiKey.PRODUCE, Fault(response=HeartbeatResponse())), "for HEARTBEAT, but PRODUCE would get it"),
+        ((None, Fault(response=HeartbeatResponse())), "but any request would get it"),
         ((ApiKey.HEARTBEAT, Fault(error=NotLeaderForPartitionError, topic="t")), "HEARTBEAT name no topic"),
     ],
 )
