@@ -1,41 +1,40 @@
-# Everything starts from a clean clone: `make demo`, `make test` and `make check` make .venv and install what they need.
-# All paths are relative, so that the clone may lie in a folder of any name.
+# Everything works in a clean clone: `make demo`, `make test` and `make check` create .venv and install what they need.
+# All paths are relative, so that the clone may be in a folder of any name.
 
 PYTHON_IN_VENV := .venv/bin/python
 PIP := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
 PYTEST := $(PYTHON_IN_VENV) -m pytest
 HOT := $(shell find network producer broker cli -name '*_cy.py' -o -name '*_cy.pxd')
-# What the build needs stands in pyproject.toml, quoted and with commas between.
+# The build requirements are in pyproject.toml, quoted and separated by commas.
 comma := ,
 BUILD_NEEDS = $(subst $(comma), ,$(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml))
-# The tests that one more time run with the interpreted modules; PYTEST_ARGS are for all.
+# The tests that also run with the interpreted modules. PYTEST_ARGS apply to both runs.
 PURE_TESTS := tests/unit tests/property tests/integration
-# xdist 3.8 hangs at the end where it has replaced a worker that crashed (its issue 1323): here the run ends instead.
+# xdist 3.8 hangs at the end of a run in which it replaced a crashed worker (its issue 1323): end the run instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
 BENCH_ARGS ?=
-# The seeds of `make storm`, FIRST:END with the end excluded: 10 to 20 s per seed, for a storm over a producer and three over
-# clusters.
+# The seeds of `make storm`, FIRST:END without END. A seed takes 10 to 20 s: one storm on a producer, three on clusters.
 STORM_SEEDS ?= 0:20
 
-# The Java that Spark and Apache Kafka are to run on, for the commands after it.
+# Sets the Java for Spark and Apache Kafka in the commands that follow it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
 .PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-broker bench-spark \
   compile docs clean distclean
 
 help:
-	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, and what came through"
+	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
-	@echo "make pythons       the producer's tests on every Python that is found (PYTHONS='python3.13 /path/to/python')"
-	@echo "make storm         faults, power cuts and restarts drawn from seeds, for minutes (STORM_SEEDS=20:40 draws others)"
-	@echo "make check         lint, format, types, the floors of the packages, dead code, generated pages"
+	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
+	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
+	@echo "make check         lint, format, types, layers of the packages, dead code, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
-	@echo "make bench         this producer beside confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
-	@echo "make bench-broker  the embedded broker beside Apache Kafka, where Java and Maven are"
-	@echo "make bench-spark   Spark DataFrames: this sink beside confluent-kafka and Spark's own"
-	@echo "make compile       compile the hot modules (*_cy.py) where they are"
-	@echo "make docs          write the generated pages of docs/ anew"
-	@echo "make clean         remove what was built; make distclean removes .venv too"
+	@echo "make bench         compare the producer with confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
+	@echo "make bench-broker  compare the embedded broker with Apache Kafka (needs Java and Maven)"
+	@echo "make bench-spark   compare this Spark sink with confluent-kafka and Spark's own"
+	@echo "make compile       compile the hot modules (*_cy.py) in place"
+	@echo "make docs          write the generated pages of docs/"
+	@echo "make clean         remove build products; make distclean removes .venv, too"
 
 demo: build/compiled
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) examples/demo.py
@@ -69,7 +68,7 @@ floors: .venv/installed
 dead-code: .venv/installed
 	$(PYTHON_IN_VENV) tools/dead_code.py
 
-# spelling, and the words of this project's prose (tools/prose_rules.txt)
+# Spelling, and the wording rules of this project (tools/prose_rules.txt).
 prose: .venv/installed
 	@failed=0; \
 	.venv/bin/codespell --ignore-words-list pasword,childs --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
@@ -101,7 +100,7 @@ compile: .venv/installed
 build/compiled: .venv/installed $(HOT)
 	@$(MAKE) --no-print-directory compile
 
-# An environment that was made for another folder (a clone that was moved or copied) leads back there: made anew.
+# A virtual environment has absolute paths, so a clone that was moved or copied needs a new one.
 ifneq ($(shell cat .venv/made-for 2>/dev/null),$(CURDIR))
 .PHONY: .venv/made-for
 endif

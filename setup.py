@@ -1,8 +1,8 @@
-"""Where the packages are, and how the hot modules are compiled. Everything else is declared in pyproject.toml.
+"""The list of packages and the compilation of the hot modules. pyproject.toml declares everything else.
 
 Every module named ``*_cy.py`` is plain Python that Cython also compiles (pure-Python mode). With a C compiler the
-build compiles them, and a compilation that fails is an error. Without a C compiler the interpreted modules are
-installed, and the build says so; ``HEADRACE_REQUIRE_COMPILED=1`` makes that case an error too.
+build compiles these modules, and a failed compilation is an error. Without a C compiler the build prints a note and
+installs the interpreted modules; ``HEADRACE_REQUIRE_COMPILED=1`` makes that an error, too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
 PARTS = ("network", "producer", "broker", "cli")
-#: The one name outside `headrace`: PySpark finds data sources in top-level modules that are called so.
+#: The only package outside `headrace`: PySpark looks for data sources in top-level modules named `pyspark_*`.
 FOR_PYSPARK = "pyspark_headrace"
 REQUIRED = os.environ.get("HEADRACE_REQUIRE_COMPILED") == "1"
 
 
 def compiler_problem() -> str | None:
-    """Say why C extensions for this Python can't be built here, or None where they can."""
+    """The reason why C extensions for this Python can't be built here; None if they can."""
     command = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     with tempfile.TemporaryDirectory() as folder:
         probe = Path(folder, "probe.c")
@@ -46,7 +46,7 @@ def compiler_problem() -> str | None:
 
 
 def hot_modules() -> list[Extension]:
-    """An extension for each hot module, still with its Python source; none where they can't be compiled."""
+    """One extension per hot module, with its Python source; none if they can't be compiled."""
     problem = compiler_problem()
     if problem is not None:
         if REQUIRED:
@@ -55,7 +55,7 @@ def hot_modules() -> list[Extension]:
         return []
     sources = sorted(source.relative_to(ROOT) for part in PARTS for source in (ROOT / part).rglob("*_cy.py"))
     return [
-        # -g0: the symbols of the generated C code would be nine tenths of what is installed
+        # -g0: the debug symbols of the generated C code would be 90 % of the installed size
         Extension(
             "headrace." + ".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=["-O3", "-g0"]
         )
@@ -64,10 +64,10 @@ def hot_modules() -> list[Extension]:
 
 
 def link_packages() -> Path:
-    """The folder in which ``headrace/network`` and the others are links to the packages' sources.
+    """Create the folder in which ``headrace/network`` and the other packages are links to their sources.
 
-    A compiled module finds another's declarations (``*.pxd``), and a type checker what the tests import, by a path
-    that says what the import says.
+    Cython looks up declarations (``*.pxd``), and a type checker the imports of the tests, by paths that correspond to
+    the import names.
     """
     include = ROOT / "build" / "include"
     package = include / "headrace"
@@ -81,13 +81,13 @@ def link_packages() -> Path:
 
 
 class CompileHotModules(build_ext):
-    """Turns the hot modules into C before they are compiled; only then, so that reading metadata stays quick."""
+    """Translates the hot modules to C before they are compiled, and only then, so that reading metadata stays fast."""
 
     def run(self) -> None:
         include = link_packages()
         if not self.extensions:
             return
-        from Cython.Build import cythonize  # noqa: PLC0415 - needed only where something is compiled
+        from Cython.Build import cythonize  # noqa: PLC0415 - only needed to compile
 
         translated = cythonize(
             self.extensions,

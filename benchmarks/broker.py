@@ -1,12 +1,12 @@
-"""The embedded broker beside Apache Kafka: how many bytes each takes from one producer and gives to one consumer.
+"""The embedded broker compared with Apache Kafka: throughput of each for one producer and one consumer.
 
     python benchmarks/broker.py [--megabytes N] [--rounds N] [--batch-bytes N] [--bootstrap HOST:PORT]
 
-One connection, requests made beforehand, so that the client costs next to nothing: batches of 128 KiB with acks=all,
-five in flight, then the same bytes fetched in answers of up to 8 MiB per partition. One broker is `headrace broker` in
-a process of its own; the other is Apache Kafka in KRaft mode, from the jars that the tests use too (Java, and Maven
-with access to Maven Central), or whatever listens at `--bootstrap`. They take turns, after a turn that doesn't count.
-Memory for what a broker writes is touched beforehand (`page_memory.py`).
+The client uses one connection and prebuilt requests, so that it costs next to nothing. It sends batches of 128 KiB with
+acks=all, five in flight, then fetches the same bytes in responses of up to 8 MiB per partition. One broker is `headrace
+broker` in its own process. The other is Apache Kafka in KRaft mode, from the jars that the tests use, too (this needs
+Java, and Maven with access to Maven Central), or the broker at `--bootstrap`. They take turns, after a warm-up round.
+Memory for the logs is touched in advance (`page_memory.py`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.network.protocol.messages.topics.create_topics import CreatableTop
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.records.builder_cy import build_batch
 
-# Apache Kafka is started as the tests start it.
+# Apache Kafka is started in the same way as in the tests.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.apache_kafka import ApacheKafka, ApacheKafkaUnavailable
@@ -49,7 +49,7 @@ FETCH_BYTES = 8 << 20
 
 
 class Connection:
-    """One blocking connection; frames go out as they are given and come back as they are."""
+    """A blocking connection that sends and returns raw frames."""
 
     def __init__(self, address: str) -> None:
         host, port = address.split(",", 1)[0].rsplit(":", 1)
@@ -93,7 +93,7 @@ def make_topic(connection: Connection) -> str:
 
 
 def produce(connection: Connection, topic: str, batch: memoryview, count: int) -> float:
-    """Seconds until every batch is acknowledged."""
+    """The time in seconds until every batch is acknowledged."""
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
     request = frame(ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), PRODUCE_VERSION)
     began = time.perf_counter()
@@ -104,12 +104,12 @@ def produce(connection: Connection, topic: str, batch: memoryview, count: int) -
             _, answer = decode_response(ProduceRequest, PRODUCE_VERSION, connection.receive())
             code = answer.responses[0].partition_responses[0].error_code  # type: ignore[attr-defined]
             if code:
-                raise SystemExit(f"the broker refused a batch with error {code}")
+                raise SystemExit(f"the broker rejected a batch with error {code}")
     return time.perf_counter() - began
 
 
 def fetch(connection: Connection, topic: str, records_per_batch: int, batch_bytes: int, count: int) -> float:
-    """Seconds until every batch has come back."""
+    """The time in seconds until every batch is fetched."""
     offset = 0
     began = time.perf_counter()
     while offset < records_per_batch * count:
@@ -124,7 +124,7 @@ def fetch(connection: Connection, topic: str, records_per_batch: int, batch_byte
 
 
 def run(address: str, batch: memoryview, per_batch: int, count: int) -> tuple[float, float]:
-    """Produce and fetch `count` batches; megabytes per second of both."""
+    """Produce and fetch `count` batches. Returns the megabytes per second of both."""
     total = len(batch) * count / 1e6
     connection = Connection(address)
     topic = make_topic(connection)
@@ -152,13 +152,13 @@ def headrace_broker() -> Iterator[str]:
 
 @contextlib.contextmanager
 def with_cpu(name: str, broker: contextlib.AbstractContextManager[str]) -> Iterator[str]:
-    """Print what the broker's process has used once it has ended."""
+    """Print the CPU time of the broker's process after it has ended."""
     with contextlib.ExitStack() as stack:
         address = stack.enter_context(broker)
         yield address
         before = children_cpu()
         stack.close()
-        print(f"{name:14} {children_cpu() - before:8.2f} s of CPU, its start included")
+        print(f"{name:14} {children_cpu() - before:8.2f} s of CPU, including its start")
 
 
 @contextlib.contextmanager
@@ -185,7 +185,7 @@ def main() -> None:
             try:
                 brokers["apache kafka"] = stack.enter_context(with_cpu("apache kafka", apache_kafka()))
             except ApacheKafkaUnavailable as missing:
-                print(f"Apache Kafka is left out: {missing}")
+                print(f"without Apache Kafka: {missing}")
         results: dict[str, list[tuple[float, float]]] = {name: [] for name in brokers}
         for turn in range(options.rounds + 1):
             for name, address in brokers.items():

@@ -1,14 +1,14 @@
-"""What a producer holds on to while its broker is gone: memory, objects, threads and descriptors, and what became of
-each record.
+"""A producer whose broker is gone: its memory, objects, threads and descriptors, and the outcome of each record.
 
-    python benchmarks/broker_gone.py [--minutes 10] [--gone refused|silent] [--threads N] [--rate N]
+    python benchmarks/broker_gone.py [--minutes 10] [--gone closed|silent] [--threads N] [--rate N]
 
-Threads send records of 8 bytes to 16 KiB, steadily: with and without a key, a callback, headers; some keep the future
-for a while, most drop it. After half a minute the broker stops: `refused` leaves nobody on its port, `silent` leaves
-somebody who takes connections and never says a word. Then the buffer is full, `send` fails after ``max.block.ms`` and
-batches expire after ``delivery.timeout.ms``. After `--minutes` the broker comes back on its log, half a minute more is
-sent, and the producer is closed. Every five seconds a line of figures; at the end what was sent is compared with what
-stands in the log. Exits with 1 where a record isn't accounted for, or where something grew while the broker was gone.
+Threads send records of 8 bytes to 16 KiB at a steady rate, with and without keys, callbacks and headers. Some keep the
+future for a while, most drop it. After half a minute the broker stops: with `closed` nothing listens on its port, with
+`silent` a server accepts connections and never responds. The buffer fills up, `send` fails after ``max.block.ms`` and
+batches expire after ``delivery.timeout.ms``. After `--minutes` the broker restarts on its log, the threads send for
+another half minute, and the producer is closed. The program prints a line of measurements every five seconds, and at
+the end compares the records sent with the log. It exits with 1 if a record isn't accounted for, or if anything grew
+while the broker was gone.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ SAMPLE_S = 5
 AROUND_S = 30
 BUFFER_BYTES = 32 << 20
 DELIVERY_TIMEOUT_MS = 30_000
-#: how much more of each there may be at the end of the time without a broker than after its first quarter
+#: the allowed growth of each measurement between the second and the last quarter of the time without a broker
 GROWTH_ALLOWED = {"rss_kib": 4096, "blocks": 20_000, "objects": 2_000, "threads": 0, "descriptors": 2}
 
 NOT_SENT, REFUSED, TAKEN, WRITTEN, FAILED = range(5)
 
 
-# --- The broker, in a process of its own ---
+# --- The broker, in its own process ---
 
 
 def serve(pipe: Connection, silent: bool) -> None:
-    """An embedded broker that stops and comes back when told, and says which records are in its log."""
+    """An embedded broker that stops and starts on command, and reports the records in its log."""
     with EmbeddedCluster(log_retention_bytes=-1) as cluster:
         cluster.create_topic(TOPIC, PARTITIONS)
         pipe.send(cluster.bootstrap_servers)
-        # in the meantime nobody else may be given the port: a bound socket that doesn't listen refuses connections, too
+        # keeps the port reserved meanwhile: connections to a bound socket that doesn't listen fail, too
         placeholder = socket.socket()
         for command in iter(pipe.recv, "end"):
             if command == "stop":
@@ -79,7 +79,7 @@ def serve(pipe: Connection, silent: bool) -> None:
 
 
 def swallow(listener: socket.socket) -> None:
-    """Take connections and never answer; they end with the listener."""
+    """Accept connections and never respond; they are closed with the listener."""
     taken = []
     with contextlib.suppress(OSError), contextlib.ExitStack() as connections:
         while True:
@@ -90,12 +90,12 @@ def swallow(listener: socket.socket) -> None:
 
 
 class Senders:
-    """Threads that send until they are told to stop, and what they know of each record (a byte a record)."""
+    """Threads that send until they are stopped, and the known outcome of each record (one byte per record)."""
 
     def __init__(self, producer: KafkaProducer, threads: int, rate: float, seconds: float) -> None:
         self._producer = producer
         self._pause_s = threads / rate
-        # made beforehand, and written to so that the pages are there: it must not look like growth
+        # allocated in advance, and written to so that its pages exist: it must not count as growth
         self.fates = bytearray(b"\xff") * int(rate * seconds * 1.5 + 10_000)
         self.fates[:] = bytes(len(self.fates))
         self._numbers = itertools.count()
@@ -135,7 +135,7 @@ class Senders:
                 self.fates[number] = REFUSED
                 self.refusals[type(error).__name__] += 1
             else:
-                # the callback may have been faster
+                # the callback may have run before
                 if self.fates[number] == NOT_SENT:
                     self.fates[number] = TAKEN
                 if watched > 0.9:
@@ -158,7 +158,7 @@ class Senders:
 
 
 class Told:
-    """A callback that notes a record's fate."""
+    """A callback that stores a record's outcome."""
 
     __slots__ = ("number", "senders")
 
@@ -170,7 +170,7 @@ class Told:
         self.senders.told(self.number, exception)
 
 
-# --- Figures ---
+# --- Measurements ---
 
 
 def sample() -> dict[str, int]:
@@ -200,7 +200,7 @@ def watch(seconds: float, phase: str, senders: Senders, producer: KafkaProducer)
 
 
 def grown(samples: list[dict[str, int]]) -> list[str]:
-    """What there is more of in the last quarter than in the second, by the medians; the first fills the buffer."""
+    """The measurements whose median grew from the second quarter to the last; the buffer fills in the first."""
     quarter = len(samples) // 4
     found = []
     for name, allowed in GROWTH_ALLOWED.items():
@@ -213,7 +213,7 @@ def grown(samples: list[dict[str, int]]) -> list[str]:
 
 
 def unaccounted(senders: Senders, in_log: Counter[int], errors: float) -> list[str]:
-    """What doesn't agree between what the senders were told, the log and the metrics."""
+    """The contradictions between the outcomes that the senders received, the log and the metrics."""
     fates = senders.fates
     told = Counter(fates)
     twice = sum(1 for count in in_log.values() if count > 1)
@@ -223,19 +223,19 @@ def unaccounted(senders: Senders, in_log: Counter[int], errors: float) -> list[s
     failed = sum(1 for number in in_log if fates[number] == FAILED)
     silent = sum(1 for number, fate in enumerate(fates) if fate == TAKEN and number not in in_log)
     print(
-        f"taken {told[TAKEN] + told[WRITTEN] + told[FAILED]}: told written {told[WRITTEN]}, told failed {told[FAILED]} "
-        f"({failed} of them are in the log), not asked for {told[TAKEN]} ({silent} not in the log); "
-        f"refused {told[REFUSED]}; in the log {len(in_log)}; record-error-total {errors:.0f}"
+        f"enqueued {told[TAKEN] + told[WRITTEN] + told[FAILED]}: acknowledged {told[WRITTEN]}, failed {told[FAILED]} "
+        f"({failed} of them are in the log), outcome not read {told[TAKEN]} ({silent} not in the log); "
+        f"rejected {told[REFUSED]}; in the log {len(in_log)}; record-error-total {errors:.0f}"
     )
-    print(f"refused with {dict(senders.refusals)}, failed with {dict(senders.failures)}")
+    print(f"rejected with {dict(senders.refusals)}, failed with {dict(senders.failures)}")
     problems = {
-        "written but not in the log": lost,
+        "acknowledged but not in the log": lost,
         "in the log twice": twice,
-        "refused by send, yet in the log": refused,
+        "rejected by send, yet in the log": refused,
         "in the log though never sent": nobody,
-        # each record that isn't in the log has failed, and each failure is of one record
+        # each record missing from the log has failed, and each failure is of one record
         "not in the log and not counted as failed": max(0, told[FAILED] + silent - int(errors)),
-        "counted as failed, but neither told nor missing": max(0, int(errors) - told[FAILED] - silent),
+        "counted as failed, but neither reported nor missing": max(0, int(errors) - told[FAILED] - silent),
     }
     return [f"{count} records {what}" for what, count in problems.items() if count]
 
@@ -243,12 +243,12 @@ def unaccounted(senders: Senders, in_log: Counter[int], errors: float) -> list[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--gone", choices=("refused", "silent"), default="refused")
+    parser.add_argument("--gone", choices=("closed", "silent"), default="closed")
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=1000, help="records a second, of all threads")
+    parser.add_argument("--rate", type=float, default=1000, help="records per second, of all threads")
     options = parser.parse_args()
     if options.minutes < 2:
-        parser.error("less than two minutes are over before the buffer is full and the first batches have expired")
+        parser.error("--minutes must be at least 2, for the buffer to fill up and the first batches to expire")
     context = multiprocessing.get_context("spawn")
     pipe, theirs = context.Pipe()
     broker = context.Process(target=serve, args=(theirs, options.gone == "silent"))

@@ -1,14 +1,14 @@
-"""What is acknowledged when more is offered than the broker can take: goodput under overload, beside confluent-kafka.
+"""Goodput under overload: the acknowledged records if more are offered than a broker can take, and confluent-kafka's.
 
     python benchmarks/overload.py [--rate 4000] [--seconds 30] [--answer-ms 50] [--record 100] [--partitions 1]
 
-An embedded broker in a process of its own answers each produce request after `--answer-ms`. With small batches
-(``batch.size=1000``) and ``delivery.timeout.ms=6000`` a producer that is offered `--rate` records per second fills its
-queues until every batch waits for about its whole delivery time. Where such a batch is sent nevertheless, it expires on
-the way: the capacity is spent, the record is in the log, and its sender is told that it failed.
+An embedded broker in its own process answers each produce request after `--answer-ms`. With small batches
+(``batch.size=1000``) and ``delivery.timeout.ms=6000``, a producer that is offered `--rate` records per second fills its
+queues until every batch waits for nearly its whole delivery timeout. If such a batch is sent nevertheless, it expires
+in flight: capacity is spent, the record is in the log, and its sender receives an error.
 
-For each client: the capacity, which is what the broker acknowledges while so few records are outstanding that none
-waits for long, and then the goodput under overload, counted in the second half of the run. Read the ratio of the two.
+Prints for each client the capacity, which is the rate of acknowledgements with few records outstanding, then the
+goodput under overload, measured in the second half of the run, and the ratio of the two, which is the result.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from headrace.producer import KafkaProducer
 from headrace.producer.errors import KafkaError
 
 SETTINGS = {"batch.size": 1000, "delivery.timeout.ms": 6000, "request.timeout.ms": 5000, "linger.ms": 5}
-#: Outstanding records while the capacity is measured: the pipeline is full, and nothing waits for long.
+#: Outstanding records during the measurement of the capacity: the pipeline is full, and no record waits for long.
 WINDOW = 500
 TICK_S = 0.005
 
 
-# --- The broker, in a process of its own ---
+# --- The broker, in its own process ---
 
 
 def serve(pipe: Connection, answer_ms: float, partitions: int) -> None:
-    """A broker that answers late; says how many records are in its log when asked."""
+    """A broker with delayed responses, which reports the number of records in its log on request."""
     with EmbeddedCluster() as cluster:
         topics = itertools.count()
         pipe.send(cluster.bootstrap_servers)
@@ -58,7 +58,7 @@ def serve(pipe: Connection, answer_ms: float, partitions: int) -> None:
 
 
 class Client(Protocol):
-    """A producer; `done` is called with whether each record was acknowledged, on any thread."""
+    """A producer. It calls `done` for each record, on any thread, with whether the record was acknowledged."""
 
     def send(self, topic: str, value: bytes) -> bool: ...
 
@@ -80,7 +80,7 @@ class Headrace:
         return True
 
     def poll(self) -> None:
-        """Callbacks have a thread of their own."""
+        """Nothing to do: callbacks run on their own thread."""
 
     def _told(self, metadata: Any, exception: BaseException | None) -> None:
         self._done(exception is None)
@@ -117,7 +117,7 @@ CLIENTS: dict[str, Callable[[str, Callable[[bool], None]], Client]] = {"headrace
 
 
 class Tally:
-    """What became of the records, and when."""
+    """The outcomes of the records, and their times."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class Tally:
 
 
 def run(name: str, servers: str, topic: str, options: argparse.Namespace, rate: float | None) -> tuple[float, Tally]:
-    """Offer `rate` records per second (None: as many as keep WINDOW outstanding); what was acknowledged per second."""
+    """Offer `rate` records per second (None: keep WINDOW outstanding). Returns the acknowledgements per second."""
     tally = Tally()
     client = CLIENTS[name](servers, tally.told)
     value = bytes(options.record)

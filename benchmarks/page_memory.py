@@ -1,9 +1,9 @@
-"""Memory that is there when a broker's log asks for it.
+"""Memory touched in advance, so that a broker's log doesn't wait for it.
 
-A virtual machine may get its memory from its host a page at a time, when it first touches it, and give back what lies
-free for some seconds. A log that grows by a gigabyte can then cost its broker three seconds, more than all else that a
-benchmark measures, or nothing; and which it is, chance decides. So each run is preceded by a touch, for every
-contender alike. On a machine whose memory is its own this changes nothing.
+A virtual machine may get memory from its host page by page on first access, and return pages that have been free for a
+few seconds. Then a log that grows by a gigabyte may cost its broker three seconds, more than everything else in a
+benchmark, or nothing, at random. So memory is touched before each run of every contender. On a physical machine this
+makes no difference.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: The page cache takes pages that lie about in the kernel's lists, not just those that were freed last.
+#: The page cache takes any pages from the kernel's free lists, not just the most recently freed ones.
 AMPLE = 4
 
 
 def touch_memory(size_bytes: int) -> None:
-    """Have memory for so much page cache touched and freed: in another process, which gives it back by its end."""
+    """Touch and free memory for `size_bytes` of page cache, in another process, which frees it when it ends."""
     wanted = min(AMPLE * size_bytes, _available_bytes() // 2)
     subprocess.run([sys.executable, "-c", f"bytearray({wanted})"], check=True)
 
 
 def _available_bytes() -> int:
-    """What processes could get, 0 where the system doesn't say."""
+    """The memory available to processes, 0 if the system doesn't report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

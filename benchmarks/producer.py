@@ -1,11 +1,11 @@
-"""This producer beside confluent-kafka (and the interpreted one beside aiokafka), against the same broker process.
+"""This producer compared with confluent-kafka (interpreted, with aiokafka), against the same broker process.
 
     python benchmarks/producer.py [--records N] [--rounds N] [--bootstrap HOST:PORT] [--batch-size BYTES]
 
-Every measurement runs in a process of its own, the clients in turn, `--rounds` times over; what is printed are medians.
-Both clients get the same settings: idempotence, `linger.ms=5`, the same `batch.size`, no compression, values of 100
-random bytes, a topic of 4 partitions. Counted is the time from the first `send` until every record is acknowledged, and
-the CPU time of the client's process, broker excluded. Memory for what the broker writes is touched beforehand
+Every measurement runs in its own process, the clients take turns for `--rounds` rounds, and the program prints medians.
+All clients have the same settings: idempotence, `linger.ms=5`, the same `batch.size`, no compression, values of 100
+random bytes, a topic with 4 partitions. The time is measured from the first `send` until every record is acknowledged;
+the CPU time is that of the client's process, without the broker. Memory for the broker's log is touched in advance
 (`page_memory.py`). Without ``--bootstrap`` the broker is ``headrace broker``.
 """
 
@@ -33,7 +33,7 @@ CLIENTS = {
     "headrace, interpreted": ("headrace", True, 0.1),
     "aiokafka": ("aiokafka", False, 0.1),
 }
-# what is divided by what
+# the pairs whose ratios are printed
 PAIRS = (("headrace", "confluent-kafka"), ("headrace, interpreted", "aiokafka"))
 
 
@@ -207,7 +207,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bootstrap", help="a broker that runs already, HOST:PORT")
+    parser.add_argument("--bootstrap", help="HOST:PORT of a running broker")
     parser.add_argument("--batch-size", type=int, default=131_072)
     parser.add_argument("--measure", choices=("headrace", "confluent", "aiokafka"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, default="plain", help=argparse.SUPPRESS)

@@ -1,16 +1,16 @@
-"""Spark DataFrames into Kafka: this library's doors beside confluent-kafka by rows and Spark's own sink.
+"""Spark DataFrames into Kafka: this library's ways to write compared with confluent-kafka and Spark's own sink.
 
     python benchmarks/spark_bench.py [--rows N] [--rounds N] [--bootstrap HOST:PORT | --apache]
 
-One broker process, one DataFrame: a Parquet file of rows of 130 bytes, as making such rows costs Spark more than
-reading them. The contenders in turn, `--rounds` times over, each into a topic of its own; medians are printed of
-rows/s, counted from the start of the job to its end, when every record is acknowledged. Each has a Spark (local[2]) to
-itself, as a user's job has it: in a JVM that had run several sinks, some were slower than alone.
-The same settings for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4 partitions.
-Memory for what the broker writes is touched beforehand (`page_memory.py`). The no-op writers show where Spark itself is
-the limit: rows or Arrow batches that reach Python and go no further. Without ``--bootstrap`` the broker is ``headrace
-broker``; ``--apache`` takes Apache Kafka (from Maven Central). Spark's own sink takes part where its jar can be had
-from there.
+All contenders write to one broker process, from a Parquet file with rows of 130 bytes, because generating rows costs
+Spark more than reading them. They take turns for `--rounds` rounds, each into a new topic. The program prints medians
+of rows/s, measured from the start of the job to its end, when every record is acknowledged. Each contender has its own
+Spark (local[2]), as a user's job has: some sinks are slower in a JVM that has run others before.
+The settings are the same for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4
+partitions. Memory for the broker's log is touched in advance (`page_memory.py`). The no-op writers measure Spark
+itself: rows or Arrow batches that reach Python and are dropped. Without ``--bootstrap`` the broker is ``headrace
+broker``; ``--apache`` starts Apache Kafka (from Maven Central). Spark's own sink takes part if its jar is available
+there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from spark_session import require_java, start_spark  # noqa: E402  # pyright: ig
 ROW_BYTES = 130
 PARTITIONS = 4
 SETTINGS = {"linger.ms": 5, "batch.size": 131_072, "enable.idempotence": True}
-#: A removed topic goes at once: a minute later it would have been written to the disk, in the time of the next run.
+#: Deletes the files of a removed topic immediately; a minute later they would be flushed to disk during the next run.
 BROKER_SETTINGS = {"log.segment.delete.delay.ms": "0"}
 OURS_BY_BATCHES, OURS_BY_FORMAT, OURS_BY_ROWS = "headrace, Arrow (write)", "headrace, format", "headrace, rows"
 ALONE = "send_arrow without Spark"
@@ -124,7 +124,7 @@ def no_op_jvm(df: DataFrame, servers: str, topic: str) -> None:
 
 @contextlib.contextmanager
 def broker(arguments: argparse.Namespace) -> Iterator[str]:
-    """The addresses of the broker that all of them write to."""
+    """The address of the broker that all contenders write to."""
     if arguments.bootstrap:
         yield arguments.bootstrap
         return
@@ -145,13 +145,13 @@ def broker(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 class Topics:
-    """A topic for each run, and how much is in it afterwards."""
+    """A topic for each run, and the number of records in it afterwards."""
 
     def __init__(self, servers: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
     def make(self) -> str:
-        """A new topic, whose partitions have leaders."""
+        """A new topic whose partitions have leaders."""
         topic = f"bench-{uuid.uuid4().hex[:8]}"
         for future in self._admin.create_topics([NewTopic(topic, PARTITIONS)]).values():
             future.result(30)
@@ -176,7 +176,7 @@ class Topics:
 
 
 def send_arrow_alone(servers: str, topic: str, rows: int) -> float:
-    """Rows/s of `send_arrow` in this process, acknowledgements included."""
+    """Rows/s of `send_arrow` in this process, including acknowledgements."""
     batch = pa.RecordBatch.from_pydict({"value": [b"x" * ROW_BYTES] * 10_000})
     with KafkaProducer({"bootstrap.servers": servers, **SETTINGS}) as producer:
         producer.send_arrow(topic, batch).get(30)
@@ -188,21 +188,21 @@ def send_arrow_alone(servers: str, topic: str, rows: int) -> float:
 
 
 class Job:
-    """One contender with a Spark of its own, in a process of its own."""
+    """A contender with its own Spark, in its own process."""
 
     def __init__(self, contender: Contender, settings: dict[str, str], path: str) -> None:
-        """`path`: where the Parquet file is, or will be."""
+        """`path`: the Parquet file, which need not exist yet."""
         self._contender = contender
         self._path = path
         context = multiprocessing.get_context("spawn")
         self._process = concurrent.futures.ProcessPoolExecutor(1, context, _start, (settings,))
 
     def make_frame(self, rows: int) -> None:
-        """Rows of one column `value`, of 130 bytes, all different, as a Parquet file of four parts, for all jobs."""
+        """Write the Parquet file for all jobs: four parts, one column `value` with distinct rows of 130 bytes."""
         self._process.submit(_make_frame, self._path, rows).result()
 
     def run(self, servers: str, topic: str) -> float:
-        """How many seconds it took."""
+        """Run the contender. Returns the time in seconds."""
         return self._process.submit(_run, self._contender, self._path, servers, topic).result()
 
     def end(self) -> None:
@@ -210,7 +210,7 @@ class Job:
         self._process.shutdown()
 
 
-# --- What a job's process runs: `_start` comes first, and Spark keeps the session ---
+# --- Functions that a job's process runs: `_start` first, after which Spark keeps the session ---
 
 
 def _start(settings: dict[str, str]) -> None:
@@ -235,7 +235,7 @@ def _end() -> None:
 
 @contextlib.contextmanager
 def started_jobs(contenders: dict[str, Contender], settings: dict[str, str]) -> Iterator[dict[str, Job]]:
-    """A job a contender."""
+    """One job per contender."""
     with tempfile.TemporaryDirectory() as folder:
         jobs = {name: Job(contender, settings, f"{folder}/rows") for name, contender in contenders.items()}
         try:
@@ -246,7 +246,7 @@ def started_jobs(contenders: dict[str, Contender], settings: dict[str, str]) -> 
 
 
 def run_once(name: str, job: Job, topics: Topics, servers: str, rows: int) -> float:
-    """One run into a topic of its own, and how many seconds it took."""
+    """Run a job once, into a new topic. Returns the time in seconds."""
     topic = topics.make()
     touch_memory(rows * ROW_BYTES)
     seconds = job.run(servers, topic)
@@ -261,7 +261,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bootstrap", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--bootstrap", help="HOST:PORT of a running broker")
     parser.add_argument("--apache", action="store_true", help="write to Apache Kafka")
     arguments = parser.parse_args()
     require_java()
@@ -282,16 +282,16 @@ def main() -> int:
         print(f"without {SPARKS}: {missing}")
         del contenders[SPARKS]
     rates: dict[str, list[float]] = {name: [] for name in (*contenders, ALONE)}
-    # the jobs end before the broker does, which their idle producers would miss
+    # the jobs end before the broker, because their idle producers would log lost connections
     with broker(arguments) as servers, started_jobs(contenders, settings) as jobs:
         topics = Topics(servers)
         jobs[OURS_BY_BATCHES].make_frame(arguments.rows)
-        # the first round is for warming up
+        # the first round is a warm-up
         for number in range(arguments.rounds + 1):
-            # in another order each round, so that none always has the same one before it
+            # in another order each round, so that no contender always follows the same one
             for name in random.Random(number).sample(list(contenders), len(contenders)):
-                # twice, and the second time counts: while the others had their turn, caches went cold, and Spark ends
-                # Python workers that had nothing to do for a minute
+                # twice, and the second run counts: during the other runs caches go cold, and Spark ends Python workers
+                # that are idle for a minute
                 run_once(name, jobs[name], topics, servers, arguments.rows)
                 seconds = run_once(name, jobs[name], topics, servers, arguments.rows)
                 if number:

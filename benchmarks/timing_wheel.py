@@ -1,15 +1,16 @@
-"""The broker's timing wheels beside `heapq`, `sched` and `asyncio.call_later`, with a million timers.
+"""The broker's timing wheels compared with `heapq`, `sched` and `asyncio.call_later`, with a million timers.
 
     python benchmarks/timing_wheel.py [--timers N] [--rounds N]
 
-Two ways that timers live: *cancel-heavy*, where 99 of 100 are cancelled before their time (requests that are answered),
-and *expire-heavy*, where 2 of 100 are. Delays are random, up to a minute. Time is virtual: after the timers are set
-and cancelled, the clock goes through that minute in steps of 10 ms. Every measurement runs in a process of its own,
-`--rounds` times over, and what is printed are medians, per operation, and the whole beside the wheel's.
+There are two scenarios: *cancel-heavy*, in which 99 % of the timers are cancelled before they expire (requests that are
+answered), and *expire-heavy*, in which 2 % are. Delays are random, up to a minute. Time is virtual: after all timers
+are set and some cancelled, the clock advances through that minute in steps of 10 ms. Every measurement runs in its own
+process, `--rounds` times. The program prints medians per operation, and the ratio of the total time to the wheel's.
 
-What to keep in mind: the wheel locks (any thread may use it) and is interpreted; `heapq` is C, not locked, and forgets
-a cancelled timer only when its time comes; `sched` searches its queue to cancel, so only some are cancelled and the
-rest is reckoned from them; `asyncio` belongs to one thread and rebuilds its heap when half of it is cancelled.
+The contenders differ in more than speed. The wheel locks, because any thread may use it, and is interpreted. `heapq` is
+C without locks, and keeps a cancelled timer until it would have expired. `sched` searches its queue to cancel a timer,
+so only some are cancelled and the total is extrapolated. `asyncio` belongs to one thread and rebuilds its heap when
+half of it is cancelled.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from headrace.network.clock import MockClock
 LONGEST_MS = 60_000
 STEP_MS = 10
 SCENARIOS = {"cancel-heavy": 0.99, "expire-heavy": 0.02}
-SCHED_CANCELS = 200  # each of them costs as much as there are timers
+SCHED_CANCELS = 200  # each costs O(timers)
 
 
 class Contender(Protocol):
-    """One implementation of timers on virtual time. `expired` counts what ran."""
+    """An implementation of timers on virtual time. `expired` counts the timers that ran."""
 
     expired: int
 
@@ -72,7 +73,7 @@ class Wheel:
             run()
 
         def close(self, timeout_ms: float) -> None:
-            """Nothing runs behind the caller's back."""
+            """Nothing to do: everything runs on the caller's thread."""
 
     def __init__(self) -> None:
         self.expired = 0
@@ -96,7 +97,7 @@ class Wheel:
 
 
 class Heap:
-    """The usual recipe: a heap, and a mark on what was cancelled."""
+    """The usual recipe: a heap, and a flag on cancelled timers."""
 
     most_cancels = None
 
@@ -184,12 +185,12 @@ class Asyncio:
 
     def held(self) -> int:
         self._loop.call_soon(self._loop.stop)
-        self._loop.run_forever()  # it rebuilds its heap on a turn
+        self._loop.run_forever()  # an iteration rebuilds its heap
         return len(self._loop._scheduled)  # type: ignore[attr-defined]
 
     def advance(self, now_ms: int) -> None:
         self._loop.now_s = now_ms / 1000.0
-        # a timer that is due on this turn runs on this turn, after what was there before: hence a second one
+        # a timer that becomes due in an iteration runs after the callback that stops it: hence a second one
         for _ in range(2):
             self._loop.call_soon(self._loop.stop)
             self._loop.run_forever()
@@ -204,7 +205,7 @@ CONTENDERS: dict[str, Callable[[], Contender]] = {
 
 
 def measure(name: str, scenario: str, timers: int) -> dict[str, float]:
-    """Seconds for adding, cancelling (as if all were) and expiring, and how many timers were held after cancelling."""
+    """The seconds for adding, cancelling (extrapolated) and expiring, and the timers held after cancelling."""
     contender = CONTENDERS[name]()
     rng = random.Random(2025)
     delays = [rng.randrange(1, LONGEST_MS) for _ in range(timers)]
@@ -227,7 +228,7 @@ def measure(name: str, scenario: str, timers: int) -> dict[str, float]:
     return {
         "add": added - started,
         "cancel": (cancelled - added) * len(to_cancel) / len(done_cancels),
-        # sched still has what it did not cancel: its share of the expiring is what should have been left
+        # sched also expires the timers it did not cancel: count only the share that should have been left
         "expire": (ended - before_time) * (timers - len(to_cancel)) / contender.expired,
         "held": held - (len(to_cancel) - len(done_cancels)),
     }

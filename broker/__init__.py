@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiKey", "EmbeddedCluster", "Fault", "ProcessCluster"]
 
-# Imported at their first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most need no broker.
+# Imported on first use: pytest imports `headrace.broker.pytest_plugin` in every run, and most runs need no broker.
 _MODULES = {
     "ApiKey": "..network.protocol.api",
     "EmbeddedCluster": ".cluster.embedded",

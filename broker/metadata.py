@@ -1,5 +1,4 @@
-"""What a broker knows of its cluster: an immutable image, replaced as a whole at each change (Kafka's
-`MetadataImage`)."""
+"""A broker's view of its cluster: an immutable image, replaced as a whole at each change (Kafka's `MetadataImage`)."""
 
 from __future__ import annotations
 
@@ -13,24 +12,24 @@ from .config.listeners import Listener
 
 NO_LEADER = -1
 
-#: What was configured while the cluster ran, by the type of resource (`BROKER`, `GROUP`) and its name, as text. The
-#: name of what holds for all brokers is empty.
+#: Dynamic configurations, as text, by the resource's type (`BROKER`, `GROUP`) and name. The empty broker name stands
+#: for all brokers.
 ResourceConfigs = Mapping[tuple[int, str], Mapping[str, str]]
 BROKER = 4
 GROUP = 32
 
-#: A partition as the broker's tables have it: topic and number.
+#: A partition as the key of the broker's tables: topic and number.
 PartitionKey = tuple[str, int]
 
 
 def advertised_host(host: str) -> str:
-    """What clients are told to connect to: the machine's name where the broker listens on all of its addresses."""
+    """The host that clients connect to: the machine's name if the broker listens on all addresses."""
     return socket.gethostname() if host in ("", "0.0.0.0", "::") else host
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where a broker is: `host` and `port` for other brokers, `listeners` for clients, who are told the address of the
-    listener that they came in by."""
+    """The addresses of a broker. Other brokers use `host` and `port`, clients the address of the listener they
+    connected to, from `listeners`."""
 
     node_id: int
     host: str
@@ -39,7 +38,7 @@ class BrokerEndpoint(NamedTuple):
     listeners: tuple[Listener, ...] = ()
 
     def at(self, listener: str) -> BrokerEndpoint:
-        """With the address that clients of a listener are told."""
+        """This endpoint with the address that clients of a listener receive."""
         for name, host, port in self.listeners:
             if name == listener:
                 return self._replace(host=host, port=port)
@@ -47,8 +46,8 @@ class BrokerEndpoint(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who holds a partition and who leads it. `leader_epoch` grows with each election, `partition_epoch` with each
-    change. `adding` and `removing` are the replicas that come and go while they are moved."""
+    """The replicas of a partition and its leader. `leader_epoch` grows with each election, `partition_epoch` with each
+    change. `adding` and `removing` are the replicas that a reassignment adds and removes."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -65,7 +64,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic, its partitions by number, and the configuration that it overrides (dotted names, as text)."""
+    """A topic, its partitions by number, and its configuration overrides (dotted names, values as text)."""
 
     name: str
     topic_id: uuid.UUID
@@ -84,9 +83,12 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class ClusterImage:
-    """The cluster at one moment. `version` grows by one with each change; `brokers` are those that are alive; `changed`
-    names the topics that differ from the image before; `deleted` has topics that are gone, and of which brokers that
-    are away may still have logs; `configs` are those of brokers and groups, by the resource's type and name."""
+    """The cluster at one moment.
+
+    version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
+    previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
+    of brokers and groups, by the resource's type and name.
+    """
 
     cluster_id: str
     version: int = 0
@@ -105,8 +107,11 @@ class ClusterImage:
     def with_changes(
         self, topics: Mapping[str, TopicState | None], brokers: Mapping[int, BrokerEndpoint] | None = None
     ) -> ClusterImage:
-        """The next image: with these topics (None: without), and with these brokers instead, the one with the least id
-        of which is told to be the controller. Costs what a copy of the tables costs, not a look at every topic."""
+        """The next image: with these topics changed (None removes one) and, if given, with these brokers.
+
+        The broker with the lowest id is reported as the controller. Costs O(changed topics), plus one shallow copy of
+        the tables.
+        """
         all_topics = dict(self.topics)
         names = dict(self.topic_names)
         for name, state in topics.items():
@@ -131,7 +136,7 @@ class ClusterImage:
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:
-        """The topics that are not as they were in an earlier image, or not there any more."""
+        """The topics that differ from an earlier image or no longer exist."""
         if before.version == self.version - 1:
             return self.changed
         names = {*self.topics, *before.topics}

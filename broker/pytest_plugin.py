@@ -4,8 +4,8 @@
         send_order(kafka_cluster.bootstrap_servers, kafka_topic)
         assert [record.value for record in kafka_cluster.records(kafka_topic, 0)] == [b"order"]
 
-pytest imports this module in every run, also where no test needs Kafka: the broker is imported by the first fixture.
-What the fixtures and the marker do is told in docs/testing.md.
+pytest imports this module in every run, even if no test needs Kafka, so the broker is imported by the first fixture.
+docs/testing.md describes the fixtures and the marker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _MARKER = (
     "kafka(brokers=1, config=None, racks=None, topic_partitions=1, topic_config=None): "
-    "how the test's cluster and topic are made; with brokers, config or racks it is a cluster of the test's own"
+    "settings of the test's cluster and topic; with brokers, config or racks the test gets a cluster of its own"
 )
-#: What calls for a cluster of the test's own; the rest is about its topic.
+#: Settings that give the test a cluster of its own; the others are for its topic.
 _OF_CLUSTER = ("brokers", "config", "racks")
 _OF_TOPIC = ("topic_partitions", "topic_config")
 _MAX_REPLICAS = 3
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers on a test, its class and its module say; the closest one decides, a setting at a time."""
+    """The settings from the markers of a test, its class and its module; for each setting the closest marker wins."""
     settings: dict[str, Any] = {}
     for marker in request.node.iter_markers("kafka"):
         unknown = sorted(set(marker.kwargs) - {*_OF_CLUSTER, *_OF_TOPIC})
@@ -52,7 +52,7 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
             pytest.fail(f"@pytest.mark.kafka doesn't take {what}; it takes {', '.join(_OF_CLUSTER + _OF_TOPIC)}", False)
         kwargs = dict(marker.kwargs)
         if "brokers" in settings:
-            # Racks are those of the brokers that they were given with.
+            # Racks apply to the brokers of the same marker only.
             kwargs.pop("racks", None)
         settings = {**kwargs, **settings}
     return settings
@@ -60,10 +60,12 @@ def _settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def kafka_session_cluster() -> Iterator[EmbeddedCluster]:
-    """One broker for the whole session, started when first asked for. It is the `kafka_cluster` of every test that
-    doesn't call for one of its own, and for fixtures that live longer than a test. Its settings are the defaults, but
-    that it deletes nothing for its age: it may see the fifth minute, and with it the first check of that, in the middle
-    of a test whose records have times of long ago."""
+    """One broker for the whole session, started on first use.
+
+    It is the `kafka_cluster` of every test that doesn't need its own, and serves fixtures that outlive a test. Its
+    settings are the defaults, except that retention by age is off: the first retention check comes after five minutes
+    and could delete old-dated records in the middle of a test.
+    """
     from .cluster.embedded import EmbeddedCluster  # noqa: PLC0415 - see the module's docstring
 
     with EmbeddedCluster(log_retention_ms=-1) as cluster:
@@ -72,18 +74,18 @@ def kafka_session_cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def kafka_clock() -> MockClock:
-    """Virtual time: a test that asks for it has a cluster of its own whose clock stands still until
+    """Virtual time. A test that uses it has a cluster of its own, whose clock only moves with
     `kafka_clock.advance(milliseconds)`."""
     from ..network.clock import SYSTEM_CLOCK, MockClock  # noqa: PLC0415
 
-    # Clients stamp records by the real time, and a broker refuses records from its own far future.
+    # Clients stamp records with real time, and a broker rejects timestamps far ahead of its own clock.
     return MockClock(wall_ms=SYSTEM_CLOCK.wall_ms())
 
 
 @pytest.fixture
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
-    """A running cluster: the session's, which is as new for every test, or one of the test's own where its marker or
-    `kafka_clock` calls for that."""
+    """A running cluster: the session's, reset after each test, or the test's own if its marker or `kafka_clock` needs
+    one."""
     settings = _settings(request)
     wanted = {key: settings[key] for key in _OF_CLUSTER if key in settings}
     if not wanted and "kafka_clock" not in request.fixturenames:
@@ -104,7 +106,7 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) -> str:
-    """The name of a new, empty topic that no other test has, on up to three brokers of the cluster."""
+    """The name of a new, empty topic of this test only, replicated on up to three brokers."""
     settings = _settings(request)
     configs: Mapping[str, Any] = settings.get("topic_config") or {}
     name = f"{re.sub(r'[^a-zA-Z0-9-]+', '-', request.node.name)[:_LONGEST_NAME].strip('-')}-{next(_topic_numbers)}"
@@ -118,13 +120,13 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) 
 
 
 def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
-    """Undo what a test did to the session's cluster: faults, a stopped broker, topics, groups."""
+    """Undo a test's changes to the session's cluster: faults, a stopped broker, topics, groups."""
     from .requests.faults import Fault  # noqa: PLC0415
 
     cluster.control.clear()
     cluster.act_as(None)
     cluster.heal_links()
-    # A client that the test left open would rejoin its group, or create its topic again, while they are deleted.
+    # A client left open by the test would otherwise rejoin its group or recreate its topic during the cleanup.
     with cluster.inject(None, Fault(close=True), times=None):
         if _ONLY_BROKER not in cluster.brokers:
             cluster.start_broker(_ONLY_BROKER)
@@ -139,10 +141,10 @@ def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
 
 
 def _settle(cluster: EmbeddedCluster) -> None:
-    """Wait until the broker has handled what its clients sent before, and has loaded the groups it keeps."""
+    """Wait until the broker has handled its clients' earlier requests and has loaded its groups."""
     broker = cluster.broker(_ONLY_BROKER)
     cluster.close_connections(_ONLY_BROKER)
-    # Both threads run their jobs in order: requests that a network thread has handed over, the loading of groups.
+    # Both threads run their jobs in order: one the requests handed over by network threads, one the loading of groups.
     for what, submit in (
         ("answer its last requests", broker.request_thread.submit),
         ("load its groups", lambda job: broker.after(0, job)),
@@ -154,7 +156,7 @@ def _settle(cluster: EmbeddedCluster) -> None:
 
 
 def _delete_group(cluster: EmbeddedCluster, group: Group) -> None:
-    """Put the members out of a group and forget it, committed offsets and all."""
+    """Remove the members of a group, then delete the group and its committed offsets."""
     broker = cluster.broker(_ONLY_BROKER)
     with group.lock:
         members = [(member.member_id, member.instance_id) for member in group.members.values()]
@@ -163,4 +165,4 @@ def _delete_group(cluster: EmbeddedCluster, group: Group) -> None:
     forgotten = threading.Event()
     broker.offsets.delete_group(group.group_id, lambda _: forgotten.set())
     if not forgotten.wait(_RESET_TIMEOUT_S):
-        raise TimeoutError(f"the group {group.group_id!r} was not forgotten in {_RESET_TIMEOUT_S:.0f} s")
+        raise TimeoutError(f"the group {group.group_id!r} was not deleted in {_RESET_TIMEOUT_S:.0f} s")

@@ -1,4 +1,4 @@
-"""Jobs that a broker runs now and then, on one thread of its own (Kafka's `KafkaScheduler`)."""
+"""A broker's background jobs, on one dedicated thread (Kafka's `KafkaScheduler`)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _log = logging.getLogger(__name__)
 class Scheduler:
     """Runs jobs when they are due by the injected clock, one after the other.
 
-    `schedule` and `close` may be called from any thread. A job that fails with a KafkaError or OSError is logged and
-    runs again at its next turn: these jobs tidy up, no client waits for them.
+    `schedule` and `close` may be called from any thread. If a job raises KafkaError or OSError, the error is logged and
+    a periodic job runs again after its period. No client waits for these jobs.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -34,7 +34,7 @@ class Scheduler:
     def schedule(
         self, name: str, job: Callable[[], object], *, delay_ms: float, period_ms: float | None = None
     ) -> None:
-        """Run `job` after `delay_ms`, and every `period_ms` from then on unless that is None."""
+        """Run `job` after `delay_ms`, then every `period_ms` (None: once only)."""
         with self._condition:
             due_ms = self._clock.now_ms() + delay_ms
             heapq.heappush(self._jobs, (due_ms, next(self._order), name, job, period_ms))
@@ -47,7 +47,7 @@ class Scheduler:
                     due_ms = self._jobs[0][0] if self._jobs else NEVER_MS
                     if due_ms <= self._clock.now_ms():
                         break
-                    # Not for a duration: a virtual clock that makes its step between the two lines would be missed.
+                    # Until a time, not for a duration: a virtual clock may advance between these two lines.
                     self._clock.wait_until(self._condition, due_ms)
                 if self._closing:
                     return
@@ -55,7 +55,7 @@ class Scheduler:
             try:
                 job()
             except (KafkaError, OSError):
-                _log.exception("the job %s failed; it runs again at its next turn", name)
+                _log.exception("the job %s failed; a periodic job runs again after its period", name)
             if period_ms is not None:
                 self.schedule(name, job, delay_ms=period_ms, period_ms=period_ms)
 

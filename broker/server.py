@@ -1,4 +1,4 @@
-"""The broker's sockets: network threads that turn bytes into requests and answers into bytes."""
+"""The broker's sockets: network threads that decode requests and send responses."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS = 300_000.0
 _DROP_TIMEOUT_S = 10.0
-#: What `bind` answers to an address that no interface of this machine has, or of a family that it lacks.
+#: Errors of `bind` for an address that no interface of this machine has, or of a family that it lacks.
 _FOREIGN_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-#: Sends that a connection may have waiting before no more is read from it.
+#: Sends that may be pending on a connection before the broker stops reading from it.
 _MAX_UNSENT = 64
 
 
 class BrokerServer:
-    """The listener and its network threads. `start` and `close` are for the owner's thread, `close_connections` for
-    any."""
+    """The listeners and their network threads. `start` and `close` are for the owner's thread, `close_connections` is
+    for any thread."""
 
     def __init__(self, broker: BrokerServices, listeners: Sequence[Listener]) -> None:
         """Raises KafkaConnectionError."""
@@ -59,7 +59,7 @@ class BrokerServer:
         except BaseException:
             self._close_sockets()
             raise
-        #: Where it listens, with the ports that it got.
+        #: The listeners, with the ports that the system assigned.
         self.listeners = tuple(each._replace(port=_port_of(self._sockets[each.name])) for each in listeners)
         self.connection_count = 0
         self._counts_per_ip: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class BrokerServer:
         self._loops = [_NetworkThread(broker, self, number) for number in range(broker.config.num_network_threads)]
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept connections."""
         for name, sock in self._sockets.items():
             self._loops[0].selector.listen(sock, partial(self._accept, name))
         for loop in self._loops:
@@ -82,7 +82,7 @@ class BrokerServer:
 
     @property
     def port(self) -> int:
-        """That of the first listener."""
+        """The port of the first listener."""
         return self.listeners[0].port
 
     def _accept(self, listener: str, sock: socket.socket, address: Any) -> None:
@@ -101,7 +101,7 @@ class BrokerServer:
         loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, peer, listener)
 
     def _too_many(self, peer: str) -> str | None:
-        """Which limit leaves no room for one more connection, in words."""
+        """The connection limit that is reached, in words; None if there is room for another connection."""
         config = self._broker.config
         if self.connection_count >= config.max_connections:
             return f"{self.connection_count} (max.connections)"
@@ -118,10 +118,10 @@ class BrokerServer:
                 del self._counts_per_ip[peer]
 
     def close_connections(self) -> None:
-        """End all connections, as a network that fails does; new ones are accepted.
+        """Close all connections, as a failing network does; new ones are accepted.
 
-        Returns when they have ended and no network thread handles a request that it received before; called on a
-        network thread (by a test's handler), at once.
+        Returns when they are closed and no network thread still handles an earlier request. On a network thread (in a
+        test's handler) it returns immediately.
         """
         dropped = [loop.drop_all() for loop in self._loops]
         if threading.get_ident() not in {loop.thread.ident for loop in self._loops}:
@@ -129,7 +129,7 @@ class BrokerServer:
                 each.wait(_DROP_TIMEOUT_S)
 
     def close(self) -> None:
-        """End everything. Blocks until the network threads have ended."""
+        """Close all connections and sockets. Blocks until the network threads have ended."""
         for loop in self._loops:
             loop.stop()
         for loop in self._loops:
@@ -149,7 +149,7 @@ def _listen(listener: Listener, config: BrokerConfig) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Before it listens: the window of a connection is settled when it is made.
+        # Before `listen`: the window scale of a connection is fixed when it is established.
         _set_buffer(sock, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
         sock.bind((host, port))
         sock.listen(config.socket_listen_backlog_size)
@@ -162,13 +162,13 @@ def _listen(listener: Listener, config: BrokerConfig) -> socket.socket:
 
 
 def _reason_and_advice(failed: OSError) -> str:
-    """Why an address can't be listened on, and whether its host or its port has to change."""
+    """Why the broker can't listen on an address, and whether to change the host or the port."""
     if isinstance(failed, socket.gaierror):
         return f"{failed.strerror}; choose a host name or an address of this machine, such as 127.0.0.1"
     if failed.errno in _FOREIGN_ADDRESS:
         return f"{failed.strerror}; choose an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all it has"
     if failed.errno == errno.EACCES:
-        return f"{failed.strerror}; choose a port that this user may listen on, from 1024 on, or 0 for any"
+        return f"{failed.strerror}; choose a port that this user may listen on, 1024 or above, or 0 for any"
     return f"{failed.strerror or failed}; choose another port, or 0 for any"
 
 
@@ -182,8 +182,8 @@ def _port_of(sock: socket.socket) -> int:
 
 
 class _NetworkThread:
-    """One selector and the connections on it. Everything but `answer_ready`, `take_over`, `drop_all`, `stop` and
-    `_handle_aside` runs on its own thread."""
+    """A selector and its connections. `answer_ready`, `take_over`, `drop_all` and `stop` are for any thread,
+    `_handle_aside` for the request thread; everything else runs on this thread."""
 
     def __init__(self, broker: BrokerServices, server: BrokerServer, number: int) -> None:
         self._broker = broker
@@ -219,7 +219,7 @@ class _NetworkThread:
             self._register_arrivals()
 
     def drop_all(self) -> threading.Event:
-        """End all connections soon; the event tells when."""
+        """Close all connections soon; the event is set when they are closed."""
         is_done = threading.Event()
         self._drops.append(is_done)
         self.selector.wakeup()
@@ -265,7 +265,7 @@ class _NetworkThread:
             self.selector.register(connection_id, sock)
 
     def _read_or_not(self, connection: Connection) -> None:
-        """Read on from a connection, or not while it has too much unanswered."""
+        """Stop reading from a connection while it has too many unanswered requests or unsent responses."""
         if (
             connection.aside is None
             and connection.unsent < _MAX_UNSENT
@@ -324,8 +324,8 @@ class _NetworkThread:
             self._drop(connection)
 
     def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
-        """Have a request handled on the request thread, and no other of this connection before it is answered: they
-        keep their order, and a connection has one of those in memory, not many."""
+        """Hand a request over to the request thread. Until it is answered no other request of this connection is
+        handled: requests keep their order, and a connection has only one such request in memory."""
         limit = self._broker.config.request_memory_per_thread
         if self._bytes_aside and self._bytes_aside + body.nbytes > limit:
             _log.info("closing %s: %d bytes of requests wait (queued.max.request.bytes)", connection.id, limit)
@@ -359,7 +359,7 @@ class _NetworkThread:
                     self._receive(connection, connection.backlog.popleft())
 
     def _send(self, connection: Connection) -> None:
-        """Send the answers that are done, up to the first that isn't."""
+        """Send the finished responses, up to the first unfinished one."""
         slots = connection.slots
         while slots and slots[0].is_done:
             context = slots.popleft()
@@ -385,13 +385,13 @@ class _NetworkThread:
         self._read_or_not(connection)
 
     def _send_cut(self, connection: Connection, buffers: list[Any], size_bytes: int) -> None:
-        """Send the first bytes of an answer, then end the connection."""
+        """Send the first bytes of a response, then close the connection."""
         whole = b"".join(bytes(buffer) for buffer in buffers if not hasattr(buffer, "file"))
         self.selector.send(connection.id, [whole[:size_bytes]])
         self._drop(connection)
 
     def _half_close(self, connection: Connection) -> None:
-        """End the broker's half of a connection: the client may still send, and is no longer answered."""
+        """Close the broker's half of a connection: the client may still send, but gets no more responses."""
         channel = self.selector.channel(connection.id)
         if channel is not None:
             # the client may have reset the connection meanwhile
@@ -412,13 +412,14 @@ class _NetworkThread:
 
 
 def _handle(broker: BrokerServices, api: Api, context: RequestContext, body: memoryview, *, max_elements: int) -> bool:
-    """Decode a request and have it answered, now or later; False where its connection is to end. Any thread.
+    """Decode a request and pass it to its handler, which answers now or later. Any thread.
 
-    Raises TooManyElementsError where it has more than `max_elements`, unless it has too many for any thread.
+    Returns False if the connection is to be closed. Raises TooManyElementsError for more than `max_elements` elements,
+    unless that is the limit for every thread.
     """
     try:
-        # Not exact: librdkafka 2.16 ends its request for all topics with bytes of another version, and Kafka, too,
-        # reads no further than it knows.
+        # Not exact: librdkafka 2.16 appends bytes of another version to its request for all topics, and Kafka ignores
+        # trailing bytes, too.
         message = decode(requests[api.key], context.api_version, body, max_elements=max_elements, exact=False)
         fault = context.fault = broker.control.intercept(context, message)
         if fault is not None:
@@ -436,7 +437,7 @@ def _handle(broker: BrokerServices, api: Api, context: RequestContext, body: mem
         _log.info("broker %d: closing %s: %s", broker.node_id, context.connection.id, wrong)
         return False
     except Exception:
-        # A defect of one handler ends the connection that met it, with a trace; the others go on.
+        # A defect in a handler closes only the connection that hit it, and the traceback is logged.
         _log.exception("broker %d: a request on %s failed", broker.node_id, context.connection.id)
         return False
     return True

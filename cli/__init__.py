@@ -1,4 +1,4 @@
-"""The terminal command ``headrace``: thin, and the only place that knows both the producer and the broker."""
+"""The terminal command ``headrace``. Thin, and the only package that imports both the producer and the broker."""
 
 from .main import main
 

@@ -1,4 +1,4 @@
-"""`python -m headrace.cli`: the terminal command, for where it isn't on the path."""
+"""`python -m headrace.cli`: the terminal command, if it isn't on the PATH."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands' options take."""
+"""Parsers for the options of the commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..network.protocol.errors import KafkaConfigurationError
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
-    """For argparse: reads a number within bounds, both inclusive."""
+    """A type for argparse: a whole number within bounds, both inclusive."""
     allowed = f"at least {at_least}" if at_most is None else f"{at_least} to {at_most}"
 
     def read(text: str) -> int:
@@ -25,7 +25,7 @@ def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], i
 
 
 def read_configs(entries: Iterable[str]) -> dict[str, str]:
-    """The values of `--config KEY=VALUE`, which may be given several times. Raises KafkaConfigurationError."""
+    """The keys and values of all `--config KEY=VALUE` options. Raises KafkaConfigurationError."""
     configs: dict[str, str] = {}
     for entry in entries:
         key, equals, value = entry.partition("=")

@@ -1,7 +1,7 @@
-"""`headrace broker`: run a Kafka cluster here, until Ctrl-C or SIGTERM.
+"""`headrace broker`: run a Kafka cluster on this machine until Ctrl-C or SIGTERM.
 
-Prints bootstrap.servers=HOST:PORT as soon as clients are served, and then the profile that it runs with. Several
-brokers are a process each, whose ids follow. Without --data-dir the records go when it ends.
+Once clients are served it prints bootstrap.servers=HOST:PORT, then the profile. With several brokers each runs in its
+own process, and the process ids follow. Without --data-dir all records are deleted at the end.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--node-ids",
         type=_numbers,
         metavar="N,N,...",
-        help="the brokers' numbers, instead of how many there are (default: counted from 1)",
+        help="the brokers' ids, instead of --brokers (default: counted from 1)",
     )
     parser.add_argument("--host", help="where to listen (default: 127.0.0.1, this machine only)")
     parser.add_argument(
         "--port",
         type=whole_number(0, 65535),
         metavar="P",
-        help="port of the first broker, the others take the next ones (default: any free ones)",
+        help="port of the first broker; the others take the next ones (default: any free ports)",
     )
     parser.add_argument("--data-dir", metavar="D", help="where the logs are kept (default: a temporary directory)")
     parser.add_argument(
@@ -40,24 +40,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a broker key of Kafka, e.g. num.partitions=3; config.file=server.properties reads a file of them",
+        help="one of Kafka's broker keys, e.g. num.partitions=3; config.file=server.properties reads keys from a file",
     )
     parser.add_argument(
         "--profile",
         choices=tuple(PROFILES),
         default=KAFKA,
-        help="defaults of the configuration: those of Apache Kafka, or those that let tests end soon (default: kafka)",
+        help="the configuration's defaults: those of Apache Kafka, or shorter ones for tests (default: kafka)",
     )
 
 
 def _numbers(text: str) -> list[int]:
-    """For argparse: whole numbers from 0 on, separated by commas."""
+    """A type for argparse: whole numbers, 0 or more, separated by commas."""
     read = whole_number(0)
     return [read(each) for each in text.split(",")]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. The first line on standard output tells where, once clients are served."""
+    """Serve until SIGTERM or SIGINT. Once clients are served, the first line on standard output is the address."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -71,8 +71,8 @@ def run(options: argparse.Namespace) -> int:
             "config": read_configs(options.config),
         }
         count = len(options.node_ids) if options.node_ids else options.brokers or 1
-        # One broker needs no second process; several are processes, so that each can be killed. Only one kind is
-        # imported: its brokers wait for that.
+        # A single broker runs in this process; several run in one process each, so that each can be killed. Only the
+        # class in use is imported, which makes the start faster.
         if count == 1:
             with broker.EmbeddedCluster(options.brokers, **settings) as cluster:
                 _tell(cluster.bootstrap_servers, cluster.profile, {})

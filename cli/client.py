@@ -1,4 +1,4 @@
-"""What the commands say to brokers: one request at a time."""
+"""The client that the commands use: one request at a time."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ from ..network.protocol.messages.topics.metadata import MetadataRequest, Metadat
 
 DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 _TIMEOUT_MS = 30_000.0
-#: No broker answers these commands with more: fetches are asked for in far smaller pieces.
+#: No response to these commands is larger: fetches limit their size to far less.
 _MAX_RESPONSE_BYTES = 256 * 2**20
 
 
 def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option that says where the cluster is."""
+    """Declare the option for the cluster's address."""
     parser.add_argument(
         "--bootstrap-server",
         "-b",
         default=DEFAULT_SERVER,
         metavar="HOST[:PORT]",
-        help=f"one or more brokers of the cluster, with commas between; without the port it is {DEFAULT_PORT} "
+        help=f"one or more brokers of the cluster, separated by commas; the default port is {DEFAULT_PORT} "
         f"(default: {DEFAULT_SERVER})",
     )
 
 
 class Client:
-    """A cluster, spoken to in one request and answer after the other. A context manager; for one thread.
+    """A blocking client of a cluster, with one request at a time. A context manager; for one thread.
 
-    Every method raises KafkaError where there is no broker, or its answer is an error.
+    Every method raises KafkaError if no broker can be reached or the response is an error.
     """
 
     def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: HOST[:PORT] of one or more brokers, with commas between; the first that answers is taken."""
+        """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used."""
         self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
@@ -81,11 +81,11 @@ class Client:
         self._connections.clear()
 
     def ask(self, request: Request, node_id: int | None = None) -> Any:
-        """The answer of one broker; without `node_id` of the one that was reached first."""
+        """The response of one broker; without `node_id`, of the bootstrap broker."""
         return self._connection(node_id).request(request)
 
     def version_of(self, request_class: type[Request], node_id: int | None = None) -> int:
-        """The version in which `ask` would send such a request."""
+        """The version in which `ask` sends a request of this class."""
         return self._connection(node_id).usable_version(request_class)
 
     def _connection(self, node_id: int | None) -> BlockingConnection:
@@ -99,7 +99,7 @@ class Client:
         return connection
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
-        """The brokers, and all topics or those named. Raises the error of a named topic."""
+        """The brokers, and all topics or the named ones. Raises the error of a named topic."""
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         answer: MetadataResponse = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
         self._addresses = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
@@ -114,7 +114,7 @@ class Client:
         return answer
 
     def controller(self) -> int | None:
-        """The broker to send changes to; None: any."""
+        """The broker to send changes to, None for any."""
         controller_id = self.metadata([]).controller_id
         return controller_id if controller_id in self._addresses else None
 
@@ -126,7 +126,7 @@ def _connection_to(address: Address) -> BlockingConnection:
 
 
 def topic_error(topic: str, code: int, message: str | None = None) -> KafkaError:
-    """The error a broker answered about a topic, with the topic's name."""
+    """The error that a broker returned for a topic, with the topic's name."""
     error = make_error(code, message)
     if message is None:
         error = make_error(code, f"{topic}: {error}")
@@ -134,7 +134,7 @@ def topic_error(topic: str, code: int, message: str | None = None) -> KafkaError
 
 
 def leaders_of(topic: Any) -> dict[int, int]:
-    """The leader of each partition of a topic's metadata. Raises InvalidMetadataError where there is none."""
+    """The leader of each partition in a topic's metadata. Raises InvalidMetadataError if a partition has none."""
     leaders = {partition.partition_index: partition.leader_id for partition in topic.partitions}
     missing = sorted(index for index, leader in leaders.items() if leader < 0)
     if missing:

@@ -1,7 +1,7 @@
-"""`headrace consume`: print the records of a topic, a line each, from any Kafka broker.
+"""`headrace consume`: print the records of a topic from any Kafka cluster, one per line.
 
-Without --follow it prints what is there when it starts, and ends. A line has the partition and offset, the record's
-time (UTC), key, value and headers. Records of transactions that were aborted are printed too.
+Without --follow it prints the records that exist at the start, and ends. A line has the partition and offset, the
+record's time (UTC), key, value and headers. Records of aborted transactions are printed, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0),
         action="append",
         metavar="N",
-        help="only this one; may be given several times",
+        help="only this partition; may be given several times",
     )
     parser.add_argument(
         "--from",
@@ -55,13 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WHERE",
         help="beginning, end, an offset, or -N for the last N of each partition (as in --from=-10); default: beginning",
     )
-    parser.add_argument("--max", "-n", type=whole_number(0), metavar="N", help="end after so many records")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what arrives, until interrupted")
+    parser.add_argument("--max", "-n", type=whole_number(0), metavar="N", help="end after N records")
+    parser.add_argument("--follow", "-f", action="store_true", help="keep printing new records until interrupted")
+    parser.add_argument("--width", type=whole_number(1), metavar="N", help="cut keys and values after N characters")
     parser.add_argument(
-        "--width", type=whole_number(1), metavar="N", help="cut keys and values after so many characters"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="an object a line; what is not UTF-8 as {'base64': ...}, for other programs"
+        "--json", action="store_true", help="one JSON object per line; bytes that are not UTF-8 as {'base64': ...}"
     )
 
 
@@ -81,13 +79,13 @@ def run(options: argparse.Namespace) -> int:
             if printed == options.max:
                 break
         if not printed and not options.follow and options.start != "end":
-            where = "" if options.start == "beginning" else f" from {options.start} on"
+            where = "" if options.start == "beginning" else f" from {options.start} onward"
             print(f"headrace consume: {options.topic} has no records{where}", file=sys.stderr)
     return 0
 
 
 class _Reader:
-    """Where reading stands in each partition of a topic, and who leads it."""
+    """The leader and the next offset of each partition of a topic."""
 
     def __init__(self, client: Client, topic: str, partitions: list[int] | None) -> None:
         self._client = client
@@ -126,9 +124,9 @@ class _Reader:
         return offsets
 
     def begin(self, start: str) -> list[str]:
-        """Go to `start`, and note where the partitions end now. Raises IllegalArgumentError.
+        """Seek to `start`, and record the current end of each partition. Raises IllegalArgumentError.
 
-        Returns what to say of partitions that have no such offset: their nearest is taken.
+        Returns a note for each partition that lacks this offset and starts at the closest one.
         """
         self.ends = self._offsets_at(ListOffsetsRequest.LATEST_TIMESTAMP)
         firsts = self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)
@@ -150,7 +148,7 @@ class _Reader:
         return notes
 
     def records(self, *, follow: bool) -> Iterator[tuple[int, Record]]:
-        """Partition and record, in offset order within a partition; without `follow` up to the ends noted."""
+        """Partition and record, in offset order within a partition; without `follow`, up to the recorded ends."""
         while True:
             unread = [each for each in self._leaders if follow or self.next_offsets[each] < self.ends[each]]
             if not unread:
@@ -180,13 +178,13 @@ class _Reader:
         return [part for topic in answer.responses for part in topic.partitions]
 
     def _take(self, part: Any) -> Iterator[Record]:
-        """The records of one partition's answer from the next offset on; moves the next offset behind them."""
+        """The records in one partition's response, starting at the next offset, which advances past them."""
         partition = part.partition_index
         try:
             if part.error_code:
                 raise topic_error(f"{self._topic}-{partition}", part.error_code)
         except OffsetOutOfRangeError:
-            # Retention or DeleteRecords has just taken what was to come next.
+            # Retention or DeleteRecords has just deleted the next records.
             self.next_offsets[partition] = max(
                 self._offsets_at(ListOffsetsRequest.EARLIEST_TIMESTAMP)[partition], self.next_offsets[partition]
             )
@@ -204,7 +202,7 @@ class _Reader:
                         yield record
             self.next_offsets[partition] = batch.next_offset
         if not found and part.records:
-            # Brokers before Kafka 0.10.1 cut a batch off rather than send more than asked for; so does a proxy's limit.
+            # Kafka before 0.10.1 truncates large batches rather than exceed the requested size; so may a proxy.
             if self._partition_bytes >= _MOST_PARTITION_BYTES:
                 raise KafkaError(f"{self._topic}-{partition} has a batch of more than {self._partition_bytes} bytes")
             self._partition_bytes *= 2

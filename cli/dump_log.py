@@ -1,8 +1,8 @@
-"""`headrace dump-log`: print what is in the files of a log directory, and what is wrong with them and where.
+"""`headrace dump-log`: print the contents of files in a log directory, and where they are damaged.
 
 Takes files (.log of all message formats, .index, .timeindex, .txnindex, .snapshot, leader-epoch-checkpoint and the
-other checkpoints) and directories: a partition's, or one with many of them. An index is held against the .log beside
-it. The exit code is 1 when something is wrong with a file, and 2 when what is named can't be read or is no log.
+other checkpoints) and directories: a partition's, or one with many of them. An index is checked against the .log beside
+it. The exit code is 1 if a file is damaged, and 2 if a path can't be read or is not a log.
 """
 
 from __future__ import annotations
@@ -28,20 +28,18 @@ _CONTROL_TYPES = {0: "abort", 1: "commit", 2: "leader change", 3: "snapshot head
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIRECTORY")
-    parser.add_argument("--records", "-r", action="store_true", help="the records of each batch, too")
-    parser.add_argument(
-        "--width", type=whole_number(1), metavar="N", help="cut keys and values after so many characters"
-    )
-    parser.add_argument("--quiet", "-q", action="store_true", help="only what is wrong, and a line for each file")
+    parser.add_argument("--records", "-r", action="store_true", help="print the records of each batch, too")
+    parser.add_argument("--width", type=whole_number(1), metavar="N", help="cut keys and values after N characters")
+    parser.add_argument("--quiet", "-q", action="store_true", help="print only the damage, and one line per file")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the files; 1 if something is wrong with one of them, 2 if there is nothing to read, or no log."""
+    """Print the files. Returns 1 if one is damaged, 2 if a path can't be read or is not a log."""
     dump = _Dump(options)
     for path in options.paths:
         if path.is_file() and inspection.kind_of(path) is None:
             print(
-                f"headrace dump-log: {path} is no file of a log; those are named 00000000000000000000.log (or .index, "
+                f"headrace dump-log: {path} is not a log file; those are named 00000000000000000000.log (or .index, "
                 ".timeindex, .txnindex, .snapshot), leader-epoch-checkpoint, partition.metadata and so on",
                 file=sys.stderr,
             )
@@ -72,12 +70,12 @@ def _files_of(directory: Path) -> Iterator[Path]:
 
 
 def _in_order(path: Path) -> tuple[Path, str, bool, str]:
-    """A segment's log before its indexes."""
+    """The sort key of a file: a segment's log comes before its indexes."""
     return path.parent, path.stem, path.suffix != ".log", path.suffix
 
 
 class _Dump:
-    """Prints one file after the other and remembers which are damaged."""
+    """Prints files and remembers which are damaged."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -95,7 +93,7 @@ class _Dump:
         print(f"  WRONG at {place} {damage.at}: {damage.what}")
 
     def file(self, path: Path, content: memoryview) -> None:
-        """Print one file. Raises OSError where an index can't be held against its log."""
+        """Print one file. Raises OSError if an index can't be checked because its log can't be read."""
         kind = inspection.kind_of(path)
         if self.files:
             self._say("")
@@ -171,7 +169,7 @@ class _Dump:
                     parts.append("{" + ", ".join(headers) + "}")
                 self._say("    " + "  ".join(parts))
         except KafkaError:
-            # Said already, by the check of the batch.
+            # The check of the batch has reported it.
             return
 
     # --- Indexes ---
@@ -189,7 +187,7 @@ class _Dump:
             for entry in entries:
                 for what in _against(segment, entry, kind):
                     self._wrong(Damage(entry.at, what))
-        held = "" if segment is not None else "; there is no .log beside it to hold it against"
+        held = "" if segment is not None else "; there is no .log beside it to check it against"
         spare = len(content) // inspection.ENTRY_BYTES[kind] - len(entries)
         print(f"  {len(entries)} entries" + (f" and room for {spare}" if spare > 0 else "") + held)
 
@@ -217,7 +215,7 @@ def _describe_entry(entry: IndexEntry, kind: str) -> str:
 
 
 def _describe(batch: Batch, contents: Contents) -> str:
-    """One line about a batch."""
+    """The description of a batch in one line."""
     first, last = contents.first_offset, batch.last_offset
     offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
     count = "1 record" if contents.records == 1 else f"{contents.records} records"

@@ -1,6 +1,6 @@
-"""What is in the files of a log directory, and where one is damaged: the reading half of `headrace dump-log`.
+"""The reading half of `headrace dump-log`: the contents of files in a log directory, and their damage.
 
-Everything is read as Kafka's formats define it, not by way of the broker's own log, which would repair what it opens.
+It reads Kafka's formats directly, not through the broker's own log, which repairs the files it opens.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ Batch = RecordBatch | LegacyBatch
 
 
 class Damage(NamedTuple):
-    """Something wrong with a file: the byte (or, in a text file, the line) it begins at, and what."""
+    """A defect of a file: the byte (in a text file, the line) at which it begins, and its description."""
 
     at: int
     what: str
 
 
 class FoundBatch(NamedTuple):
-    """A batch that is all there, and where. Its CRC and its records are still to be checked."""
+    """A complete batch and its position. Its CRC and its records are not checked yet."""
 
     position: int
     batch: Batch
@@ -66,7 +66,7 @@ class IndexEntry(NamedTuple):
 
 
 def kind_of(path: Path) -> str | None:
-    """What a file of a log directory is: the ending of a segment's file, `checkpoint`, `properties`; None: unknown."""
+    """The kind of a file: the extension of a segment's file, `checkpoint` or `properties`; None: unknown."""
     match = _SEGMENT_FILE.fullmatch(path.name)
     if match is not None:
         return match[2]
@@ -76,12 +76,12 @@ def kind_of(path: Path) -> str | None:
 
 
 def base_offset_of(path: Path) -> int:
-    """The offset that a segment's file is named by."""
+    """The base offset in the name of a segment's file."""
     return int(path.name[:20])
 
 
 def read_file(path: Path) -> memoryview:
-    """A file's content, mapped and not copied: a segment may have gigabytes. Raises OSError."""
+    """A file's content, memory-mapped because a segment may have gigabytes. Raises OSError."""
     with path.open("rb") as file:
         # An empty file can't be mapped.
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if path.stat().st_size else b"")
@@ -91,7 +91,7 @@ def read_file(path: Path) -> memoryview:
 
 
 def scan_batches(content: memoryview) -> Iterator[FoundBatch | Damage]:
-    """The batches of all formats, in the order of the file. A damage ends it: what follows has no known beginning."""
+    """The batches of all formats, in file order. Ends at the first damage, after which no batch can be located."""
     position, size = 0, len(content)
     while position < size:
         left = size - position
@@ -108,7 +108,9 @@ def scan_batches(content: memoryview) -> Iterator[FoundBatch | Damage]:
             yield Damage(position, f"no batch begins here: its length would be {length}; {left} bytes can't be read")
             return
         if end > size:
-            yield Damage(position, f"the file ends within a batch of {LOG_OVERHEAD + length} bytes: {left} are there")
+            yield Damage(
+                position, f"the file ends within a batch of {LOG_OVERHEAD + length} bytes: only {left} are present"
+            )
             return
         view = content[position:end]
         try:
@@ -123,14 +125,14 @@ def _end_without_batch(content: memoryview, position: int) -> Damage:
     left = len(content) - position
     zeros = _zeros(content, position)
     if zeros == left:
-        return Damage(position, f"zeros up to the end, {left} bytes: a file made in advance, or a torn write")
+        return Damage(position, f"zeros up to the end, {left} bytes: a preallocated file, or a torn write")
     if left > MAGIC_OFFSET:
         return Damage(position, f"no batch begins here, {zeros} zeros do; {left} bytes can't be read")
-    return Damage(position, f"the file ends within the start of a batch: {left} bytes are there")
+    return Damage(position, f"the file ends within the header of a batch: only {left} bytes are present")
 
 
 def _zeros(content: memoryview, position: int) -> int:
-    """How many zeros there are from `position` on."""
+    """The number of consecutive zero bytes that start at `position`."""
     step = 1 << 16
     for start in range(position, len(content), step):
         chunk = bytes(content[start : start + step])
@@ -141,14 +143,14 @@ def _zeros(content: memoryview, position: int) -> int:
 
 
 class OffsetOrder:
-    """Checks that the batches of a segment follow one another."""
+    """Checks the order of offsets and leader epochs in a segment."""
 
     def __init__(self, base_offset: int) -> None:
         self.next_offset = base_offset
         self._leader_epoch = -1
 
     def problems(self, found: FoundBatch) -> Iterator[Damage]:
-        """What is wrong with a batch where it stands, without a look at its records."""
+        """The defects of a batch's header and position; its records are not read."""
         position, batch = found
         first = batch.base_offset if isinstance(batch, RecordBatch) else batch.last_offset
         if first < self.next_offset:
@@ -164,7 +166,7 @@ class OffsetOrder:
 
 
 class Contents(NamedTuple):
-    """What is in a batch, as far as it can be read; and what is wrong with its CRC, compressed bytes or records."""
+    """The readable contents of a batch, and the damage to its CRC, compressed bytes or records, if any."""
 
     first_offset: int
     records: int
@@ -172,9 +174,9 @@ class Contents(NamedTuple):
 
 
 def check_batch(found: FoundBatch) -> Contents:
-    """Read a batch through."""
+    """Read a whole batch and check it."""
     batch = found.batch
-    # Where a message set of the old formats begins is only to be seen in it; a batch may begin before its first record.
+    # The base offset of an old message set is only found in its records; a batch's may precede its first record.
     first = batch.base_offset if isinstance(batch, RecordBatch) else None
     number, previous = 0, -1
     damage = None
@@ -195,7 +197,7 @@ def check_batch(found: FoundBatch) -> Contents:
 
 
 def offset_index(content: memoryview, base_offset: int) -> tuple[list[IndexEntry], list[Damage]]:
-    """The entries of an `.index` file, without the zeros of one made in advance; and how it breaks its own rules."""
+    """The entries of an `.index` file, without the zeros of a preallocated one, and their defects."""
     entries, damages = _entries(content, _OFFSET_ENTRY, lambda first, second: (base_offset + first, second))
     for before, after in pairwise(entries):
         if after.offset <= before.offset:
@@ -206,7 +208,7 @@ def offset_index(content: memoryview, base_offset: int) -> tuple[list[IndexEntry
 
 
 def time_index(content: memoryview, base_offset: int) -> tuple[list[IndexEntry], list[Damage]]:
-    """The entries of a `.timeindex` file, likewise."""
+    """The entries of a `.timeindex` file, without the zeros of a preallocated one, and their defects."""
     entries, damages = _entries(content, _TIME_ENTRY, lambda first, second: (base_offset + second, first))
     for before, after in pairwise(entries):
         if after.value <= before.value:
@@ -229,15 +231,15 @@ def _entries(
     entries = [IndexEntry(number * layout.size, *meaning(*row)) for number, row in enumerate(rows)]
     damages = []
     if whole < len(content):
-        damages.append(Damage(whole, f"{len(content)} bytes are no multiple of {layout.size}, an entry's size"))
+        damages.append(Damage(whole, f"{len(content)} bytes are not a multiple of {layout.size}, the size of an entry"))
     return entries, damages
 
 
 class SegmentMap:
-    """Where the batches of a segment are: what its indexes are held against."""
+    """The positions, offsets and timestamps of a segment's batches, against which its indexes are checked."""
 
     def __init__(self, log: Path) -> None:
-        """Reads the headers of the whole segment. Raises OSError."""
+        """Read the headers of all batches. Raises OSError."""
         self._positions: list[int] = []
         self._first: list[int] = []
         self._last: list[int] = []
@@ -253,21 +255,21 @@ class SegmentMap:
         self._latest = list(accumulate(self._times, max))
 
     def check_offset(self, entry: IndexEntry) -> str | None:
-        """What is wrong with an entry of the offset index: a reader begins at its position for offsets from its own."""
+        """The defect of an offset index entry: a reader of its offset or a later one starts at its position."""
         slot = bisect_left(self._positions, entry.value)
         if slot == len(self._positions) or self._positions[slot] != entry.value:
             past = entry.value >= len(self._content)
             return f"position {entry.value} is past the end of the log" if past else f"no batch begins at {entry.value}"
         if not self._first[slot] <= entry.offset:
-            return f"the batch at {entry.value} begins at offset {self._first[slot]} only"
+            return f"the batch at {entry.value} begins at offset {self._first[slot]}, after it"
         if slot and self._last[slot - 1] >= entry.offset:
-            return f"offset {entry.offset} is before position {entry.value} already"
+            return f"offset {entry.offset} is in a batch before position {entry.value}"
         if entry.offset > self._last[-1]:
             return f"the log ends at offset {self._last[-1]}"
         return None
 
     def check_time(self, entry: IndexEntry) -> str | None:
-        """What is wrong with an entry of the time index: the batch with its offset has its timestamp."""
+        """The defect of a time index entry: the batch with its offset must have its timestamp as the largest one."""
         slot = bisect_left(self._last, entry.offset)
         if slot == len(self._last):
             return f"the log ends at offset {self._last[-1]}" if self._last else "the log is empty"
@@ -276,7 +278,7 @@ class SegmentMap:
         return None
 
     def missing_time(self, entry: IndexEntry) -> str | None:
-        """Whether records before an entry are later than it says: a search by time would pass over them."""
+        """The defect of a time index entry that earlier records exceed: a search by time would skip them."""
         slot = bisect_right(self._last, entry.offset)
         later = self._latest[slot - 1] if slot else TIMESTAMP_UNKNOWN
         return f"there is a later one, {time_text(later)}, up to that offset" if later > entry.value else None
@@ -292,10 +294,10 @@ def aborted_transactions(content: memoryview) -> tuple[list[tuple[int, int, int,
     for number, (version, *row) in enumerate(_TRANSACTION_ENTRY.iter_unpack(content[:whole])):
         if version != 0:
             at = number * _TRANSACTION_ENTRY.size
-            damages.append(Damage(at, f"an entry of version {version}; known is version 0"))
+            damages.append(Damage(at, f"an entry has version {version}; only version 0 is known"))
         rows.append(tuple(row))
     if whole < len(content):
-        damages.append(Damage(whole, f"{len(content)} bytes are no multiple of {_TRANSACTION_ENTRY.size}"))
+        damages.append(Damage(whole, f"{len(content)} bytes are not a multiple of {_TRANSACTION_ENTRY.size}"))
     return rows, damages
 
 
@@ -320,7 +322,7 @@ def producers(content: memoryview) -> tuple[list[tuple[object, ...]], list[Damag
 
 
 def checkpoint(path: Path, content: memoryview) -> tuple[tuple[str, ...], list[list[str]], list[Damage]]:
-    """Columns and rows of a text checkpoint, and what is wrong with it, by lines from 1."""
+    """The columns and rows of a text checkpoint, and its defects, by line number from 1."""
     columns = _CHECKPOINT_COLUMNS[path.name]
     lines = bytes(content).decode(errors="replace").splitlines()
     damages = []
@@ -337,7 +339,7 @@ def checkpoint(path: Path, content: memoryview) -> tuple[tuple[str, ...], list[l
         else:
             rows.append(row)
     if not damages and count != str(len(lines) - 2):
-        damages.append(Damage(2, f"{count or 'nothing'!r} entries are announced, {max(len(lines) - 2, 0)} are there"))
+        damages.append(Damage(2, f"{count or 'nothing'!r} entries are declared, {max(len(lines) - 2, 0)} are present"))
     if len(columns) == 2 and not damages:
         pairs = [(int(epoch), int(offset)) for epoch, offset in rows]
         for number, (before, after) in enumerate(pairwise(pairs), 4):

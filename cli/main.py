@@ -12,25 +12,25 @@ from typing import Any
 from ..network import _build
 from ..network.protocol.errors import KafkaError
 
-# Command -> what it does, in a line. Each stands in a module of its name.
+# Command -> its description in one line. Each is in the module of that name.
 COMMANDS = {
-    "broker": "run Kafka brokers here",
+    "broker": "run Kafka brokers on this machine",
     "topics": "list, describe, create and delete the topics of a cluster",
     "consume": "print the records of a topic",
-    "dump-log": "print what is in the files of a log directory, and what is wrong with them",
+    "dump-log": "print the contents of files in a log directory, and where they are damaged",
 }
 
 _INTERRUPTED = 130
 
 
 class _Version(argparse.Action):
-    """Looks only when it is asked: it imports every compiled module."""
+    """Prints the version. Computed only on request, because it imports every compiled module."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib import metadata  # noqa: PLC0415 - a tenth of what starting takes
+        from importlib import metadata  # noqa: PLC0415 - takes a tenth of the start
 
         print(f"headrace {metadata.version('headrace')} ({_build.describe()})")
         parser.exit()
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read the output (`| head`) has seen enough
+        # the reader of the output (`| head`) has closed it
         _write_no_more()
         return 0
     except OSError as failed:
@@ -57,21 +57,21 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headrace", description="The Kafka producer for Python, and its broker.")
-    parser.add_argument("--version", action=_Version, help="what is installed, and whether it is compiled")
+    parser.add_argument("--version", action=_Version, help="print the installed version, and whether it is compiled")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     command = parser
     for name, description in COMMANDS.items():
         if arguments[:1] != [name]:
             commands.add_parser(name, help=description)
             continue
-        # Only the one that is run is imported: a list of topics needs no broker.
+        # Only the command that runs is imported: `headrace topics` needs no broker, for example.
         module = import_module(f".{name.replace('-', '_')}", __package__)
         command = commands.add_parser(name, help=description, description=module.__doc__)
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        # argparse by itself would show how to use `headrace`, not the command
+        # argparse itself would show the usage of `headrace`, not of the command
         command.error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.command is None:
         parser.print_help()
@@ -84,5 +84,5 @@ def _run(arguments: list[str]) -> int:
 
 
 def _write_no_more() -> None:
-    """What is still to be written can't be, not even at the interpreter's exit."""
+    """Discard all further output, including the flush at the interpreter's exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""How the commands write things for people: times, bytes, sizes, tables."""
+"""Human-readable output of the commands: times, bytes, sizes, tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def time_text(timestamp_ms: int) -> str:
-    """`2026-11-20 12:00:00.123` (UTC); `-` for no timestamp, the number itself where no calendar has it."""
+    """`2026-11-20 12:00:00.123` (UTC); `-` for no timestamp, the number itself if `datetime` can't represent it."""
     if timestamp_ms == -1:
         return "-"
     try:
@@ -20,10 +20,10 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def bytes_text(content: bytes | None, limit: int | None = None) -> str:
-    """Bytes on one line: as text where they are UTF-8, else with `\\xNN`; `null` without quotes is None.
+    """Bytes on one line: text if they are UTF-8, otherwise with `\\xNN`; None is `null` without quotes.
 
-    Text that holds control characters, or that could be taken for something else, stands in quotes. Beyond `limit`
-    characters it is cut, and the full size said.
+    Text with control characters, or that could be mistaken for something else, is quoted. It is cut after `limit`
+    characters, followed by the full size.
     """
     if content is None:
         return "null"
@@ -62,7 +62,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as they need, numbers to the right, two spaces between."""
+    """A table with columns as wide as needed, numbers aligned right, two spaces in between."""
     texts = [list(map(str, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
     right = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(head))]

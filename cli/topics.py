@@ -25,17 +25,17 @@ _TIMEOUT_MS = 30_000
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    listing = actions.add_parser("list", help="all topics, in a line each")
-    listing.add_argument("--internal", action="store_true", help="Kafka's own topics too")
-    describing = actions.add_parser("describe", help="partitions, replicas, offsets and configuration of topics")
+    listing = actions.add_parser("list", help="list all topics, one per line")
+    listing.add_argument("--internal", action="store_true", help="include Kafka's own topics")
+    describing = actions.add_parser("describe", help="show partitions, replicas, offsets and configuration of topics")
     describing.add_argument("topics", nargs="+", metavar="TOPIC")
-    creating = actions.add_parser("create", help="make a topic")
+    creating = actions.add_parser("create", help="create a topic")
     creating.add_argument("topic", metavar="TOPIC")
     creating.add_argument(
-        "--partitions", type=whole_number(1), default=-1, metavar="N", help="default: as the brokers have it"
+        "--partitions", type=whole_number(1), default=-1, metavar="N", help="default: that of the brokers"
     )
     creating.add_argument(
-        "--replication-factor", type=whole_number(1), default=-1, metavar="N", help="default: as the brokers have it"
+        "--replication-factor", type=whole_number(1), default=-1, metavar="N", help="default: that of the brokers"
     )
     creating.add_argument(
         "--config", action="append", default=[], metavar="KEY=VALUE", help="a key of the topic, e.g. retention.ms=60000"
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Do one of the actions. Raises KafkaError."""
+    """Run one of the actions. Raises KafkaError."""
     actions = {"list": _list, "describe": _describe, "create": _create, "delete": _delete}
     with Client(options.bootstrap_server) as client:
         return actions[options.action](client, options)
@@ -100,7 +100,7 @@ def _numbers(nodes: list[int]) -> str:
 
 
 def _configs(client: Client, names: list[str]) -> dict[str, list[tuple[str, str | None]]]:
-    """What is configured on the topics themselves."""
+    """The configuration overrides of the topics."""
     resources = [DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=name) for name in names]
     found = {}
     for result in client.ask(DescribeConfigsRequest(resources=resources)).results:
@@ -142,7 +142,7 @@ def _create(client: Client, options: argparse.Namespace) -> int:
     (result,) = client.ask(request, client.controller()).topics
     if result.error_code:
         raise topic_error(result.name, result.error_code, result.error_message)
-    # Brokers before Kafka 2.4 don't say what they made.
+    # Brokers before Kafka 2.4 don't return the number of partitions and replicas.
     known = result.num_partitions >= 0
     made = f": partitions {result.num_partitions}, replicas {result.replication_factor}" if known else ""
     print(f"created {options.topic}{made}")

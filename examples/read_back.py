@@ -1,4 +1,4 @@
-"""Reads a topic back with confluent-kafka, which shares no code with Headrace, to be compared with a DataFrame."""
+"""Reads a topic back with confluent-kafka, which shares no code with Headrace, for comparison with a DataFrame."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.cimpl import KafkaError
 
-#: Give up when nothing arrives for so long.
+#: Give up if nothing arrives for this long.
 PATIENCE_SECONDS = 30.0
 
 
 class ReadBack(NamedTuple):
-    """What was in a topic: each record's fingerprint, as often as it was there, where each key was found, and in words
-    the record that was read first."""
+    """The contents of a topic: the number of records, how often each fingerprint occurred, the partitions of each key,
+    and a description of the first record read."""
 
     records: int
     fingerprints: Counter[bytes]
@@ -26,7 +26,7 @@ class ReadBack(NamedTuple):
 
 
 def fingerprint(key: bytes | None, value: bytes | None) -> bytes:
-    """128 bits that stand for a key and a value; None is not the same as empty."""
+    """A 128-bit hash of a key and a value; None and empty differ."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (key, value):
         digest.update(b"-" if part is None else b"%d:" % len(part))
@@ -35,7 +35,7 @@ def fingerprint(key: bytes | None, value: bytes | None) -> bytes:
 
 
 def fingerprints(pairs: Iterable[tuple[str | bytes | None, str | bytes | None]]) -> Counter[bytes]:
-    """The fingerprints of what is expected; text counts as its UTF-8."""
+    """The fingerprints of the expected keys and values; text is encoded as UTF-8."""
     return Counter(fingerprint(_bytes(key), _bytes(value)) for key, value in pairs)
 
 
@@ -44,7 +44,7 @@ def _bytes(part: str | bytes | None) -> bytes | None:
 
 
 def high_watermarks(bootstrap_servers: str, topic: str, partitions: int) -> Callable[[], int]:
-    """A function that tells how many records of a topic are acknowledged by now."""
+    """A function that returns the current number of acknowledged records in a topic."""
     consumer = _consumer(bootstrap_servers)
 
     def total() -> int:
@@ -55,7 +55,7 @@ def high_watermarks(bootstrap_servers: str, topic: str, partitions: int) -> Call
 
 
 def read_back(bootstrap_servers: str, topic: str) -> ReadBack:
-    """Every record of a topic, from the beginning, with its CRC checked by librdkafka."""
+    """Read every record of a topic from the beginning; librdkafka checks the CRCs."""
     consumer = _consumer(bootstrap_servers)
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
@@ -95,7 +95,7 @@ def _consumer(bootstrap_servers: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap_servers,
-            "group.id": "headrace-read-back",  # asked for by the client; nothing is committed
+            "group.id": "headrace-read-back",  # required by the client; nothing is committed
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "check.crcs": True,

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, from Maven Central, for what reads with it or is compared with it."""
+"""Spark's own Kafka connector, from Maven Central, for examples that read with it and benchmarks that compare it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ POM = Path(__file__).with_name("spark-sql-kafka.xml")
 
 
 class NoConnector(Exception):
-    """The connector can't be had here; the message says why."""
+    """The connector is not available; the message gives the reason."""
 
 
-#: Tried after the version of the Spark that is installed: its connector works with all of Spark 4.
+#: The fallback after the installed Spark's version: this connector works with every Spark 4.
 OLDEST = "4.0.0"
 
 
 def connector_jars() -> str:
-    """The jars of Spark's Kafka connector, as ``spark.jars`` takes them; resolved by Maven once into the user's cache.
+    """The value of ``spark.jars`` with Spark's Kafka connector; Maven resolves it once into the user's cache.
 
     Raises NoConnector.
     """
@@ -38,7 +38,7 @@ def _jars(version: str) -> str:
     if not folder.is_dir():
         maven = shutil.which("mvn")
         if maven is None:
-            raise NoConnector("there is no mvn on the PATH to resolve spark-sql-kafka-0-10 with")
+            raise NoConnector("Maven (mvn), which resolves spark-sql-kafka-0-10, is not on the PATH")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             resolved = Path(scratch, "jars")

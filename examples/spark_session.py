@@ -1,4 +1,4 @@
-"""A quiet Spark for the examples: loopback only, no log but errors, and a clear word where Java is missing."""
+"""A quiet Spark session for the examples: loopback only, only errors logged, and a clear message if Java is missing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GREETINGS = (
 
 
 def require_java() -> None:
-    """End the program with instructions where there is no Java that Spark 4 can use."""
+    """Exit with instructions if there is no Java that Spark 4 can use."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
     advice = (
@@ -38,14 +38,14 @@ def require_java() -> None:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(\d+)', said.stderr + said.stdout)
     if version is None or int(version[1]) < LEAST_JAVA:
-        found = version[1] if version else "of a version that it doesn't tell"
+        found = version[1] if version else "of an unknown version"
         raise SystemExit(f"{java} is Java {found}. {advice}")
 
 
 def start_spark(name: str, master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A session of its own JVM, listening on loopback only."""
+    """A session with its own JVM, listening on loopback only."""
     require_java()
-    # PySpark 4.3 says so of pandas 3, which nothing here uses; its workers take the filter from the environment
+    # PySpark 4.3 warns about pandas 3, which is not used here; its workers read the filter from the environment
     warnings.filterwarnings("ignore", "PySpark does not yet", FutureWarning)
     os.environ.setdefault("PYTHONWARNINGS", "ignore:PySpark does not yet:FutureWarning")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,8 +70,8 @@ def start_spark(name: str, master: str = "local[2]", settings: Mapping[str, str]
 
 @contextlib.contextmanager
 def _greetings_dropped() -> Iterator[None]:
-    """The JVM that starts here greets on standard error with remarks about its own modules; the rest it says, and what
-    Spark's Python workers say, passes."""
+    """Drop the JVM's startup notices from standard error. All its other output, and that of Spark's Python workers,
+    passes through."""
     reading, writing = os.pipe()
     original = os.dup(2)
     sys.stderr.flush()

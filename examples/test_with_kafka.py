@@ -1,9 +1,9 @@
-"""Tests of code that uses Kafka, against a broker that starts with them: no Docker, no JVM.
+"""Tests of code that uses Kafka, against a broker in the test process: no Docker, no JVM.
 
     pytest examples/test_with_kafka.py
 
-`kafka_cluster`, `kafka_topic` and `kafka_clock` come with Headrace (docs/testing.md). The code under test may use any
-Kafka client; here it is Headrace's producer and confluent-kafka's consumer.
+The fixtures `kafka_cluster`, `kafka_topic` and `kafka_clock` come with Headrace (docs/testing.md). The code under test
+may use any Kafka client; here it uses Headrace's producer and confluent-kafka's consumer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from headrace.producer.errors import DeliveryTimeoutError, NotEnoughReplicasErro
 
 
 class Orders:
-    """Tells Kafka of orders, each under its customer, so that a customer's orders stay in their order."""
+    """Writes orders to Kafka, keyed by customer, so that each customer's orders stay in sequence."""
 
     def __init__(self, bootstrap_servers: str, topic: str, **config: Any) -> None:
         self._topic = topic
         self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, value_serializer="json", **config)
 
     def place(self, customer: str, item: str) -> int:
-        """Returns the order's offset, once Kafka has it safe."""
+        """Write an order and wait until Kafka has acknowledged it. Returns its offset."""
         future = self._producer.send(self._topic, {"item": item}, key=customer.encode())
         return future.get(timeout=30).offset
 
@@ -123,7 +123,7 @@ def test_a_broker_of_old(kafka_cluster, kafka_topic):
 
 def test_shipping_that_hangs_leaves_its_group_after_a_while(orders, kafka_cluster, kafka_topic, kafka_clock):
     orders.place("ada", "lamp")
-    # A static member doesn't leave its group when it closes: it may come back before its session is over.
+    # A static member doesn't leave its group when it closes: it may return before its session expires.
     consumer = joined(
         kafka_cluster.bootstrap_servers, kafka_topic, **{"group.instance.id": "one", "session.timeout.ms": "45000"}
     )

@@ -1,15 +1,15 @@
-"""Find definitions that only tests use, or nothing: `python tools/dead_code.py`, a part of `make check`.
+"""Find definitions that are unused or only used by tests: `python tools/dead_code.py`, a part of `make check`.
 
-A definition is a function, class, method, constant or attribute of the four packages. It is used where its name is read
+A definition is a function, class, method, constant or attribute of the four packages. It is used if its name is read
 outside its own body: anywhere in the packages, in the examples, in the generator of the docs, or in the code of a page.
-What tests/support defines is used where a test reads it.
+A definition of tests/support is used if a test reads it.
 
-Names are compared, not what they stand for, so two things of one name hide each other; what is reported is dead, or
-reached in a way that no reader of the source can see. The latter goes into `dead_code_allowed.txt` with a reason. An
-entry there that is no longer needed is an error, too.
+The check compares names only, so two things with the same name hide each other. A reported definition is either dead or
+used in a way that the source doesn't show. The latter go into `dead_code_allowed.txt` with a reason. An entry there
+that is no longer needed is an error, too.
 
-Not looked at: the public members of what `__all__` of a public module exports, methods that a base class of another
-library calls, and the tables of messages and errors, whose every line is of use.
+Exempt are the public members of classes in the `__all__` of a public module, methods that a base class of another
+library calls, and the tables of messages and errors.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = "tools/dead_code_allowed.txt"
 PACKAGES = ("network", "producer", "broker", "cli")
-#: Programs that use the packages as a user does. Tests and benchmarks keep nothing alive.
+#: Programs that use the packages as a user does. Uses in tests and benchmarks don't count.
 USERS = ("examples", "docs/generate.py", "setup.py")
-#: What the tests share, and who may keep it alive.
+#: The modules that tests share, and the files whose uses count for them.
 SUPPORT = ("tests/support",)
 TESTS = ("tests/unit", "tests/property", "tests/integration", "tests/interop", "tests/conftest.py", "benchmarks")
 TABLES = ("network/protocol/messages/", "network/protocol/errors.py", "network/protocol/api_keys.py")
 #: The modules that users import from.
 PUBLIC = ("producer/__init__.py", "producer/spark/__init__.py", "broker/__init__.py", "producer/*.py")
-#: Modules of the standard library whose base classes call no method by a name of their own.
+#: Modules of the standard library whose base classes call no methods of their subclasses by name.
 SILENT_BASES = ("abc", "collections", "dataclasses", "enum", "typing")
 
 
 class Definition(NamedTuple):
-    """A name, and the lines of its definition, in which a use of it does not count."""
+    """A name and the lines of its definition, in which uses of the name don't count."""
 
     path: str
     name: str
@@ -50,7 +50,7 @@ class Definition(NamedTuple):
 
 
 class Module:
-    """One source file: what it defines, and the names that it reads, each with the lines."""
+    """A source file: its definitions, and the names that it reads, each with its lines."""
 
     def __init__(self, path: str, text: str) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class Module:
             self.exported.update(_texts(ast.walk(node.value)))
 
     def definitions(self, public: set[str]) -> Iterator[Definition]:
-        """What the module defines, without the public members of `public` classes."""
+        """The definitions of the module, without the public members of `public` classes."""
         yield from self._in_body(self._tree.body, "", public)
 
     def _in_body(self, body: list[ast.stmt], prefix: str, public: set[str]) -> Iterator[Definition]:
@@ -97,7 +97,7 @@ class Module:
                 yield Definition(self.path, node.name, prefix + node.name, first, last)
                 if prefix:
                     for name, line in _set_on_self(node):
-                        # what the same line reads was set by another
+                        # no own lines: a read in the same line is of a value set elsewhere
                         yield Definition(self.path, name, prefix + name, line, line - 1)
             elif isinstance(node, (ast.If, ast.Try, ast.With)):
                 for part in ("body", "orelse", "finalbody"):
@@ -134,13 +134,13 @@ def _set_on_self(function: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def names_in_code(page: str) -> set[str]:
-    """The names in the code of a page, blocks and spans."""
+    """The names in the code blocks and spans of a page."""
     code = re.findall(r"```.*?```|`[^`\n]+`", page, re.DOTALL)
     return {name for each in code for name in re.findall(r"[A-Za-z_]\w*", each)}
 
 
 def find(root: Path = ROOT) -> list[Definition]:
-    """Every definition below `root` without a use."""
+    """The unused definitions below `root`."""
     packages, support = _modules(root, PACKAGES), _modules(root, SUPPORT)
     shown: set[str] = set()
     for page in (*root.glob("*.md"), *root.glob("docs/*.md")):
@@ -192,7 +192,7 @@ def _is_used(definition: Definition, modules: list[Module]) -> bool:
 
 
 def main() -> int:
-    """Print what is dead and not allowed, and what is allowed and not dead; returns the exit code."""
+    """Print dead definitions that are not allowed, and allowed ones that are not dead. Returns the exit code."""
     dead = {str(each): each for each in find()}
     lines = (ROOT / ALLOWED).read_text(encoding="utf-8").splitlines()
     allowed = {name for line in lines if (name := line.partition("#")[0].strip())}

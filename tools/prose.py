@@ -1,7 +1,7 @@
 """Check the English of docstrings, comments, messages and pages: `python tools/prose.py [FILE...]`, or `make prose`.
 
-The rules are in `prose_rules.txt`; spelling is left to codespell. Prints `file:line: "found": what to write` and how
-often each rule was broken; the exit code is 1 if any was.
+The rules are in `prose_rules.txt`; codespell checks the spelling. Prints `file:line: "found": what to write`, and how
+often each rule was broken. The exit code is 1 if any was.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "tools" / "prose_rules.txt"
 FOLDERS = ("network", "producer", "broker", "cli", "tests", "examples", "benchmarks", "docs", "tools")
 PROGRAMS = (".py", ".pxd")
-#: Has examples of what not to write.
+#: Not checked, because it has examples of what not to write.
 EXAMPLES = ROOT / "tests" / "unit" / "tools" / "test_prose.py"
 _ARROW = " -> "
-#: Between two words of a phrase: white space, and what begins the next line of a comment.
+#: The text between two words of a phrase: white space, and the beginning of a comment's next line.
 _GAP = r"(?:\s|#:?)+"
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")
@@ -44,7 +44,7 @@ class Rule(NamedTuple):
 
 
 class Piece:
-    """A run of prose that is read as one, and the lines it comes from."""
+    """A run of prose that is checked as one text, and its lines in the source."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -52,19 +52,19 @@ class Piece:
         self._lines: list[int] = []
 
     def add(self, text: str, line: int) -> None:
-        """Append what stands in the source from `line` on."""
+        """Append text that begins at `line` of the source."""
         self._starts.append(len(self.text))
         self._lines.append(line)
         self.text += text + " "
 
     def line_at(self, position: int) -> int:
-        """The line of the source that a position of the text comes from."""
+        """The line in the source for a position in the text."""
         at = bisect_right(self._starts, position) - 1
         return self._lines[at] + self.text.count("\n", self._starts[at], position)
 
 
 class Finding(NamedTuple):
-    """A rule that is broken."""
+    """A violation of a rule."""
 
     path: str
     line: int
@@ -76,7 +76,7 @@ class Finding(NamedTuple):
 
 
 def read_rules(text: str) -> list[Rule]:
-    """The rules of the list. Raises ValueError for a line without advice."""
+    """Parse the rules. Raises ValueError for a line without advice."""
     rules = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -89,7 +89,7 @@ def read_rules(text: str) -> list[Rule]:
 
 
 def prose_of(path: str, text: str) -> Iterator[Piece]:
-    """The prose of a file: a page as a whole, the comments and strings of a program. Of a test only its comments and
+    """The prose of a file: a whole page, or the comments and strings of a program. Of a test only the comments and
     docstrings, because its strings are data."""
     if path.endswith(PROGRAMS):
         yield from _of_program(text, only_docstrings=path.startswith("tests/"))
@@ -108,7 +108,7 @@ def _of_program(text: str, only_docstrings: bool) -> Iterator[Piece]:
             continue
         if token.type in _LAYOUT or (formatted and not is_text) or token.type == _FSTRING_END:
             continue
-        # a comment goes on in the next line, and a message in the string beside it
+        # comments continue on the next line, and messages in the adjacent string
         if piece.text and (not is_text or (kind == tokenize.COMMENT) != (token.type == tokenize.COMMENT)):
             yield piece
             piece = Piece()
@@ -129,7 +129,7 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def check(path: str, text: str, rules: list[Rule]) -> Iterator[Finding]:
-    """What breaks a rule in a file."""
+    """The violations in a file."""
     for piece in prose_of(path, text):
         prose = _CODE.sub(lambda code: re.sub(r"[^\n]", "`", code[0]), piece.text)
         for rule in rules:
@@ -138,7 +138,7 @@ def check(path: str, text: str, rules: list[Rule]) -> Iterator[Finding]:
 
 
 def files() -> Iterator[Path]:
-    """Every page and program of the tree."""
+    """Every page and program in the repository."""
     yield from ROOT.glob("*.md")
     yield ROOT / "setup.py"
     for folder in FOLDERS:
@@ -148,7 +148,7 @@ def files() -> Iterator[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print what breaks a rule; returns the exit code."""
+    """Print the violations. Returns the exit code."""
     rules = read_rules(RULES.read_text(encoding="utf-8"))
     broken: Counter[str] = Counter()
     for path in sorted(map(Path, arguments) if arguments else files()):

@@ -1,4 +1,4 @@
-"""The broker's answers, one file per API. Importing this package fills `registry.apis`."""
+"""The broker's request handlers, one file per API. Importing this package fills `registry.apis`."""
 
 from . import api_versions, cluster, configs, groups, records, topics
 

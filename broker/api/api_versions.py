@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, told to whoever connects."""
+"""ApiVersions: the APIs and versions that this broker serves."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _api_keys(broker: BrokerServices) -> list[ApiVersion]:
 
 
 def unsupported_version(broker: BrokerServices) -> ApiVersionsResponse:
-    """The answer, in version 0, to a version of ApiVersions that isn't known."""
+    """The response, in version 0, to an unknown version of ApiVersions."""
     return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=_api_keys(broker))
 
 
 @serves(ApiVersionsRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
-    """Error INVALID_REQUEST where the client's name or version isn't one (KIP-511)."""
+    """Returns INVALID_REQUEST if the client's software name or version is malformed (KIP-511)."""
     if context.api_version >= _FIRST_VERSION_WITH_SOFTWARE and not (
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):

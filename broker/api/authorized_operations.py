@@ -1,4 +1,4 @@
-"""What a client may do, for those who ask (KIP-430): everything, as in Kafka without an authorizer."""
+"""The operations that a client is authorized for (KIP-430): all, as in Kafka without an authorizer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class AclOperation(enum.IntEnum):
-    """Kafka's codes of operations; an answer has the bit of each that is allowed."""
+    """Kafka's operation codes; a response sets the bit of each allowed operation."""
 
     READ = 3
     WRITE = 4

@@ -1,4 +1,4 @@
-"""Which APIs the broker serves. ApiVersions is derived from this table: what isn't in it isn't advertised."""
+"""The table of APIs that the broker serves. ApiVersions advertises exactly these."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ Handle = Callable[[BrokerServices, RequestContext, Any], "Response | None"]
 
 
 class Api(NamedTuple):
-    """One API: its handler and the versions it takes. One that `waits`, for the controller or the disk, or whose
-    answer grows with the cluster, is handled on the request thread, all others on the network thread."""
+    """One API: its handler and its versions.
+
+    A handler that `waits` runs on the request thread: it blocks for the controller or the disk, or its response grows
+    with the cluster. All others run on the network thread.
+    """
 
     key: ApiKey
     handle: Handle
@@ -26,7 +29,7 @@ class Api(NamedTuple):
     waits: bool
 
     def versions_of(self, control: Control) -> Versions:
-        """The versions in use: fewer where a test makes the cluster act as an older one."""
+        """The versions in use: fewer if a test makes the cluster act as an older release."""
         if control.max_versions is None:
             return self.versions
         return Versions(self.versions.min, min(self.versions.max, control.max_versions.get(self.key, -1)))
@@ -43,7 +46,7 @@ def serves(
     advertised_min: int | None = None,
     waits: bool = False,
 ) -> Callable[[Handle], Handle]:
-    """Declare the handler of an API, for all versions that its messages have or those within these bounds."""
+    """Register a function as the handler of an API, for all versions of its messages or those within the bounds."""
 
     def declare(handle: Handle) -> Handle:
         oldest = request.versions.min if min_version is None else min_version

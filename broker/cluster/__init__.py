@@ -1,1 +1,1 @@
-"""The cluster as its owner sees it: brokers in this process (`embedded`) or in processes of their own (`processes`)."""
+"""Clusters of brokers, in this process (`embedded`) or in one process per broker (`processes`)."""

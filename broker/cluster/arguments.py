@@ -1,4 +1,4 @@
-"""Checks of what a test or the command line gives a cluster, so that nothing is accepted and then does nothing."""
+"""Checks of a cluster's arguments, from tests or the command line: none is accepted and then silently ignored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PORTS = f"a whole number from 0 (any free port) to {_MAX_PORT}"
 
 
 def check_hook(api_key: object, times: object, node_id: object, node_ids: Collection[int]) -> None:
-    """What `inject` and `on_request` have in common. Raises IllegalArgumentError."""
+    """Check the arguments that `inject` and `on_request` share. Raises IllegalArgumentError."""
     if api_key is not None and not isinstance(api_key, ApiKey):
         known = isinstance(api_key, str) and api_key.upper() in ApiKey.__members__
         what = (
@@ -29,23 +29,23 @@ def check_hook(api_key: object, times: object, node_id: object, node_ids: Collec
         )
         raise IllegalArgumentError(f"the API is {api_key!r} ({type(api_key).__name__}); give {what}")
     if api_key is not None and api_key not in apis:
-        raise IllegalArgumentError(f"the embedded broker doesn't serve {api_key.name}, so no request would meet this")
+        raise IllegalArgumentError(f"the embedded broker doesn't serve {api_key.name}, so no request would match")
     if times is not None and whole_number(times) < 1:
         raise IllegalArgumentError(
-            f"times is {times!r}; give a whole number from 1 on, or None for every request until it is removed"
+            f"times is {times!r}; give a whole number of at least 1, or None for every request until it is removed"
         )
     if node_id is not None and whole_number(node_id) not in node_ids:
         raise IllegalArgumentError(f"there is no broker {node_id!r}; the cluster has {sorted(node_ids)}")
 
 
 def check_fault(api_key: ApiKey | None, fault: object) -> None:
-    """Raises IllegalArgumentError for what is no fault, and for one that can't happen to requests of this API."""
+    """Raises IllegalArgumentError if this is not a `Fault`, or not one that requests of this API can have."""
     if not isinstance(fault, Fault):
         raise IllegalArgumentError(f"the fault is {fault!r} ({type(fault).__name__}); give a headrace.broker.Fault")
     if fault.response is not None and fault.response.api_key is not api_key:
         wanted = fault.response.api_key
         raise IllegalArgumentError(
-            f"the response is one of {wanted.name}, and {'any request' if api_key is None else api_key.name} would get "
+            f"the response is for {wanted.name}, but {'any request' if api_key is None else api_key.name} would get "
             f"it; inject it for ApiKey.{wanted.name}"
         )
     if api_key is None:
@@ -53,18 +53,18 @@ def check_fault(api_key: ApiKey | None, fault: object) -> None:
     request = requests[api_key]
     if fault.topic is not None and not names_topics(request):
         raise IllegalArgumentError(
-            f"requests of {api_key.name} name no topic, so none would meet topic={fault.topic!r}"
+            f"requests of {api_key.name} name no topic, so none would match topic={fault.topic!r}"
         )
     if fault.throttle_ms and not hasattr(request.response_class, "throttle_time_ms"):
         raise IllegalArgumentError(f"answers to {api_key.name} have no throttle time, so throttle_ms would do nothing")
 
 
 def resolve_node_ids(brokers: object, node_ids: object, configured: int | None, default: int) -> tuple[int, ...]:
-    """The ids of a cluster's brokers: those that are given, `node.id` of one broker, or 1, 2, ... Raises
+    """The ids of a cluster's brokers: the given ones, `node.id` for a single broker, or 1, 2, ... Raises
     KafkaConfigurationError."""
     if brokers is not None and whole_number(brokers) < 1:
         raise KafkaConfigurationError(
-            f"brokers is {brokers!r} ({type(brokers).__name__}); give a whole number from 1 on: how many there are"
+            f"brokers is {brokers!r} ({type(brokers).__name__}); give how many there are, a whole number of at least 1"
         )
     if node_ids is not None:
         return _given_node_ids(brokers, node_ids, configured)
@@ -92,7 +92,7 @@ def _given_node_ids(brokers: Any, node_ids: Any, configured: int | None) -> tupl
             f"node_ids is {list(ids)!r}; give at least one whole number from 0 to {INT32_MAX}, one for each broker"
         )
     if len(set(ids)) < len(ids):
-        raise KafkaConfigurationError(f"node_ids is {list(ids)!r}, which has a number twice; each broker has its own")
+        raise KafkaConfigurationError(f"node_ids is {list(ids)!r}, which has a number twice; give each broker its own")
     if brokers is not None and brokers != len(ids):
         raise KafkaConfigurationError(f"brokers is {brokers}, but there are {len(ids)} node_ids; give one of the two")
     if configured is not None and ids != (configured,):
@@ -101,7 +101,7 @@ def _given_node_ids(brokers: Any, node_ids: Any, configured: int | None) -> tupl
 
 
 def check_address(host: object, port: object, config: BrokerConfig, count: int) -> tuple[Listener, ...]:
-    """The listeners of the first broker: `listeners` of the configuration, or one on host and port. Raises
+    """The listeners of the first broker: `listeners` from the configuration, or one on `host` and `port`. Raises
     KafkaConfigurationError."""
     if "listeners" in config.given:
         if host is not None or port is not None:
@@ -124,12 +124,12 @@ def _check_port(port: int, count: int) -> None:
         raise KafkaConfigurationError(f"port is {port}; give {_PORTS}")
     if port and port + count - 1 > _MAX_PORT:
         raise KafkaConfigurationError(
-            f"port is {port}, and {count} brokers take that one and the next; the last would be beyond {_MAX_PORT}"
+            f"port is {port}, and {count} brokers take consecutive ports from there; the last would exceed {_MAX_PORT}"
         )
 
 
 def check_directories(data_dir: object, config: BrokerConfig) -> tuple[Path, ...]:
-    """Where the cluster's logs are to be kept; none: in a temporary directory. Raises KafkaConfigurationError."""
+    """The directories for the cluster's logs; none stands for a temporary one. Raises KafkaConfigurationError."""
     if data_dir is not None and config.log_dirs:
         raise KafkaConfigurationError("data_dir and log.dirs exclude each other; give one of them")
     if data_dir is None:
@@ -156,5 +156,5 @@ def check_racks(racks: object, node_ids: Collection[int]) -> dict[int, str]:
 
 
 def whole_number(value: object) -> int:
-    """An int as it is; -1 for anything else, True and False included."""
+    """An int unchanged; -1 for anything else, including True and False."""
     return value if isinstance(value, int) and not isinstance(value, bool) else -1

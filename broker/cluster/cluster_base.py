@@ -1,4 +1,4 @@
-"""What every cluster of brokers has, whichever processes they run in."""
+"""The base class of clusters, whichever processes their brokers run in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .data_dirs import ClusterDirectories
 
 
 class ClusterBase(ABC):
-    """The settings of a cluster, and the part of its methods that the controller answers. Any thread."""
+    """The settings of a cluster, and the methods that its controller answers. Any thread."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ClusterBase(ABC):
         self._listeners = check_address(host, port, self.config, len(self.node_ids))
         self._given_directories = check_directories(data_dir, self.config)
         self._directories: ClusterDirectories | None = None
-        #: The ports that the brokers got at their first start, by listener: they keep them.
+        #: The ports that each broker got at its first start and keeps, by listener.
         self._ports: dict[int, dict[str, int]] = {}
 
     @property
@@ -64,7 +64,7 @@ class ClusterBase(ABC):
         return self._directories
 
     def _listeners_of(self, node_id: int) -> tuple[Listener, ...]:
-        """Where a broker is to listen: on the ports that it had, or its own of those that were given."""
+        """The listeners of a broker: on the ports it had before, or offset from the given ones by its position."""
         at = self.node_ids.index(node_id)
         had = self._ports.get(node_id, {})
         return tuple(
@@ -72,14 +72,14 @@ class ClusterBase(ABC):
         )
 
     def _advertised_of(self, node_id: int) -> dict[str, tuple[str, int]]:
-        """What clients are told of a broker's listeners, where it isn't where they are."""
+        """The advertised address of each listener whose clients use another address than the one it listens on."""
         at = self.node_ids.index(node_id)
         return {each.name: (each.host, each.port + at) for each in self.config.advertised_listeners or ()}
 
     @property
     def bootstrap_servers(self) -> str:
-        """The addresses of all brokers: HOST:PORT, separated by commas. Those of stopped ones too, for they may
-        return. Raises IllegalStateError before `start` and after `close`."""
+        """The addresses of all brokers, stopped ones included: HOST:PORT, separated by commas. Raises
+        IllegalStateError before `start` and after `close`."""
         self.controller  # noqa: B018  (raises)
         first = self._listeners[0]
         addresses = []
@@ -88,7 +88,7 @@ class ClusterBase(ABC):
             addresses.append(told or (advertised_host(first.host), self._ports[node_id][first.name]))
         return ",".join(map(describe_address, addresses))
 
-    # --- What tests give ---
+    # --- Arguments of tests ---
 
     def _check_injection(self, api_key: ApiKey | None, fault: Fault, times: int | None, node_id: int | None) -> None:
         """Raises IllegalArgumentError."""
@@ -100,7 +100,7 @@ class ClusterBase(ABC):
         if node_id not in self.node_ids:
             raise IllegalStateError(f"there is no broker {node_id!r}; the cluster has {sorted(self.node_ids)}")
 
-    # --- What the controller answers ---
+    # --- Answered by the controller ---
 
     def create_topic(
         self,
@@ -109,13 +109,13 @@ class ClusterBase(ABC):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic. Raises what `Controller.create_topic` raises."""
+        """Create a topic. Raises the errors of `Controller.create_topic`."""
         self.controller.create_topic(
             name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
         )
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads a partition; -1: none. Raises IllegalStateError where there is no such partition."""
+        """The broker that leads a partition, -1 for none. Raises IllegalStateError if there is no such partition."""
         state = self.controller.image.partition(topic, partition)
         if state is None:
             raise IllegalStateError(f"there is no partition {topic}-{partition}")

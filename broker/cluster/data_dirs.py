@@ -1,4 +1,4 @@
-"""The directories of a cluster: where each broker keeps its logs, and what they tell before anybody runs."""
+"""The directories of a cluster: where each broker keeps its logs, and the topics that they hold at the start."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ STATE_FILE = "headrace-controller.json"
 
 @dataclass(frozen=True, slots=True)
 class ClusterDirectories:
-    """Where a cluster keeps its files: each broker's directories by its id, and the controller's state (None: it goes
-    with the cluster)."""
+    """Where a cluster keeps its files: the directories of each broker by its id, and the file of the controller's state
+    (None: the state is not kept)."""
 
     of_brokers: Mapping[int, tuple[Path, ...]]
     state_path: Path | None
@@ -32,8 +32,8 @@ class ClusterDirectories:
     def make(
         cls, given: Sequence[Path], node_ids: Collection[int], *, metadata_directory: str | None
     ) -> ClusterDirectories:
-        """Make them unless they are there: `broker-<id>` below each given one, or that itself for a broker that is
-        alone. Raises KafkaStorageError."""
+        """Create the directories that don't exist: `broker-<id>` below each given one, or the given one itself for a
+        single broker. Raises KafkaStorageError."""
         temporary = None
         if not given:
             temporary = Path(tempfile.mkdtemp(prefix="headrace-"))
@@ -52,13 +52,13 @@ class ClusterDirectories:
         )
 
     def remove(self) -> None:
-        """Remove what is temporary."""
+        """Remove the temporary directory, if any."""
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 def make_directory(directory: Path) -> None:
-    """Make the directory unless it is there. Raises KafkaStorageError."""
+    """Create the directory unless it exists. Raises KafkaStorageError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
@@ -69,7 +69,7 @@ def make_directory(directory: Path) -> None:
 
 
 def make_controller(directories: ClusterDirectories, config: BrokerConfig) -> Controller:
-    """The controller for what is kept in the directories. Raises KafkaStorageError."""
+    """The controller, with the cluster id, state and topics found in the directories. Raises KafkaStorageError."""
     try:
         of_all = [each for of_one in directories.of_brokers.values() for each in of_one]
         known = (read_properties(each / META_PROPERTIES_FILE) for each in of_all)
@@ -83,9 +83,9 @@ def make_controller(directories: ClusterDirectories, config: BrokerConfig) -> Co
 
 
 def topics_of_directories(directories: Mapping[int, Sequence[Path]]) -> dict[str, TopicState]:
-    """Topics as log directories tell them: for those of Apache Kafka, about which nothing else is known.
+    """The topics found in log directories, for directories of Apache Kafka, which come without a controller's state.
 
-    A topic some of whose partitions are missing is left out, and its directories alone.
+    A topic with missing partitions is left out, and its directories are left alone.
     """
     holders: dict[str, dict[int, list[int]]] = {}
     ids: dict[str, uuid.UUID] = {}

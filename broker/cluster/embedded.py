@@ -33,16 +33,16 @@ class EmbeddedCluster(ClusterBase):
         with EmbeddedCluster() as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    brokers: how many (1). node_ids: their numbers instead, such as `[0, 1, 2]`; by default they count from 1. data_dir:
-    where the logs are kept (each broker in `broker-<id>` below it, or right in it if there is one broker only), by
-    default a temporary directory that goes with the cluster; `log.dirs` of the configuration names several. host
-    (127.0.0.1) and port: where to listen; port 0 takes a free one, another number is the first broker's, the next
-    brokers take the next; `listeners` of the configuration says more. racks: the rack of each broker by its number.
-    profile: "test" has defaults that let tests end soon, "kafka" those of Apache Kafka. config and keywords: broker
-    keys of Kafka by either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists
-    them. clock: for virtual time.
+    brokers: how many (default 1). node_ids: the brokers' ids instead, such as `[0, 1, 2]`; by default they count from
+    1. data_dir: where the logs are kept, by default a temporary directory that is removed with the cluster. Each broker
+    uses `broker-<id>` below it, a single broker the directory itself; the key `log.dirs` takes several directories.
+    host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
+    number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
+    racks: the rack of each broker by its id. profile: "test" has defaults that keep tests short, "kafka" has those of
+    Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
+    `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
 
-    Start and stop it on one thread; its other methods may be called from any.
+    Start and stop it on one thread; its other methods may be called from any thread.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EmbeddedCluster(ClusterBase):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        """Raises KafkaConfigurationError; nothing is started yet."""
+        """Check the arguments without starting anything. Raises KafkaConfigurationError."""
         super().__init__(
             brokers,
             1,
@@ -91,7 +91,7 @@ class EmbeddedCluster(ClusterBase):
         self.close()
 
     def start(self) -> None:
-        """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
+        """Start every broker and serve clients. Raises KafkaConnectionError, KafkaStorageError."""
         with self._lock:
             if self._controller is not None:
                 raise IllegalStateError("the cluster is started already")
@@ -126,16 +126,18 @@ class EmbeddedCluster(ClusterBase):
         return broker
 
     def close(self) -> None:
-        """Stop every broker cleanly and remove what is temporary. Any number of times. Raises KafkaStorageError, once
-        all have ended, where one couldn't write what a clean stop leaves."""
+        """Stop every broker cleanly and remove the temporary directory. May be called again.
+
+        Raises KafkaStorageError, after all brokers have stopped, if one couldn't write its files of a clean stop.
+        """
         with self._lock:
             brokers, self._brokers = self._brokers, {}
             try:
                 with contextlib.ExitStack() as stack:
                     for broker in brokers.values():
-                        # Nobody will read what a clean stop would bring onto a temporary disk.
+                        # A clean stop would flush logs into a directory that is about to be removed.
                         stack.callback(broker.kill if self._is_temporary() else broker.close)
-                    # Nobody copies any more, so nobody misses those that end first.
+                    # Without replication the remaining brokers don't notice those that stop first.
                     for broker in brokers.values():
                         broker.fetchers.close()
             finally:
@@ -166,7 +168,7 @@ class EmbeddedCluster(ClusterBase):
         return broker
 
     def stop_broker(self, node_id: int) -> None:
-        """Stop a broker cleanly: its partitions get other leaders first."""
+        """Stop a broker cleanly, after its partitions have other leaders."""
         with self._lock:
             broker = self.broker(node_id)
             self.controller.unregister_broker(node_id)
@@ -174,7 +176,7 @@ class EmbeddedCluster(ClusterBase):
             broker.close()
 
     def kill_broker(self, node_id: int) -> None:
-        """End a broker as kill -9 would: connections break, nothing is written any more; then the others take over."""
+        """End a broker as kill -9 would: connections break and writes stop; then other brokers take over."""
         with self._lock:
             broker = self.broker(node_id)
             del self._brokers[node_id]
@@ -182,7 +184,7 @@ class EmbeddedCluster(ClusterBase):
             self.controller.unregister_broker(node_id)
 
     def start_broker(self, node_id: int) -> None:
-        """Start a stopped or killed broker again, on its old port and directory."""
+        """Start a stopped or killed broker again, on its previous ports and directories."""
         with self._lock:
             self._check_node(node_id)
             if node_id in self._brokers:
@@ -192,7 +194,7 @@ class EmbeddedCluster(ClusterBase):
             broker.start()
 
     def cut_link(self, one: int, other: int) -> None:
-        """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        """Stop two brokers from fetching from each other until `heal_links`. Clients and the controller reach both."""
         self._check_node(one)
         self._check_node(other)
         with self._lock:
@@ -207,7 +209,7 @@ class EmbeddedCluster(ClusterBase):
         self._links.cut = frozenset()
 
     def close_connections(self, node_id: int) -> None:
-        """End all connections of a broker, as a network that fails does; new ones are accepted."""
+        """Close all connections of a broker, as a failing network does; new ones are accepted."""
         self.broker(node_id).server.close_connections()
 
     # --- Faults and introspection ---
@@ -215,7 +217,7 @@ class EmbeddedCluster(ClusterBase):
     def on_request(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
     ) -> Registration:
-        """Let `handler(context, request)` look at requests first and return a `Fault`, or None to let them pass.
+        """Call `handler(context, request)` before requests are handled; it returns a `Fault`, or None for no fault.
 
         api_key: the API, or None for all. times: how many faults it may return (None: any number). node_id: the broker
         (None: all). Raises IllegalArgumentError.
@@ -228,15 +230,15 @@ class EmbeddedCluster(ClusterBase):
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
     ) -> Registration:
-        """Do `fault` to the next `times` requests of an API (None: until removed), at one broker or all. Raises
-        IllegalArgumentError for what could never happen."""
+        """Apply `fault` to the next `times` requests of an API (None: until removed), on one broker or all. Raises
+        IllegalArgumentError for a fault that could never happen."""
         self._check_injection(api_key, fault, times, node_id)
         return self.control.fault(api_key, fault, times=times, node_id=node_id)
 
     def act_as(self, release: str | None) -> None:
-        """Offer clients what a release of Apache Kafka ("2.8") offers, and no more; None: everything again.
+        """Offer clients only the APIs and versions of a release of Apache Kafka ("2.8"); None offers everything again.
 
-        For connections made from then on. Raises KafkaConfigurationError for a release that isn't known.
+        Applies to new connections. Raises KafkaConfigurationError for an unknown release.
         """
         self.control.max_versions = highest_versions(release)
 
@@ -246,11 +248,11 @@ class EmbeddedCluster(ClusterBase):
         return list(self.control.requests)
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
-        """What the leader of a partition remembers of idempotent producers, by producer id."""
+        """The state of idempotent producers in a partition's log on its leader, by producer id."""
         return inspection.producer_state(self.broker(self.leader_of(topic, partition)), topic, partition)
 
     def group(self, group_id: str) -> Group | None:
-        """A consumer group as its coordinator has it; None where there is none. Take its `lock` to look closer."""
+        """A consumer group in its coordinator's state, None if there is none. Hold its `lock` to read its fields."""
         for broker in self.brokers.values():
             group = broker.offsets.group(group_id)
             if group is not None:
@@ -258,13 +260,13 @@ class EmbeddedCluster(ClusterBase):
         return None
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait in the purgatories of all brokers, by kind, and how many timers are set (`Timer`)."""
+        """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""
         counts: Counter[str] = Counter()
         for broker in self.brokers.values():
             counts.update(inspection.waiting(broker))
         return dict(counts)
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
-        """All records of a partition as its leader (or another broker) has them, decoded."""
+        """All records of a partition from its leader's log (or another broker's), decoded."""
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)

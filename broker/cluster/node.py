@@ -1,4 +1,4 @@
-"""One broker: its sockets over the answers over its services, put together (Kafka's `BrokerServer`)."""
+"""One broker, assembled: sockets, request handlers and services (Kafka's `BrokerServer`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from ..services.services import BrokerServices
 
 
 class Broker(BrokerServices):
-    """A broker of a cluster. Making it loads the logs and binds the port, `start` serves; `close` ends it cleanly,
-    `kill` as kill -9 would. Those four are for the cluster's thread; the rest may be used from any."""
+    """A broker of a cluster.
+
+    The constructor loads the logs and binds the ports, and `start` serves. `close` stops the broker cleanly, `kill` as
+    kill -9 would. These four are for the cluster's thread; the rest may be used from any thread.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,15 @@ class Broker(BrokerServices):
         advertised: Mapping[str, tuple[str, int]],
         rack: str | None = None,
     ) -> None:
-        """Raises KafkaStorageError, KafkaConnectionError."""
+        """Load the logs and bind the ports.
+
+        node_id: the broker's id. directories: its log directories. config: its configuration. clock: the source of
+        time for logs, timers and jobs. controller: the cluster's controller. control: the faults that tests inject.
+        links: the network between brokers, which tests can cut. listeners: where it listens. advertised: the address
+        that clients receive, by listener, if it differs. rack: its rack; by default `broker.rack`.
+
+        Raises KafkaStorageError, KafkaConnectionError.
+        """
         super().__init__(
             node_id,
             directories,
@@ -55,7 +66,7 @@ class Broker(BrokerServices):
 
     @property
     def endpoint(self) -> BrokerEndpoint:
-        """Where the others and clients find it."""
+        """The addresses of this broker for other brokers and for clients."""
         told = []
         for each in self.server.listeners:
             host, port = self._advertised.get(each.name) or (advertised_host(each.host), each.port)
@@ -65,12 +76,12 @@ class Broker(BrokerServices):
         return BrokerEndpoint(self.node_id, own.host, own.port, self.rack, tuple(told))
 
     def start(self) -> None:
-        """Serve. The controller knows the broker by now, so the first client already finds it in the metadata."""
+        """Serve. The broker is registered by now, so even its first client finds it in the metadata."""
         self.start_jobs()
         self.server.start()
 
     def close(self) -> None:
-        """Stop serving, close the logs and leave the marker of a clean stop. Blocks until all threads have ended."""
+        """Stop serving, close the logs and write the clean-shutdown marker. Blocks until all threads have ended."""
         self._stop_serving()
         try:
             self.replicas.close()
@@ -78,7 +89,7 @@ class Broker(BrokerServices):
             self.logs.release()
 
     def kill(self) -> None:
-        """Stop serving and leave the logs as they are, without flush, checkpoint or marker: the next start recovers."""
+        """Stop serving and leave the logs as they are, without flush, checkpoint or marker; the next start recovers."""
         self._stop_serving()
         self.logs.release()
 

@@ -1,7 +1,7 @@
-"""Brokers in processes of their own: `python -m headrace.broker.cluster.process`, started by `ProcessCluster` only.
+"""The launcher of broker processes: `python -m headrace.broker.cluster.process`, started by `ProcessCluster` only.
 
-This process imports the broker once, forks as many as it is told to, while it has no thread but the first, and waits
-for their ends.
+This process imports the broker's modules once, forks one process per broker while it has only its main thread, and
+waits for them to end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WATCH_S = 0.2
 
 
 class _Asked:
-    """Does what the cluster's process asks of its broker: the public methods here are what it may ask."""
+    """Carries out the requests of the cluster's process; each public method is one request."""
 
     def __init__(self, control: Control, links: CutLinks, claim_fault: Callable[[int], bool]) -> None:
         self._control = control
@@ -51,11 +51,11 @@ class _Asked:
 
     def _own(self) -> Broker:
         if self.broker is None:
-            raise IllegalStateError("the broker has only just begun; ask again")
+            raise IllegalStateError("the broker is still starting; try again")
         return self.broker
 
     def inject(self, number: int, api_key: ApiKey | None, fault: Fault) -> None:
-        # How often is counted where the faults of all brokers are.
+        # The cluster's process counts the hits, over all brokers.
         self._faults[number] = self._control.fault(api_key, fault, times=None, claim=lambda: self._claim_fault(number))
 
     def remove_fault(self, number: int) -> None:
@@ -92,7 +92,7 @@ class _Asked:
 
 
 def serve(settings: dict[str, Any]) -> int:
-    """Be a broker until SIGTERM, or until the controller is gone. Returns the process's exit code."""
+    """Run a broker until SIGTERM, or until the controller is gone. Returns the process's exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(threadName)s %(name)s: %(message)s")
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -113,7 +113,7 @@ def serve(settings: dict[str, Any]) -> int:
             rack=settings["rack"],
         )
     except KafkaError as failed:
-        # a taken port, a directory in use: for whoever started the cluster, who has the link
+        # for example a port or directory in use: report it over the link to the process that started the cluster
         controller.report_start_failure(failed)
         return 1
     controller.register(broker.endpoint, broker.server.ports, broker.logs.last_producer_id, broker.apply_image, asked)
@@ -127,10 +127,10 @@ def serve(settings: dict[str, Any]) -> int:
 
 
 def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]]) -> NoReturn:
-    """The rest of a forked process's life."""
+    """Run a broker in a forked process and exit."""
     code = 1
     try:
-        # A link that others hold open, too, would not end with its broker.
+        # The link of a broker only closes with its process if no other process has it open.
         for other in all_settings:
             if other is not settings:
                 os.close(other["descriptor"])
@@ -143,10 +143,10 @@ def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]])
 
 
 def main(all_settings: Sequence[dict[str, Any]]) -> None:
-    """Fork the brokers, and wait until they have ended."""
+    """Fork the brokers and wait until they have ended."""
     # Ctrl-C on a terminal reaches every process of the group; the cluster decides when its brokers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What the brokers share stays shared: the collector doesn't write into it.
+    # Keeps memory shared between the brokers: the collector doesn't write to frozen objects.
     gc.freeze()
     children = set()
     for settings in all_settings:

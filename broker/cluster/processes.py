@@ -1,4 +1,4 @@
-"""A cluster whose brokers are processes of their own, which can be killed one by one."""
+"""A cluster with one process per broker, so that each can be killed."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _LOOK_S = 0.01
 
 
 class InjectedFault:
-    """A fault in place, on all brokers or one; `remove()` takes it out. As a context manager it does so at the end of
-    the block. Any thread."""
+    """An injected fault, on one broker or all. `remove()` removes it; a `with` statement does so at its end. Any
+    thread."""
 
     def __init__(
         self, cluster: ProcessCluster, number: int, api_key: ApiKey | None, fault: Fault, times: int | None
@@ -55,7 +55,7 @@ class InjectedFault:
         self._lock = threading.Lock()
 
     def claim(self) -> bool:
-        """Count one request that meets the fault; False where there have been enough."""
+        """Count one request that matches the fault; False if the fault has been used up."""
         with self._lock:
             if self.remaining == 0:
                 return False
@@ -75,13 +75,14 @@ class InjectedFault:
 
 
 class ProcessCluster(ClusterBase):
-    """The controller in this process, each broker in another. A broker that ends, however it does, is taken out of the
-    cluster at once; `start_broker` brings it back.
+    """A Kafka cluster with the controller in this process and each broker in its own.
 
-    It has the methods of `EmbeddedCluster`, as far as they can work across processes: not `on_request` (a function of a
-    test can't run in a broker), nor `broker`, `brokers` and `control` (objects of the broker's own), nor a clock.
+    A broker that ends for any reason is removed from the cluster immediately; `start_broker` brings it back.
 
-    Start and stop it and its brokers on one thread; its other methods may be called from any.
+    It has the methods of `EmbeddedCluster` that can work across processes. Missing are `on_request` (a test's function
+    can't run in a broker), `broker`, `brokers` and `control` (objects inside a broker's process), and a clock.
+
+    Start and stop it and its brokers on one thread; its other methods may be called from any thread.
     """
 
     def __init__(
@@ -97,8 +98,8 @@ class ProcessCluster(ClusterBase):
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> None:
-        """As `EmbeddedCluster`, with three brokers by default. Raises KafkaConfigurationError; nothing is started
-        yet."""
+        """Check the arguments, which are those of `EmbeddedCluster`, without starting anything; three brokers by
+        default. Raises KafkaConfigurationError."""
         super().__init__(
             brokers,
             3,
@@ -130,7 +131,7 @@ class ProcessCluster(ClusterBase):
         self.close()
 
     def start(self) -> None:
-        """Start every broker; when this returns, clients are served. Raises KafkaConnectionError, KafkaStorageError."""
+        """Start every broker and serve clients. Raises KafkaConnectionError, KafkaStorageError."""
         if self._controller is not None:
             raise IllegalStateError("the cluster is started already")
         directories = self._make_directories()
@@ -145,7 +146,7 @@ class ProcessCluster(ClusterBase):
         controller = self.controller
         links = self._launch(node_ids, controller)
         for link in links:
-            # all of them before any is looked at: what a failure ends has to be known by its process id
+            # wait for all before raising for one: `close` needs every broker's process id to end it
             link.is_registered.wait(_START_TIMEOUT_S)
         for link in links:
             if link.start_failure is not None:
@@ -163,7 +164,7 @@ class ProcessCluster(ClusterBase):
                 self._broker_gone(link)
 
     def _launch(self, node_ids: list[int], controller: Controller) -> list[BrokerLink]:
-        """One process that imports what brokers need, and forks them."""
+        """Start one process that imports the broker's modules and forks the brokers."""
         assert self._directories is not None
         directories = self._directories.of_brokers
         config = to_text(self.config)
@@ -196,7 +197,7 @@ class ProcessCluster(ClusterBase):
         return links
 
     def _bring_up_to_date(self, link: BrokerLink) -> None:
-        """Tell a broker that starts what a test has asked of all."""
+        """Apply the cluster's faults, cut links and release to a broker that starts."""
         if self._cut:
             link.ask("cut_links", self._cut)
         if self._release is not None:
@@ -212,8 +213,8 @@ class ProcessCluster(ClusterBase):
             self._controller.unregister_broker(link.node_id)
 
     def close(self) -> None:
-        """Stop every broker cleanly and remove what is temporary. Any number of times."""
-        # They end together, so there is nothing to elect.
+        """Stop every broker cleanly and remove the temporary directory. May be called again."""
+        # All brokers stop together, so no leaders are elected.
         with self._lock:
             links, self._links = self._links, {}
         launchers, self._launchers = self._launchers, []
@@ -235,7 +236,7 @@ class ProcessCluster(ClusterBase):
 
     @property
     def pids(self) -> dict[int, int]:
-        """The process of each broker that runs, by the broker's id."""
+        """The process id of each running broker, by the broker's id."""
         return {node_id: link.pid for node_id, link in self._running().items()}
 
     @property
@@ -256,18 +257,18 @@ class ProcessCluster(ClusterBase):
         return running[node_id]
 
     def stop_broker(self, node_id: int) -> None:
-        """Stop a broker cleanly: its partitions get other leaders first. Returns when its process has ended."""
+        """Stop a broker cleanly. Returns when its process has ended and others lead its partitions."""
         self._end_broker(node_id, signal.SIGTERM)
 
     def kill_broker(self, node_id: int) -> None:
-        """kill -9; returns when the process has ended and the others have taken over."""
+        """Kill a broker with kill -9. Returns when its process has ended and others lead its partitions."""
         self._end_broker(node_id, signal.SIGKILL)
 
     def _end_broker(self, node_id: int, number: signal.Signals) -> None:
         link = self._link(node_id)
         _signal(link, number)
         link.wait_until_gone(_STOP_TIMEOUT_S)
-        # Its launcher takes note of the end at once; until then it is there, if only as an entry.
+        # The process is a zombie until its launcher reaps it, which happens promptly.
         looks = threading.Event()
         for _ in range(int(_STOP_TIMEOUT_S / _LOOK_S)):
             if not _exists(link.pid):
@@ -276,14 +277,14 @@ class ProcessCluster(ClusterBase):
         raise KafkaConnectionError(f"the process {link.pid} of broker {node_id} doesn't end")
 
     def start_broker(self, node_id: int) -> None:
-        """Start a broker again that has ended, on its old port and directory."""
+        """Start a stopped or killed broker again, on its previous ports and directories."""
         self._check_node(node_id)
         if node_id in self._running():
             raise IllegalStateError(f"broker {node_id} is running already")
         self._start_brokers([node_id])
 
     def cut_link(self, one: int, other: int) -> None:
-        """Keep two brokers from fetching from each other, until `heal_links`. Clients and the controller reach both."""
+        """Stop two brokers from fetching from each other until `heal_links`. Clients and the controller reach both."""
         self._check_node(one)
         self._check_node(other)
         self._cut |= {frozenset((one, other))}
@@ -295,11 +296,11 @@ class ProcessCluster(ClusterBase):
         self._ask_all("cut_links", self._cut)
 
     def close_connections(self, node_id: int) -> None:
-        """End all connections of a broker, as a network that fails does; new ones are accepted."""
+        """Close all connections of a broker, as a failing network does; new ones are accepted."""
         self._link(node_id).ask("close_connections")
 
     def _ask_all(self, what: str, *arguments: Any, node_id: int | None = None) -> list[Any]:
-        """Ask all brokers that run, or one; one that has just ended is left out."""
+        """Ask all running brokers, or one; a broker that has just ended is skipped."""
         answers = []
         for link in self._running().values():
             if node_id in (None, link.node_id):
@@ -312,8 +313,8 @@ class ProcessCluster(ClusterBase):
     def inject(
         self, api_key: ApiKey | None, fault: Fault, *, times: int | None = 1, node_id: int | None = None
     ) -> InjectedFault:
-        """Do `fault` to the next `times` requests of an API (None: until removed), whichever brokers they reach, or at
-        one. Raises IllegalArgumentError for what could never happen."""
+        """Apply `fault` to the next `times` requests of an API (None: until removed), on one broker or all. Raises
+        IllegalArgumentError for a fault that could never happen."""
         self._check_injection(api_key, fault, times, node_id)
         injected = InjectedFault(self, next(self._fault_numbers), api_key, fault, times)
         injected.node_id = node_id
@@ -322,7 +323,7 @@ class ProcessCluster(ClusterBase):
         return injected
 
     def remove_fault(self, injected: InjectedFault) -> None:
-        """Take a fault out; any number of times."""
+        """Remove a fault. May be called again."""
         if self._faults.pop(injected.number, None) is not None:
             self._ask_all("remove_fault", injected.number)
 
@@ -331,9 +332,9 @@ class ProcessCluster(ClusterBase):
         return injected is not None and injected.claim()
 
     def act_as(self, release: str | None) -> None:
-        """Offer clients what a release of Apache Kafka ("2.8") offers, and no more; None: everything again.
+        """Offer clients only the APIs and versions of a release of Apache Kafka ("2.8"); None offers everything again.
 
-        For connections made from then on. Raises KafkaConfigurationError for a release that isn't known.
+        Applies to new connections. Raises KafkaConfigurationError for an unknown release.
         """
         highest_versions(release)
         self._release = release
@@ -341,35 +342,35 @@ class ProcessCluster(ClusterBase):
 
     @property
     def requests(self) -> list[RequestSeen]:
-        """The last requests that reached the brokers that run, oldest first."""
+        """The last requests that reached the running brokers, oldest first."""
         seen: list[RequestSeen] = [each for answer in self._ask_all("requests") for each in answer]
         return sorted(seen, key=lambda each: each.received_ms)
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
-        """What the leader of a partition remembers of idempotent producers, by producer id."""
+        """The state of idempotent producers in a partition's log on its leader, by producer id."""
         return self._link(self.leader_of(topic, partition)).ask("producer_state", topic, partition)
 
     def group(self, group_id: str) -> Group | None:
-        """A consumer group as its coordinator has it now, a copy; None where there is none."""
+        """A copy of a consumer group's current state on its coordinator, None if there is no such group."""
         for answer in self._ask_all("group_fields", group_id):
             if answer is not None:
                 return Group(**answer)
         return None
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait in the purgatories of all brokers, by kind, and how many timers are set (`Timer`)."""
+        """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""
         counts: Counter[str] = Counter()
         for answer in self._ask_all("waiting"):
             counts.update(answer)
         return dict(counts)
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
-        """All records of a partition as its leader (or another broker) has them, decoded."""
+        """All records of a partition from its leader's log (or another broker's), decoded."""
         return self._link(self.leader_of(topic, partition) if node_id is None else node_id).ask(
             "records", topic, partition
         )
 
-    # --- What a broker in another process can't have ---
+    # --- Not possible with brokers in other processes ---
 
     def on_request(self, *_: object, **__: object) -> NoReturn:
         """Raises IllegalStateError: the function would have to run in the brokers' processes."""
@@ -386,7 +387,7 @@ class ProcessCluster(ClusterBase):
 
 
 def _signal(link: BrokerLink, number: signal.Signals) -> None:
-    # A broker that is gone has left its number to others.
+    # The process id of a broker that is gone may belong to another process by now.
     if link.pid > 0 and not link.is_gone.is_set():
         with contextlib.suppress(ProcessLookupError):
             os.kill(link.pid, number)

@@ -1,11 +1,11 @@
-"""A controller in one process, its brokers in others: the same calls, as lines of JSON over a socket pair.
+"""Controller calls between processes: lines of JSON over one socket pair per broker.
 
-The controller's side (`BrokerLink`) answers calls and pushes images; the broker's side (`RemoteController`) looks
-like a `Controller` to its broker. An image travels before the answer to the call that made it, and is taken before that
-answer is given on, so a broker that made a topic knows it.
+The controller's side (`BrokerLink`) answers calls and pushes images; the broker's side (`RemoteController`) looks like
+a `Controller` to its broker. An image is sent before the response to the call that produced it, and applied before that
+call returns, so a broker that creates a topic finds it in its image.
 
-What the cluster's process asks of a broker (`BrokerLink.ask`: faults, inspection) goes the other way, pickled: both
-ends are of the same program, and nobody else has them.
+Requests of the cluster's process to a broker (`BrokerLink.ask`: faults, inspection) go the other way, pickled: both
+ends are the same program, and no other process has the socket pair.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CLOSE_TIMEOUT_MS = 5_000.0
 
 
 def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, Any]:
-    """An image as JSON has it; only what has changed where the image before it is what the other side knows."""
+    """An image for JSON; only its changes if the other side has the previous version."""
     encoded: dict[str, Any] = {
         "version": image.version,
         "controller_id": image.controller_id,
@@ -93,7 +93,7 @@ def decode_endpoint(fields: Sequence[Any]) -> BrokerEndpoint:
 
 
 def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> ClusterImage:
-    """An image from JSON, made from the one `before` where that is all but what has changed."""
+    """An image from JSON, based on the image `before` if the message has only the changes."""
     brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
     configs = {(kind, name): of for kind, name, of in entry["configs"]}
@@ -126,13 +126,13 @@ class _Lines:
             self._socket.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message; None when the other side is gone."""
+        """The next message; None if the other side is gone."""
         line = self._file.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 
     def shut_down(self) -> None:
-        """Make `receive` return on whatever thread it waits. Any thread."""
-        with contextlib.suppress(OSError):  # the other side was faster
+        """Make `receive` return on the thread that waits in it. Any thread."""
+        with contextlib.suppress(OSError):  # the other side has closed first
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
@@ -155,8 +155,8 @@ class _Call:
 
 
 class _Pickler(pickle.Pickler):
-    """Names the classes of errors by where they are. Their `__module__` is where programs import them, and would make
-    both ends load the producer."""
+    """Pickles error classes by their name in `network.protocol.errors`. Their `__module__`, which programs import them
+    from, would make both ends load the producer."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and issubclass(obj, KafkaError) and vars(errors).get(obj.__name__) is obj:
@@ -169,7 +169,7 @@ def _error_class(name: str) -> type[KafkaError]:
 
 
 def to_text(value: object) -> str:
-    """An object as text, for another process of this program."""
+    """An object pickled as text, for another process of this program."""
     pickled = io.BytesIO()
     _Pickler(pickled).dump(value)
     return base64.b64encode(pickled.getvalue()).decode()
@@ -180,7 +180,7 @@ def from_text(text: str) -> Any:
 
 
 class BrokerLink:
-    """The controller's side of one broker: a thread that answers its calls until it is gone."""
+    """The controller's side of the link to one broker: a thread that answers the broker's calls until it is gone."""
 
     def __init__(
         self, node_id: int, sock: socket.socket, controller: Controller, claim_fault: Callable[[int], bool]
@@ -191,7 +191,7 @@ class BrokerLink:
         self.is_gone = threading.Event()
         self.endpoint: BrokerEndpoint | None = None
         self.ports: dict[str, int] = {}
-        #: Why the broker did not start, where it could say so.
+        #: Why the broker did not start, if it could report it.
         self.start_failure: KafkaError | None = None
         self.last_producer_id = -1
         self.pid = -1
@@ -207,7 +207,7 @@ class BrokerLink:
         self._thread.start()
 
     def push(self, image: ClusterImage) -> Callable[[], None]:
-        """Send an image; a broker that is gone doesn't need it."""
+        """Send an image; ignored if the broker is gone."""
         try:
             self._lines.send({"image": encode_image(image, self._sent_version)})
             self._sent_version = image.version
@@ -226,8 +226,8 @@ class BrokerLink:
                     self.is_registered.set()
                 elif "start_failure" in message:
                     self.start_failure = from_text(message["start_failure"])
-                elif "told" in message:
-                    call = self._calls.pop(message["told"], None)
+                elif "answered" in message:
+                    call = self._calls.pop(message["answered"], None)
                     if call is not None:
                         call.end(message)
                 else:
@@ -244,12 +244,12 @@ class BrokerLink:
         self.on_gone(self)
 
     def wait_until_gone(self, timeout_s: float) -> None:
-        """Until the broker has left the link and others have taken over."""
+        """Wait until the link is closed and other brokers have taken over."""
         self._thread.join(timeout_s)
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        """Have the broker do or tell something; blocks for the answer. Raises what the broker raises, and
-        DisconnectedError where it is gone. Any thread but the link's own."""
+        """Call a method of the broker's process and block for its result. Raises the errors of that method, and
+        DisconnectedError if the broker is gone. Any thread but the link's own."""
         call = _Call()
         call_id = next(self._ids)
         with self._calls_lock:
@@ -347,23 +347,23 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 class RemoteController(ControllerApi):
-    """The controller for a broker in another process. Any thread but the one that takes images.
+    """The controller for a broker in another process. Any thread but the one that applies images.
 
-    Each method raises what the controller's own raises, and DisconnectedError where the controller is gone.
+    Each method raises the errors of the controller's method, and DisconnectedError if the controller is gone.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._lines = _Lines(sock)
         first = self._lines.receive()
         if first is None:
-            raise DisconnectedError("the controller is gone before it has said anything")
+            raise DisconnectedError("the controller closed the link before it sent an image")
         self.image = decode_image(first["image"], None)
         self._ids = itertools.count()
         self._lock = threading.Lock()
         self._calls: dict[int, _Call] = {}
         self._on_image: Callable[[ClusterImage], Callable[[], None]] | None = None
         self._on_ask: Callable[..., Any] | None = None
-        # Apart from the images, which don't wait for somebody who reads a whole log.
+        # On another thread than the images, so that reading a whole log doesn't delay them.
         self._asked = SerialExecutor("controller-asks")
         self.is_gone = threading.Event()
         self._thread = threading.Thread(target=self._read, name="controller-link", daemon=True)
@@ -376,7 +376,8 @@ class RemoteController(ControllerApi):
         on_image: Callable[[ClusterImage], Callable[[], None]],
         on_ask: Callable[..., Any],
     ) -> None:
-        """This broker is alive, takes images from now on, and does what it is asked: `on_ask(what, *arguments)`."""
+        """Register this broker as alive. From now on it applies images with `on_image` and answers requests of the
+        cluster's process with `on_ask(what, *arguments)`."""
         self._on_image = on_image
         self._on_ask = on_ask
         self._lines.send(
@@ -390,7 +391,7 @@ class RemoteController(ControllerApi):
         self._thread.start()
 
     def report_start_failure(self, error: KafkaError) -> None:
-        """Instead of `register`: this broker could not start, and its process ends."""
+        """Report, instead of `register`, that this broker could not start and its process ends."""
         with contextlib.suppress(OSError):  # the controller is gone, too
             self._lines.send({"start_failure": to_text(error)})
 
@@ -423,11 +424,11 @@ class RemoteController(ControllerApi):
             outcome = (None, self._on_ask(what, *arguments))
         except KafkaError as failed:
             outcome = (failed, None)
-        with contextlib.suppress(OSError):  # the one who asked is gone
-            self._lines.send({"told": message["ask"], "pickled": to_text(outcome)})
+        with contextlib.suppress(OSError):  # the caller is gone
+            self._lines.send({"answered": message["ask"], "pickled": to_text(outcome)})
 
     def claim_fault(self, number: int) -> bool:
-        """Whether an injected fault is still to be done; if so, it is counted as done."""
+        """Whether an injected fault still applies; if so, this counts one hit."""
         return self._call("claim_fault", number=number)
 
     def _call(self, call_name: str, /, **arguments: Any) -> Any:
@@ -492,7 +493,7 @@ class RemoteController(ControllerApi):
         return first, count
 
     def close(self) -> None:
-        """End the link: the controller takes it as the broker's end."""
+        """Close the link, which the controller treats as the end of the broker."""
         self._lines.shut_down()
         self._thread.join()
         self._asked.close(_CLOSE_TIMEOUT_MS)

@@ -1,1 +1,1 @@
-"""A request on its way through the broker, and the faults a test injects into it."""
+"""Requests inside the broker, and the faults that tests inject into them."""

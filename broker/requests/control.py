@@ -1,7 +1,7 @@
-"""Faults on purpose: what a test makes the brokers of a cluster do to the requests that reach them.
+"""Fault injection: handlers that see the requests of a cluster's brokers and make them go wrong.
 
-A handler looks at a request before the API does, on the thread that is to answer it, and may return a `Fault`.
-franz-go's kfake is the model of the hook; the ready-made faults are those that a producer has to survive.
+A handler is called before a request is handled, on the thread that handles it, and may return a `Fault`. The hook is
+modeled on franz-go's kfake; the ready-made faults are those that a producer has to survive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...network.protocol.message import Request
 from .faults import Fault
 from .request import RequestContext
 
-#: How many of the last requests a cluster remembers.
+#: The number of recent requests that a cluster remembers.
 REQUESTS_KEPT = 10_000
 
 
@@ -34,12 +34,12 @@ class RequestSeen(NamedTuple):
     received_ms: float
 
 
-#: Looks at a request before it is handled, on the thread that handles it, and says what is to go wrong with it.
+#: Called with a request before it is handled, on the thread that handles it; returns the fault to apply, if any.
 Handler = Callable[[RequestContext, Request], "Fault | None"]
 
 
 class Registration:
-    """A handler in place; `remove()` takes it out. As a context manager it does so at the end of the block."""
+    """A registered handler. `remove()` removes it; a `with` statement does so at its end."""
 
     def __init__(
         self, control: Control, api_key: ApiKey | None, handler: Handler, times: int | None, node_id: int | None
@@ -69,13 +69,13 @@ class Control:
         self._registrations: tuple[Registration, ...] = ()
         self.requests: deque[RequestSeen] = deque(maxlen=REQUESTS_KEPT)
         self.counts: Counter[ApiKey] = Counter()
-        # Highest version told and accepted by API, to act as an older broker; None: as built.
+        # The highest version advertised and accepted, by API, to act as an older broker; None: as built.
         self.max_versions: dict[ApiKey, int] | None = None
 
     def add(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
     ) -> Registration:
-        """Let `handler` look at the requests of an API (None: all), on one broker or all; at most `times` faults."""
+        """Register `handler` for the requests of an API (None: all), on one broker or all; at most `times` faults."""
         registration = Registration(self, api_key, handler, times, node_id)
         with self._lock:
             self._registrations = (*self._registrations, registration)
@@ -90,8 +90,8 @@ class Control:
         node_id: int | None = None,
         claim: Callable[[], bool] | None = None,
     ) -> Registration:
-        """The same fault for the next `times` requests (None: until removed). With a topic: requests that name it.
-        `claim` has the last word each time."""
+        """Apply a fault to the next `times` requests (None: until removed). If the fault has a topic, only requests
+        that name it match. `claim`, if given, is called for each match and decides whether the fault applies."""
 
         def decide(context: RequestContext, message: Request) -> Fault | None:
             if fault.topic is not None and not _names(message, context, fault.topic, fault.partition):
@@ -114,7 +114,7 @@ class Control:
         self.counts[request.api_key] += 1
 
     def intercept(self, context: RequestContext, message: Request) -> Fault | None:
-        """The fault for a request: that of the first handler that has one."""
+        """The fault for a request, from the first handler that returns one."""
         for registration in self._registrations:
             if registration.api_key not in (None, context.api_key) or registration.node_id not in (
                 None,
@@ -136,17 +136,17 @@ class Control:
         return None
 
 
-#: Where requests have topics: in fields of these names, on their own or within groups.
+#: The names of the fields in which requests have topics, at the top level or within groups.
 _TOPIC_FIELDS = ("topic_data", "topics", "topic_names", "topic_partitions", "resources")
 
 
 def names_topics(request: type[Request]) -> bool:
-    """Whether requests of this class are about topics, so that a fault may be for one of them."""
+    """Whether requests of this class name topics, so that a fault can be for one topic."""
     return any(hasattr(request, name) for name in _TOPIC_FIELDS)
 
 
 def _names(message: Any, context: RequestContext, topic: str, partition: int | None) -> bool:
-    """Whether a request (or a group within it) is about a topic (and partition), wherever its API has them."""
+    """Whether a request (or a group within it) names a topic (and partition), in any of its fields."""
     if any(_names(group, context, topic, partition) for group in getattr(message, "groups", ())):
         return True
     for part in itertools.chain.from_iterable(getattr(message, name, None) or () for name in _TOPIC_FIELDS):

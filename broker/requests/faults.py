@@ -1,4 +1,4 @@
-"""What a test can have done to a request."""
+"""The faults that a test can inject into a request."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ from ...network.config import INT32_MAX
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError
 from ...network.protocol.message import Response
 
-#: Each decides alone what becomes of the answer.
+#: Each determines the fate of the response, so they exclude each other.
 _ENDINGS = ("close", "lose_answer", "silent", "cut_after_bytes", "half_close")
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is done to one request; at least one field says what.
+    """A fault for one request; at least one field must be given.
 
-    error: the error class that the whole request is answered with, or, with `topic` (and `partition`), that part of it
-    only; nothing is appended or read there. topic, partition: only requests that name them meet the fault.
-    response: sent instead of handling the request. delay_ms: the answer (and those behind it on the connection) waits
-    so many milliseconds. throttle_ms: the throttle time in the answer. At most one of these decides what becomes of the
-    answer: close (the request isn't handled, the connection ends), lose_answer (handled, then the connection ends),
-    silent (handled, no answer ever), cut_after_bytes (handled, the answer's first bytes, then the connection ends),
-    half_close (handled and answered, then the broker's half of the connection ends).
+    error: the error class to answer the whole request with; with `topic` (and `partition`) only that part of it.
+    Nothing is appended or read there. topic, partition: the fault matches only requests that name them. response: sent
+    instead of handling the request. delay_ms: the delay of the response in milliseconds, which also delays later
+    responses on the connection. throttle_ms: the throttle time in the response.
+
+    At most one of these may be given: close (the request isn't handled and the connection is closed), lose_answer
+    (handled, but the connection is closed instead of responding), silent (handled, but no response is sent),
+    cut_after_bytes (handled, and the connection is closed after that many bytes of the response), half_close (handled
+    and answered, then the broker's half of the connection is closed).
 
     Raises IllegalArgumentError for a fault that does nothing, for fields that exclude each other, and for wrong values.
     """
@@ -63,7 +65,7 @@ class Fault:
                 "response is the whole answer, so error would do nothing; put it in the response"
             )
         if self.partition is not None and self.topic is None:
-            raise IllegalArgumentError(f"partition {self.partition} is of no topic; give topic, too")
+            raise IllegalArgumentError(f"partition {self.partition} has no topic; give topic, too")
 
     def _check_values(self) -> None:
         error, response = self.error, self.response
@@ -74,7 +76,7 @@ class Fault:
             and "code" in vars(error)
         ):
             raise IllegalArgumentError(
-                f"error is {_shown(error)}; give the class of an error that brokers answer with, such as "
+                f"error is {_shown(error)}; give the class of an error that brokers return, such as "
                 "headrace.producer.errors.NotLeaderForPartitionError"
             )
         if response is not None and not isinstance(response, Response):
@@ -82,7 +84,7 @@ class Fault:
         if self.topic is not None and (not isinstance(self.topic, str) or not self.topic):
             raise IllegalArgumentError(f"topic is {_shown(self.topic)}; give a topic's name")
         if not _is_number(self.delay_ms) or not 0 <= self.delay_ms < math.inf:
-            raise IllegalArgumentError(f"delay_ms is {_shown(self.delay_ms)}; give a number of milliseconds from 0 on")
+            raise IllegalArgumentError(f"delay_ms is {_shown(self.delay_ms)}; give a number of milliseconds, 0 or more")
         for name, value, most in (
             ("partition", self.partition, INT32_MAX),
             ("throttle_ms", self.throttle_ms, INT32_MAX),
@@ -91,14 +93,14 @@ class Fault:
             if value is not None and (
                 not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= (most or value)
             ):
-                raise IllegalArgumentError(f"{name} is {_shown(value)}; give a whole number from 0 on")
+                raise IllegalArgumentError(f"{name} is {_shown(value)}; give a whole number, 0 or more")
         for name in ("close", "lose_answer", "silent", "half_close"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise IllegalArgumentError(f"{name} is {_shown(value)}; give True or False")
 
     def error_for(self, topic: str, partition: int | None) -> type[BrokerResponseError] | None:
-        """The error that this part of the request gets."""
+        """The error for a part of the request, if this fault has one."""
         if self.error is None or (self.topic is not None and self.topic != topic):
             return None
         return self.error if self.partition in (None, partition) or partition is None else None

@@ -1,4 +1,4 @@
-"""A request on its way through the broker, and the order in which a connection's answers leave."""
+"""A request in the broker, and the order in which a connection's responses are sent."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .faults import Fault
 
 _log = logging.getLogger(__name__)
 
-#: Array elements of a request, or partitions of a fetch, up to which it is handled on the network thread. One with more
-#: goes to the request thread: it would keep the other clients waiting for longer than that takes.
+#: The number of array elements in a request, or of partitions in a fetch, up to which the network thread handles it.
+#: A larger one goes to the request thread, because it would block other clients for longer than the hand-over takes.
 FEW_ELEMENTS = 1_000
 
 
 class ReachedBroker(Protocol):
-    """The broker that a request reached, as far as its answer needs it."""
+    """The part of a broker that a `RequestContext` needs."""
 
     @property
     def node_id(self) -> int: ...
@@ -32,7 +32,7 @@ class ReachedBroker(Protocol):
     def image(self) -> ClusterImage: ...
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
-        """Run something later."""
+        """Run something after a delay."""
         ...
 
 
@@ -40,15 +40,15 @@ class NetworkLoop(Protocol):
     """The network thread that owns a connection."""
 
     def answer_ready(self, connection: Connection) -> None:
-        """Have the connection's answers sent that can go; any thread."""
+        """Send the connection's finished responses, up to the first unfinished one. Any thread."""
         ...
 
 
 class Connection:
-    """One client's connection: its unanswered requests in order.
+    """A client's connection, with its unanswered requests in order.
 
-    All of it belongs to the network thread; other threads only fill a slot and then call `answer_ready`. `aside` is the
-    request that the request thread was given, until its answer goes out: what else has arrived waits in `backlog`.
+    The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
+    handed over to the request thread; until its response is sent, later requests wait in `backlog`.
     """
 
     __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
@@ -67,7 +67,8 @@ class Connection:
 
 
 class RequestContext:
-    """One request and the place of its answer. `respond` (or `no_response`) is called once, from any thread."""
+    """A request and the slot for its response. `respond`, `no_response` or `close_connection` is called once, from any
+    thread."""
 
     __slots__ = (
         "api_key",
@@ -101,12 +102,12 @@ class RequestContext:
         return self.broker.node_id
 
     def endpoint(self, node_id: int) -> BrokerEndpoint | None:
-        """Where this client finds a broker: by the listener that it came in by. None where that isn't alive."""
+        """The address of a broker on the listener that this client connected to; None if the broker isn't alive."""
         found = self.broker.image.brokers.get(node_id)
         return None if found is None else found.at(self.connection.listener)
 
     def endpoints(self) -> list[BrokerEndpoint]:
-        """Where this client finds each broker that is alive."""
+        """The address of each live broker on the listener that this client connected to."""
         listener = self.connection.listener
         return [each.at(listener) for each in self.broker.image.brokers.values()]
 
@@ -115,18 +116,18 @@ class RequestContext:
         return self.connection.peer
 
     def topic_name(self, topic_id: uuid.UUID | None) -> str | None:
-        """The name that the cluster knows a topic id by."""
+        """The name of the topic with this id, None if there is none."""
         return None if topic_id is None else self.broker.image.topic_names.get(topic_id)
 
     def injected_error(self, topic: str, partition: int | None = None) -> BrokerResponseError | None:
-        """The error that a test wants this part of the request to get."""
+        """The error that a test injects for this part of the request, if any."""
         if self.fault is None:
             return None
         error = self.fault.error_for(topic, partition)
         return None if error is None else error("injected by the cluster's control")
 
     def respond(self, response: Response) -> None:
-        """Send the answer once all before it on the connection are sent."""
+        """Send the response after all earlier ones on the connection."""
         fault = self.fault
         if fault is not None and fault.throttle_ms and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = fault.throttle_ms  # type: ignore[attr-defined]
@@ -141,11 +142,11 @@ class RequestContext:
         self._finish(buffers)
 
     def no_response(self) -> None:
-        """There is nothing to answer (produce with acks=0)."""
+        """Complete the request without a response (produce with acks=0)."""
         self._finish([])
 
     def close_connection(self) -> None:
-        """End the connection instead of answering; the requests after this one get no answer either."""
+        """Close the connection instead of responding; later requests on it get no response either."""
         self._finish(None)
 
     def _finish(self, buffers: list[Any] | None) -> None:

@@ -1,4 +1,4 @@
-"""Incremental fetches: a client names its partitions once and then only what changes (KIP-227)."""
+"""Fetch sessions: a client names its partitions once, then only the changes (KIP-227)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ...network.protocol.messages.records.fetch import FetchRequest
 from ..replica.fetch import FetchEntry, FetchResult
 
 _EVICTION_MS = 120_000.0
-#: Partitions that all sessions together remember; a client without a session names its partitions each time.
+#: The limit for the partitions of all sessions together. A client without a session names its partitions each time.
 MAX_SESSION_PARTITIONS = 200_000
 
 EntryKey = tuple[object, int]
 
 
 def entry_key(entry: FetchEntry) -> EntryKey:
-    """What tells a partition of a session from the others: its topic's name, or the id where no name is known."""
+    """The key of a partition in its session: its topic's name, or id if the name is unknown, and its number."""
     return entry.key[0] or entry.topic_id, entry.key[1]
 
 
 class _Told(NamedTuple):
-    """What a client was told of a partition last."""
+    """The values last sent to a client for a partition."""
 
     high_watermark: int
     last_stable_offset: int
@@ -34,8 +34,8 @@ class _Told(NamedTuple):
 
 
 class FetchSession:
-    """One client's partitions, in the order of their fetching: one that brought records goes to the end, so that none
-    starves. Used by one request at a time, as its client waits for each answer."""
+    """A client's partitions, in the order in which they are fetched. A partition that returned records moves to the
+    end, so that none starves. Used by one request at a time, because its client waits for each response."""
 
     def __init__(self, session_id: int, epoch: int, now_ms: float) -> None:
         self.session_id = session_id
@@ -52,7 +52,7 @@ class FetchSession:
             self._told.pop(key, None)
 
     def changed(self, results: list[FetchResult]) -> list[FetchResult]:
-        """The results that have something new for the client; they are noted as told."""
+        """The results that are new to the client; records that they have been sent."""
         news = []
         for result in results:
             key = entry_key(result.entry)
@@ -62,7 +62,7 @@ class FetchSession:
                 continue
             self._told[key] = now
             if result.error is not None:
-                # Told again next time, if it is still so.
+                # An error that persists is sent again next time.
                 self._told.pop(key, None)
             if result.region is not None and key in self.entries:
                 self.entries.move_to_end(key)
@@ -85,7 +85,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, entries: Collection[FetchEntry]) -> FetchSession | None:
-        """A new session; None where others that are in use leave no room for it: the client goes on without."""
+        """A new session. None if the sessions in use leave no room; the client then works without one."""
         now_ms = self._clock.now_ms()
         if len(entries) > self._max_partitions:
             return None
@@ -116,7 +116,7 @@ class FetchSessions:
     def resume(
         self, session_id: int, epoch: int, entries: Iterable[FetchEntry], forgotten: Iterable[EntryKey]
     ) -> FetchSession:
-        """The session that a request goes on with, once it has the request's changes. Raises
+        """The session that a request continues, updated with the request's changes. Raises
         FetchSessionIdNotFoundError, InvalidFetchSessionEpochError."""
         with self._lock:
             session = self._sessions.get(session_id)
@@ -136,6 +136,6 @@ class FetchSessions:
             return session
 
     def close(self, session_id: int) -> None:
-        """End a session; any id."""
+        """End a session; ignored if there is none with this id."""
         with self._lock:
             self._end(session_id)

@@ -1,4 +1,4 @@
-"""What a test may want to see of one broker."""
+"""The state of a broker that tests can inspect."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from .services import BrokerServices
 
-#: What is the broker's own of a group: nobody else can take its lock, or cancel its timers.
+#: Fields of a group that only make sense in its broker: the lock, and the pending members with their timers.
 _NOT_TOLD = ("lock", "pending_members")
 
 
 def records(broker: BrokerServices, topic: str, partition: int) -> list[Any]:
-    """All records of a partition as this broker has them, decoded."""
+    """All records of a partition in this broker's log, decoded."""
     log = broker.replicas.partition((topic, partition)).log
     found = []
     for batch in log.batches(log.log_start_offset, log.end.offset):
@@ -24,14 +24,14 @@ def records(broker: BrokerServices, topic: str, partition: int) -> list[Any]:
 
 
 def producer_state(broker: BrokerServices, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
-    """What this broker's log of a partition remembers of idempotent producers, by producer id."""
+    """The state of idempotent producers in this broker's log of a partition, by producer id."""
     log = broker.replicas.partition((topic, partition)).log
     with log.lock:
         return dict(log.producers.producers)
 
 
 def group_fields(broker: BrokerServices, group_id: str) -> dict[str, Any] | None:
-    """A group as it is now, for another process to make a `Group` of; None where this broker has none."""
+    """The current fields of a group, from which another process makes a `Group`; None if this broker has none."""
     group = broker.offsets.group(group_id)
     if group is None:
         return None
@@ -44,5 +44,5 @@ def group_fields(broker: BrokerServices, group_id: str) -> dict[str, Any] | None
 
 
 def waiting(broker: BrokerServices) -> dict[str, int]:
-    """How many requests wait in the broker's purgatories, by kind, and how many timers are set (`Timer`)."""
+    """The number of requests that wait in the broker's purgatories, by kind, and of timers (`Timer`)."""
     return {**{each.name: each.num_delayed for each in broker.purgatories}, "Timer": broker.timer.size}

@@ -1,4 +1,4 @@
-"""Ids for idempotent producers, from blocks that the controller hands out (Kafka's `RPCProducerIdManager`)."""
+"""Producer ids, from blocks that the controller allocates (Kafka's `RPCProducerIdManager`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ProducerIds:
-    """Gives each id once. Any thread."""
+    """Hands out each id once. Any thread."""
 
     def __init__(self, allocate: Callable[[], tuple[int, int]]) -> None:
         self._allocate = allocate
@@ -16,7 +16,7 @@ class ProducerIds:
         self._end = 0
 
     def next_id(self) -> int:
-        """An id nobody had before; blocks for the controller once a block. Raises KafkaStorageError."""
+        """A new id; blocks for the controller once per block. Raises KafkaStorageError."""
         with self._lock:
             if self._next == self._end:
                 first, count = self._allocate()

@@ -1,4 +1,4 @@
-"""What the answers of a broker are made from: its logs, replicas, groups, timers and jobs. No sockets."""
+"""The parts of a broker below its request handlers: logs, replicas, groups, timers and jobs. No sockets."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from .fetch_sessions import FetchSessions
 from .producer_ids import ProducerIds
 
 _CLOSE_TIMEOUT_MS = 30_000.0
-#: Bytes of a moving log that are copied at a time.
+#: Bytes copied per step of moving a log.
 _MOVE_STEP_BYTES = 4 * 2**20
 
 
 class BrokerServices:
-    """The parts of one broker that the handlers of requests (`broker.api`) work with, and the jobs that keep them up.
+    """The parts of a broker that the request handlers (`broker.api`) use, and their background jobs.
 
-    Making it loads the logs. `start_jobs` and `stop_threads` are for the owner's thread; the rest may be used from any.
+    The constructor loads the logs. `start_jobs` and `stop_threads` are for the owner's thread; the rest may be used
+    from any thread.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class BrokerServices:
         links: Links,
         rack: str | None = None,
     ) -> None:
+        """Load the logs. The parameters are those of `Broker`. Raises KafkaStorageError."""
         self.node_id = node_id
         self.static_config = config
-        #: With what was configured while it runs.
+        #: With the dynamic configurations of the cluster and this broker.
         self.config = config
         self.clock = clock
         self.controller = controller
@@ -108,16 +110,16 @@ class BrokerServices:
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as this broker knows it."""
+        """This broker's view of the cluster."""
         return self.replicas.image
 
     @property
     def purgatories(self) -> tuple[DelayedOperationPurgatory, ...]:
-        """Where its requests wait."""
+        """The purgatories in which requests wait."""
         return (self.produce_purgatory, self.fetch_purgatory, self.group_purgatory, self.topic_purgatory)
 
     def apply_image(self, image: ClusterImage) -> Callable[[], None]:
-        """Take a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
+        """Apply a new image; see `ReplicaManager.apply_image`. Called by the controller, in order."""
         before = self.image
         if image.configs != before.configs:
             self._reconfigure(image)
@@ -132,11 +134,11 @@ class BrokerServices:
         self.replicas.reconfigure(self.config)
 
     def move_replica(self, key: PartitionKey, path: str) -> None:
-        """Begin to move a replica's log to another of this broker's directories, in which it is made if it isn't there
-        yet. Raises LogDirNotFoundError, and as `ReplicaManager.partition` does."""
+        """Start to move a replica's log to another of this broker's directories. A replica that doesn't exist yet will
+        be created there. Raises LogDirNotFoundError, and the errors of `ReplicaManager.partition`."""
         target = self.logs.find_directory(path)
         if self.image.partition(*key) is None:
-            # Not remembered: it may never be made.
+            # The target is not remembered, because such a partition may never be created.
             self.replicas.partition(key)
         move = self.logs.move(key, target)
         if move is not None:
@@ -144,7 +146,7 @@ class BrokerServices:
         self.replicas.partition(key)
 
     def _continue_move(self, key: PartitionKey, move: LogMove) -> None:
-        """One step, and the next one when the rate allows it."""
+        """Copy one step and schedule the next one as the rate limit allows."""
         rate = self.config.replica_alter_log_dirs_io_max_bytes_per_second
         copied = self.logs.continue_move(key, move, max(min(_MOVE_STEP_BYTES, rate), 1))
         if copied:
@@ -155,16 +157,16 @@ class BrokerServices:
             self.scheduler.schedule("delete-logs", remove, delay_ms=move.log.config.file_delete_delay_ms)
 
     def _balance_leaders(self) -> None:
-        """Make first replicas leaders again. One broker has it done for the cluster."""
+        """Elect preferred leaders. The broker that is reported as the controller does so for the whole cluster."""
         if self.image.controller_id == self.node_id:
             self.controller.elect_leaders(None)
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
-        """Run something later, on the scheduler's thread."""
+        """Run something after a delay, on the scheduler's thread."""
         self.scheduler.schedule("later", run, delay_ms=delay_ms)
 
     def start_jobs(self) -> None:
-        """Begin what runs from time to time: retention, flush, checkpoints, expiry, compaction, in-sync replicas."""
+        """Schedule the periodic jobs: retention, flush, checkpoints, expiry, compaction, in-sync replicas."""
         config = self.config
         self.logs.schedule(
             self.scheduler,
@@ -190,7 +192,7 @@ class BrokerServices:
             period_ms = config.leader_imbalance_check_interval_seconds * 1_000
             self.scheduler.schedule("leader-balance", self._balance_leaders, delay_ms=period_ms, period_ms=period_ms)
         if config.log_cleaner_enable:
-            # On a thread of its own: a long compaction must not hold up the in-sync replicas.
+            # On a separate thread: a long compaction must not delay the checks of in-sync replicas.
             self.cleaner.schedule(
                 "log-cleaner",
                 self.logs.clean_logs,
@@ -200,7 +202,7 @@ class BrokerServices:
         self.replicas.schedule()
 
     def stop_threads(self) -> None:
-        """Stop copying, jobs and timers. Blocks until their threads have ended."""
+        """Stop replication, jobs and timers. Blocks until their threads have ended."""
         self.fetchers.close()
         self.request_thread.close(_CLOSE_TIMEOUT_MS)
         self.scheduler.close()

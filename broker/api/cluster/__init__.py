@@ -1,4 +1,4 @@
-"""Answers about the cluster itself: its brokers, their log directories, its controller."""
+"""Handlers for the cluster itself: its brokers, their log directories, its controller."""
 
 from . import alter_replica_log_dirs, describe_cluster, describe_log_dirs, describe_quorum
 

@@ -22,8 +22,8 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Each replica by itself; DescribeLogDirs tells how far it is. A replica that this broker is yet to get will be
-    made in the directory, and has the error that Kafka gives."""
+    """Moves each replica independently; DescribeLogDirs reports the progress. If this broker has no such replica yet,
+    it will create it in the directory, and returns Kafka's error, REPLICA_NOT_AVAILABLE."""
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in request.dirs:
         for topic in directory.topics:

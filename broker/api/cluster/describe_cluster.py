@@ -1,4 +1,4 @@
-"""DescribeCluster."""
+"""DescribeCluster: the brokers and the controller (KIP-700)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROLLERS = 2
 
 @serves(DescribeClusterRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    """The brokers that are alive. A broker's listener can't describe controllers (KIP-919)."""
+    """Returns the brokers that are alive. A broker's listener can't describe controllers (KIP-919)."""
     image = broker.image
     error = context.injected_error("")
     if error is None and request.endpoint_type == _CONTROLLERS:

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: how much room each partition takes in the broker's directories."""
+"""DescribeLogDirs: the size of each partition in the broker's directories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..registry import serves
 
 @serves(DescribeLogDirsRequest, max_version=4, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    """Answers at once. A replica that is moved to another directory is in both, there as a future one."""
+    """Answers immediately. A replica that is being moved is in both directories, in the target as a future replica."""
     error = context.injected_error("")
     if error is not None:
         return DescribeLogDirsResponse(error_code=error.code, results=[])

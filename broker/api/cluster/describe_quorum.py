@@ -1,8 +1,8 @@
-"""DescribeQuorum: who keeps the cluster's metadata (KIP-595).
+"""DescribeQuorum: the quorum of the cluster's metadata (KIP-595).
 
-There is no quorum here: the cluster has one controller, in a process of its own or with its brokers. To clients, who
-can't reach that, it is the broker with the least id, as in Metadata and DescribeCluster: the only voter, whose log ends
-with the current image.
+There is no quorum here: the cluster has one controller, which clients can't reach. To them the broker with the lowest
+id is the controller, as in Metadata and DescribeCluster. It is the only voter, and its log end offset is the version of
+the current image.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ONLY_EPOCH = 1
 
 @serves(DescribeQuorumRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Only of the metadata log's one partition, and of nothing beside it."""
+    """Describes the one partition of the metadata log; a request for anything else is an error."""
     error = context.injected_error("")
     if error is not None:
         return DescribeQuorumResponse(error_code=error.code, error_message=str(error), topics=[])
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
     if asked != [(_TOPIC, 0)]:
-        return _unknown(request, UnknownTopicOrPartitionError(f"ask for {_TOPIC}, partition 0, and nothing else"))
+        return _unknown(request, UnknownTopicOrPartitionError(f"only {_TOPIC}, partition 0, can be described"))
     image = broker.image
     now_ms = broker.clock.wall_ms()
     states = {

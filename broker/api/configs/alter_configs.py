@@ -1,4 +1,4 @@
-"""AlterConfigs: replaces all that is configured of a resource."""
+"""AlterConfigs: replaces the whole configuration of a resource."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .config_resources import set_configs
 
 @serves(AlterConfigsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    """Each resource by itself."""
+    """Handles each resource independently."""
     responses = []
     for resource in request.resources:
         response = AlterConfigsResourceResponse(

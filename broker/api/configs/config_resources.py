@@ -1,4 +1,4 @@
-"""What has a configuration, for the APIs that describe and change it."""
+"""The resources that have a configuration, for the APIs that describe and change it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_topic(broker: BrokerServices, name: str) -> TopicState:
 
 
 def check_broker(broker: BrokerServices, name: str) -> None:
-    """Raises InvalidRequestError unless the name is this broker's id, or empty for what holds for all."""
+    """Raises InvalidRequestError unless the name is this broker's id, or empty for the defaults of all brokers."""
     if name not in ("", str(broker.node_id)):
         raise InvalidRequestError(f"this is broker {broker.node_id}; ask broker {name} about its configuration")
 
@@ -44,7 +44,7 @@ def refuse_type(resource_type: int) -> InvalidRequestError:
 def set_configs(
     broker: BrokerServices, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool
 ) -> None:
-    """Replace what a topic or a group overrides, or what is configured of this broker or of all. Raises
+    """Replace the overrides of a topic or a group, or the dynamic configuration of this broker or all brokers. Raises
     UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError."""
     check_resource(broker, resource_type, name)
     if resource_type == TOPIC:
@@ -66,14 +66,14 @@ def check_resource(broker: BrokerServices, resource_type: int, name: str) -> Non
 
 
 def overrides_of(broker: BrokerServices, resource_type: int, name: str) -> Mapping[str, str]:
-    """What is configured now of a resource that may have a configuration. Raises UnknownTopicOrPartitionError."""
+    """The current overrides of a resource. Raises UnknownTopicOrPartitionError."""
     if resource_type == TOPIC:
         return find_topic(broker, name).configs
     return broker.image.configs.get((resource_type, name), {})
 
 
 def type_of(entry: Key) -> int:
-    """The type of a key as DescribeConfigs tells it."""
+    """The code that DescribeConfigs has for the type of a key."""
     if isinstance(entry.default, float):
         return _DOUBLE
     if isinstance(entry.default, tuple):

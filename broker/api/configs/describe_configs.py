@@ -34,9 +34,9 @@ _FROM_GROUP = 8
 
 @serves(DescribeConfigsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Each resource by itself."""
+    """Handles each resource independently."""
     results = []
-    # Once each: an answer is a hundred times as long as the question.
+    # Each resource once: a response is a hundred times as long as its request.
     resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     for resource in resources.values():
         result = DescribeConfigsResult(
@@ -60,7 +60,7 @@ def _describe(
     asked = resource.configuration_keys
 
     def wanted(entries: Iterable[Key]) -> list[Key]:
-        # By their names: in Kafka they stand in the order of a hash table.
+        # Sorted by name; in Kafka the order is that of a hash table.
         return sorted(
             (each for each in entries if each.name != "config.file" and (not asked or each.name in asked)),
             key=lambda each: each.name,
@@ -73,7 +73,7 @@ def _describe(
         config: Config = broker.config
         described = wanted(config.entries)
         if not name:
-            # What holds for all brokers, and no more: each has values of its own beside it.
+            # Only the dynamic defaults of all brokers; the other values differ by broker.
             return [
                 _result(each, text, [_synonym(each.name, text, _FROM_ALL_BROKERS)], request, read_only=False)
                 for each in described
@@ -118,7 +118,7 @@ def _group_defaults(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynony
 
 
 def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
-    """Where the value comes from that a topic has unless it overrides it."""
+    """The sources of the value that a topic has without an override."""
     synonyms = [
         synonym
         for attribute, _ in DEFAULTS_OF_TOPICS.get(entry.attribute, ())
@@ -129,8 +129,8 @@ def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsS
 
 
 def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeConfigsSynonym]:
-    """Where a broker-level value comes from, the one that counts first: configured while the broker runs (for it, for
-    all), given at its start, built in."""
+    """The sources of a broker's value, in order of precedence: dynamic for this broker, dynamic for all brokers, given
+    at the start, built in."""
     name = attribute.replace("_", ".")
     synonyms = []
     for of, source in ((str(broker.node_id), _FROM_THIS_BROKER), ("", _FROM_ALL_BROKERS)):

@@ -26,7 +26,7 @@ _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 def handle(
     broker: BrokerServices, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    """Each resource by itself."""
+    """Handles each resource independently."""
     responses = []
     for resource in request.resources:
         response = AlterConfigsResourceResponse(
@@ -58,7 +58,7 @@ def _changed(broker: BrokerServices, resource: AlterConfigsResource) -> dict[str
 
 
 def _effective(broker: BrokerServices, resource_type: int) -> Config:
-    """What counts where nothing is overridden."""
+    """The configuration in effect without overrides."""
     if resource_type == TOPIC:
         return broker.config.topic_config({})
     return broker.config if resource_type == BROKER else GroupConfig.resolve_from({}, {}, {})
@@ -70,7 +70,7 @@ def _change(effective: Config, configs: dict[str, str], change: AlterableConfig)
         configs.pop(name, None)
         return
     if value is None:
-        raise InvalidRequestError(f"the key {name!r} has no value; delete it to have the default")
+        raise InvalidRequestError(f"the key {name!r} has no value; delete it to restore the default")
     if change.config_operation == _SET:
         configs[name] = value
         return
@@ -78,7 +78,7 @@ def _change(effective: Config, configs: dict[str, str], change: AlterableConfig)
         raise InvalidRequestError(f"there is no operation {change.config_operation}")
     default = effective.get(name)
     if not isinstance(default, tuple):
-        raise InvalidConfigurationError(f"{name!r} is no list, so nothing can be added to it or taken away")
+        raise InvalidConfigurationError(f"{name!r} is not a list, so items can't be added or removed")
     current = configs.get(name) or config_text(default)
     items = [item for item in current.split(",") if item]
     changes = value.split(",")

@@ -1,4 +1,4 @@
-"""ListConfigResources: what has a configuration (KIP-1142)."""
+"""ListConfigResources: the resources that have a configuration (KIP-1142)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _FIRST_VERSION_WITH_TYPES = 1
 def handle(
     broker: BrokerServices, context: RequestContext, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """All topics and brokers, and the groups that were configured. No loggers and no client metrics are configured
-    here."""
+    """Returns all topics and brokers, and the groups with overrides. Broker loggers and client metrics have no
+    configuration here."""
     error = context.injected_error("")
     if error is not None:
         return ListConfigResourcesResponse(error_code=error.code, config_resources=[])

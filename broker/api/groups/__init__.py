@@ -1,4 +1,4 @@
-"""Answers to consumer groups: membership and committed offsets."""
+"""Handlers for consumer groups: membership and committed offsets."""
 
 from . import (
     delete_groups,

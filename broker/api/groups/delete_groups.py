@@ -1,4 +1,4 @@
-"""DeleteGroups: empty groups and their offsets are forgotten."""
+"""DeleteGroups: deletes empty groups and their committed offsets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse | None:
-    """Answers when every group's end is on all in-sync replicas of the offsets topic."""
+    """Answers when all in-sync replicas of the offsets topic have the deletion of every group."""
     if not request.groups_names:
         return DeleteGroupsResponse(results=[])
     codes: dict[str, int] = {}

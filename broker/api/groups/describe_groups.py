@@ -21,7 +21,7 @@ _FIRST_VERSION_WITH_NOT_FOUND = first_version_with(DescribedGroup, "error_messag
 
 @serves(DescribeGroupsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    """Answers at once, about each group once: a name is short and a group may be large."""
+    """Answers immediately. A group named several times is described once, because it may be large."""
     names = dict.fromkeys(request.groups)
     groups = [_describe(broker, context, group_id) for group_id in names]
     if request.include_authorized_operations:

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker looks after a group."""
+"""FindCoordinator: which broker coordinates a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_SEVERAL = first_version_with(FindCoordinatorRequest, "coordi
 
 @serves(FindCoordinatorRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Answers for one key or several; only groups have a coordinator here."""
+    """Finds the coordinators of one key or several; only groups have one here."""
     if context.api_version < _FIRST_VERSION_WITH_SEVERAL:
         try:
             endpoint = _find(broker, context, request.key, request.key_type)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member is alive, and hears whether its group rebalances."""
+"""Heartbeat: keeps a member's session alive and reports a rebalance of its group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..registry import serves
 
 @serves(HeartbeatRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-    """Answers at once."""
+    """Answers immediately."""
     try:
         error = context.injected_error("")
         if error is not None:

@@ -1,4 +1,4 @@
-"""JoinGroup: enter a group, or its next generation."""
+"""JoinGroup: joins a group, or its next generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_VERSION_SKIPPING_ASSIGNMENT = first_version_with(JoinGroupResponse, "skip
 
 @serves(JoinGroupRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse | None:
-    """Answers when the generation begins."""
+    """Answers when the next generation begins."""
     version = context.api_version
 
     def respond(result: JoinResult) -> None:

@@ -1,4 +1,4 @@
-"""LeaveGroup: members go, or are taken out by an admin."""
+"""LeaveGroup: members leave, or are removed by an admin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIRST_VERSION_WITH_SEVERAL = first_version_with(LeaveGroupRequest, "members")
 
 @serves(LeaveGroupRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """Answers at once; the others hear of the rebalance with their next heartbeat."""
+    """Answers immediately; the other members learn of the rebalance with their next heartbeat."""
     several = context.api_version >= _FIRST_VERSION_WITH_SEVERAL
     leaving: list[tuple[str, str | None]] = (
         [(each.member_id, each.group_instance_id) for each in request.members]

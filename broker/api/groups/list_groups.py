@@ -13,7 +13,7 @@ _TYPE = "classic"
 
 @serves(ListGroupsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    """Answers at once; filters by state and type regardless of case."""
+    """Answers immediately; filters by state and type ignore case."""
     error = context.injected_error("")
     if error is not None:
         return ListGroupsResponse(error_code=error.code, groups=[])

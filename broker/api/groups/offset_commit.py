@@ -1,4 +1,4 @@
-"""OffsetCommit: a group keeps where it goes on."""
+"""OffsetCommit: stores the offsets at which a group resumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIRST_VERSION_WITH_TOPIC_IDS = first_version_with(OffsetCommitRequestTopic, "to
 def handle(
     broker: BrokerServices, context: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | None:
-    """Answers when the offsets are on all in-sync replicas of the offsets topic."""
+    """Answers when all in-sync replicas of the offsets topic have the offsets."""
     now_ms = broker.clock.wall_ms()
     errors: dict[tuple[int, int], int] = {}
     offsets: dict[tuple[str, int], CommittedOffset] = {}

@@ -1,4 +1,4 @@
-"""OffsetDelete: a group forgets where it was in topics that it doesn't read any more."""
+"""OffsetDelete: deletes a group's offsets in topics that it no longer reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: OffsetDeleteRequest
 ) -> OffsetDeleteResponse | None:
-    """Answers when that is on all in-sync replicas of the offsets topic."""
+    """Answers when all in-sync replicas of the offsets topic have the deletion."""
 
     def respond(errors: dict[tuple[str, int], int], error_code: int) -> None:
         context.respond(

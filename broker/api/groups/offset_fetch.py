@@ -1,4 +1,4 @@
-"""OffsetFetch: where a group goes on."""
+"""OffsetFetch: the offsets at which a group resumes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _NONE = CommittedOffset(-1, -1, "", -1)
 
 @serves(OffsetFetchRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    """Answers at once; -1 for a partition that the group has no offset for."""
+    """Answers immediately, with -1 for a partition without a committed offset."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
-        # Once each: a name is short, and all its offsets may be many.
+        # Each group once: it may have many offsets.
         groups = {asked.group_id: asked for asked in request.groups}
         return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in groups.values()])
     asked = None
@@ -42,7 +42,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
     try:
         found = _find(broker, context, request.group_id, asked)
     except BrokerResponseError as error:
-        # Version 1 has no place for an error of the whole, so each partition gets it.
+        # Version 1 has no error field for the whole response, so each partition has the error.
         return OffsetFetchResponse(
             error_code=error.code,
             topics=[

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in what everybody gets, everybody is told theirs."""
+"""SyncGroup: the leader submits the assignments, and each member receives its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..registry import serves
 
 @serves(SyncGroupRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: SyncGroupRequest) -> SyncGroupResponse | None:
-    """Answers when the leader has handed in the assignments."""
+    """Answers when the leader has submitted the assignments."""
 
     def respond(result: SyncResult) -> None:
         context.respond(

@@ -1,4 +1,4 @@
-"""Answers that read or write records, and the producer ids they carry."""
+"""Handlers that read or write records, and hand out producer ids."""
 
 from . import delete_records, fetch, init_producer_id, list_offsets, offset_for_leader_epoch, produce
 

@@ -1,4 +1,4 @@
-"""DeleteRecords: everything before an offset goes."""
+"""DeleteRecords: deletes all records before an offset (KIP-107)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HIGH_WATERMARK = -1
 
 @serves(DeleteRecordsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Answers at once with the leader's new start; followers move theirs with their next fetch."""
+    """Answers immediately with the leader's new log start offset; followers advance theirs with their next fetch."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -1,4 +1,4 @@
-"""Fetch: records for consumers and for following replicas, sent from the log's files."""
+"""Fetch: records for consumers and followers, sent from the log's files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIRST_VERSION_WITH_ENDPOINTS = first_version_with(FetchResponse, "node_endpoint
 
 @serves(FetchRequest, max_version=17)
 def handle(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> FetchResponse | None:
-    """Answers when there are `min_bytes`, or after `max_wait_ms`."""
+    """Answers when `min_bytes` are available, or after `max_wait_ms`."""
     asked = _entries(broker, context, request)
     session: FetchSession | None = None
     try:
@@ -35,7 +35,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: FetchReques
             session = broker.fetch_sessions.resume(request.session_id, request.session_epoch, asked, forgotten)
             asked = list(session.entries.values())
             if not asked:
-                # Its client has told it to forget everything.
+                # The client has removed all partitions from its session.
                 broker.fetch_sessions.close(request.session_id)
                 session = None
         else:
@@ -134,7 +134,7 @@ def _forgotten(broker: BrokerServices, context: RequestContext, request: FetchRe
 def build_response(
     context: RequestContext, results: list[FetchResult], session_id: int, *, committed_only: bool
 ) -> FetchResponse:
-    """The answer that tells the results, topic by topic."""
+    """The response with the results, topic by topic."""
     endpoints: dict[int, NodeEndpoint] = {}
     topics: dict[tuple[str, object], FetchableTopicResponse] = {}
     for result in results:
@@ -145,7 +145,7 @@ def build_response(
             topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
         data = _partition_data(context, result, endpoints)
         if committed_only or result.error is not None:
-            # There are no aborted transactions, and null stands for a reader who doesn't ask.
+            # There are no aborted transactions. Null would mean that the client reads uncommitted records.
             data.aborted_transactions = []
         topic.partitions.append(data)
     return FetchResponse(

@@ -20,8 +20,7 @@ _log = logging.getLogger(__name__)
 # Version 6 is for transactions in two phases, which need a transaction coordinator.
 @serves(InitProducerIdRequest, max_version=5, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id, never given to anyone else in this cluster. A transactional id is refused: there are no
-    transactions."""
+    """Returns a new id, unique in this cluster. Rejects a transactional id, because transactions are not supported."""
     error = context.injected_error("")
     if error is None and request.transactional_id is not None:
         error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
@@ -30,6 +29,6 @@ def handle(broker: BrokerServices, context: RequestContext, request: InitProduce
     try:
         return InitProducerIdResponse(producer_id=broker.producer_ids.next_id(), producer_epoch=0)
     except KafkaStorageError as failed:
-        # As Kafka says it when its controller gives no ids: clients ask again.
+        # Kafka's error if its controller hands out no ids: clients retry.
         _log.warning("broker %d has no producer ids left: %s", broker.node_id, failed)
         return InitProducerIdResponse(error_code=CoordinatorLoadInProgressError.code, producer_epoch=-1)

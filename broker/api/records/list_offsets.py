@@ -1,4 +1,4 @@
-"""ListOffsets: where a partition begins and ends, and which record a time falls on."""
+"""ListOffsets: the start and end of a partition, and the offset for a timestamp."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REMOTE = (ListOffsetsRequest.LATEST_TIERED_TIMESTAMP, ListOffsetsRequest.EARLIE
 
 @serves(ListOffsetsRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Looks up each partition by itself; blocks only for reading a few batches."""
+    """Looks up each partition independently; blocks only to read a few batches."""
     topics = []
     for topic in request.topics:
         partitions = []
@@ -67,10 +67,10 @@ def _look_up(
         response.leader_epoch = partition.leader_epoch
         return
     if asked.timestamp in _REMOTE:
-        # Without remote storage there is nothing in it, which Kafka tells by -1.
+        # Without remote storage Kafka returns -1.
         return
     if asked.timestamp < ListOffsetsRequest.MAX_TIMESTAMP:
-        raise UnsupportedForMessageFormatError(f"the timestamp {asked.timestamp} stands for nothing known here")
+        raise UnsupportedForMessageFormatError(f"the special timestamp {asked.timestamp} is unknown")
     found: tuple[TimestampOffset, int] | None
     if asked.timestamp == ListOffsetsRequest.MAX_TIMESTAMP:
         found = log.offset_of_max_timestamp()

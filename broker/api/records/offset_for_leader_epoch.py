@@ -1,5 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended, so that a reader finds out whether the log was cut behind its back
-(KIP-320)."""
+"""OffsetForLeaderEpoch: the end offset of an epoch, with which a reader detects log truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
-    """Answers at once."""
+    """Answers immediately."""
     topics = []
     for topic in request.topics:
         partitions = []

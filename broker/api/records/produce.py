@@ -1,4 +1,4 @@
-"""Produce: batches are appended to the logs of the partitions that this broker leads."""
+"""Produce: appends batches to the logs of partitions that this broker leads."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _FIRST_VERSION_WITH_LEADERS = first_version_with(PartitionProduceResponse, "curr
 _ATTRIBUTES_LOW_BYTE_AT = 22
 
 
-# Kafka 4 serves 3 and up, but tells 0: librdkafka takes the lower versions as the sign that it may compress
-# (KAFKA-18659).
+# Kafka 4 serves version 3 and above but advertises 0, because librdkafka only compresses if the lower versions are
+# advertised (KAFKA-18659).
 @serves(ProduceRequest, min_version=3, advertised_min=0)
 def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
-    """Answers when the batches are as safe as `acks` asks; never for acks=0."""
+    """Answers when the batches are as durable as `acks` requires; never for acks=0."""
     by_id = context.api_version >= ProduceRequest.FIRST_VERSION_WITH_TOPIC_IDS
     refused: dict[PartitionKey, ProduceResult] = {}
     batches: list[tuple[PartitionKey, memoryview]] = []
     topics: list[tuple[str, TopicProduceData]] = []
     for topic in request.topic_data:
         name = broker.image.topic_names.get(topic.topic_id, "") if by_id else topic.name
-        # An unknown id has no name to tell its partitions from others', so the id stands in for it.
+        # A topic with an unknown id has no name, so the id stands in for it in the keys.
         key_name = name or str(topic.topic_id)
         topics.append((key_name, topic))
         for data in topic.partition_data:
@@ -64,7 +64,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
     def respond(results: dict[PartitionKey, ProduceResult]) -> None:
         if request.acks == 0:
             if any(result.error is not None for result in results.values()) or refused:
-                # With acks=0 the only way to tell of an error is to end the connection, as Kafka does.
+                # With acks=0 the only way to report an error is to close the connection, as Kafka does.
                 context.close_connection()
             else:
                 context.no_response()
@@ -80,7 +80,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
 
 def _unusable(records: memoryview | None, version: int) -> InvalidRecordError | UnsupportedCompressionTypeError | None:
     if records is None or not len(records):
-        return InvalidRecordError("a produce request has one batch for each partition that it names; there is none")
+        return InvalidRecordError("a produce request must have a batch for each partition that it names; there is none")
     if len(records) > _ATTRIBUTES_LOW_BYTE_AT:
         codec = CODECS.get(records[_ATTRIBUTES_LOW_BYTE_AT] & COMPRESSION_MASK)
         if codec is not None and version < codec.first_produce_version:
@@ -133,7 +133,7 @@ def _partition_response(
         ]
     tells_leader = context.api_version >= _FIRST_VERSION_WITH_LEADERS
     if tells_leader and isinstance(error, (NotLeaderForPartitionError, FencedLeaderEpochError)):
-        # Told at once, so that the producer needn't ask for metadata first (KIP-951).
+        # Names the new leader, so that the producer can retry without a metadata request (KIP-951).
         image = context.broker.image
         state = image.partition(*key)
         endpoint = context.endpoint(state.leader) if state is not None else None

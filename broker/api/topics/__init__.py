@@ -1,4 +1,4 @@
-"""Answers about topics: metadata, creation, deletion, partitions, leaders and replicas."""
+"""Handlers for topics: metadata, creation, deletion, partitions, leaders and replicas."""
 
 from . import (
     alter_partition_reassignments,

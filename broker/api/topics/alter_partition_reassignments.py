@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (KIP-455)."""
+"""AlterPartitionReassignments: moves partitions to other replicas (KIP-455)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Each partition by itself. The answer tells that a move has begun, ListPartitionReassignments whether it lasts."""
+    """Starts each move independently; the response confirms only that, and ListPartitionReassignments lists the ongoing
+    moves."""
     responses: list[ReassignableTopicResponse] = []
     asked: list[tuple[Reassignment, ReassignablePartitionResponse]] = []
     for topic in request.topics:

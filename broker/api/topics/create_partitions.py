@@ -1,4 +1,4 @@
-"""CreatePartitions."""
+"""CreatePartitions: adds partitions to topics (KIP-195)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
-    """Each topic by itself; a topic never gets fewer partitions."""
+    """Handles each topic independently; the number of partitions never decreases."""
     named = Counter(topic.name for topic in request.topics)
     outcomes: dict[str, TopicState | BrokerResponseError] = {}
     asked: list[MorePartitions] = []

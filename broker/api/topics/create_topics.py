@@ -1,4 +1,4 @@
-"""CreateTopics."""
+"""CreateTopics: creates topics (KIP-4)."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ _SOURCE_DEFAULT = 5
 def handle(
     broker: BrokerServices, context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse | None:
-    """Each topic by itself: one that can't be made doesn't keep the others from it. Answers when all partitions of
-    those that were made have a leader, or after the request's time with REQUEST_TIMED_OUT for those that haven't."""
+    """Creates each topic independently: one failure doesn't affect the others.
+
+    Answers when all partitions of the new topics have a leader. After the request's timeout it answers with
+    REQUEST_TIMED_OUT for topics without.
+    """
     named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     asked: list[NewTopic] = []
@@ -44,8 +47,8 @@ def handle(
         if refused is None and named[name] > 1:
             refused = InvalidRequestError(f"the request names {name!r} {named[name]} times")
         elif refused is None and without_value:
-            refused = InvalidConfigurationError(f"a new topic's configuration has values; {without_value} have none")
-        # The order of the answer is that of the request.
+            refused = InvalidConfigurationError(f"a topic's configuration needs values; {without_value} have none")
+        # The response has the order of the request.
         results[name] = CreatableTopicResult(name=name) if refused is None else _refusal(name, refused)
         if refused is None:
             asked.append(_new_topic(topic))
@@ -72,7 +75,7 @@ def handle(
 
     def respond(not_ready: list[str]) -> None:
         for name in not_ready:
-            results[name] = _refusal(name, RequestTimedOutError(f"{name!r} is made, but has no leaders yet"))
+            results[name] = _refusal(name, RequestTimedOutError(f"{name!r} is created, but has no leaders yet"))
         context.respond(CreateTopicsResponse(topics=list(results.values())))
 
     if made and request.timeout_ms > 0:

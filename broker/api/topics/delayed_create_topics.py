@@ -9,9 +9,9 @@ from ...purgatory import DelayedOperation
 
 
 class DelayedCreateTopics(DelayedOperation):
-    """Completes when this broker's image has every topic with a leader that is alive for every partition.
+    """Completes when every partition of every topic has a live leader in this broker's image.
 
-    `respond` is called exactly once, with the topics that are not ready: none, unless the time was over before.
+    `respond` is called exactly once, with the topics that are not ready: none, unless the operation expired.
     """
 
     __slots__ = ("_image", "_respond", "_topics")

@@ -1,4 +1,4 @@
-"""DeleteTopics."""
+"""DeleteTopics: deletes topics by name or id (KIP-4, KIP-516)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..registry import serves
 
 @serves(DeleteTopicsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    """Deletes by name or id, each topic by itself."""
+    """Deletes each topic independently."""
     asked = request.topics or [DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in request.topic_names]
     refusals = [_refusal(broker, context, topic) for topic in asked]
     doomed = [

@@ -30,8 +30,8 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, from the cursor on. A topic that is missing is told of, unless all were asked
-    for; none is made."""
+    """Returns topics sorted by name, starting at the cursor. A requested topic that doesn't exist is an error in the
+    response; none is created."""
     image = broker.image
     cursor = request.cursor
     names = {each.name for each in request.topics} or set(image.topics)
@@ -39,7 +39,7 @@ def handle(
         if cursor.partition_index < 0:
             return _refusal(request, InvalidRequestError("the cursor's partition is negative"))
         if request.topics and cursor.topic_name not in names:
-            return _refusal(request, InvalidRequestError("the cursor's topic is none of those that are asked for"))
+            return _refusal(request, InvalidRequestError("the cursor's topic is not one of the requested topics"))
         names = {name for name in names if name >= cursor.topic_name}
     left = max(min(request.response_partition_limit, broker.config.max_request_partition_size_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])
@@ -59,7 +59,7 @@ def handle(
 
 
 def _refusal(request: DescribeTopicPartitionsRequest, error: BrokerResponseError) -> DescribeTopicPartitionsResponse:
-    # The answer has no error of its own.
+    # The response has no top-level error.
     topics = [
         DescribeTopicPartitionsResponseTopic(error_code=error.code, name=each.name, partitions=[])
         for each in request.topics

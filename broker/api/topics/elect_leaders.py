@@ -1,4 +1,4 @@
-"""ElectLeaders (KIP-460)."""
+"""ElectLeaders: preferred and unclean leader elections (KIP-460)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _PREFERRED, _UNCLEAN = 0, 1
 
 @serves(ElectLeadersRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Each partition by itself. Asked for all, the answer has only those whose leader was not the right one."""
+    """Elects for each partition independently. For a request for all partitions, the response has only those that
+    needed an election."""
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=InvalidRequestError.code, replica_election_results=[])
     outcomes: list[ElectionOutcome] = []

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (KIP-455)."""
+"""ListPartitionReassignments: lists ongoing moves of partitions (KIP-455)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """From the broker's own image; partitions that don't move are left out, and so are those that there are not."""
+    """Answers from the broker's own image; partitions that are not moving, or don't exist, are left out."""
     error = context.injected_error("")
     if error is not None:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=[])

@@ -1,4 +1,4 @@
-"""Metadata: the brokers, the topics and their leaders; makes a topic that is asked for where that is allowed."""
+"""Metadata: the brokers, the topics and their leaders; creates missing topics where that is allowed."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from ...services.services import BrokerServices
 from ..authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from ..registry import serves
 
-#: Topics that one request makes; who asks for more gets LEADER_NOT_AVAILABLE for the rest, and asks again.
+#: Topics that one request creates at most; the client gets LEADER_NOT_AVAILABLE for the rest, and retries.
 _MOST_CREATED = 100
 
 
 @serves(MetadataRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """Answers from the broker's own image; a topic that is missing is made first if everybody allows it."""
+    """Answers from the broker's own image; creates missing topics first if both broker and request allow it."""
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
         image = broker.image
         topics = [_tell(image, state, context) for state in image.topics.values()]
     else:
-        # Each is told of once: a name is short, and its topic may have many partitions.
+        # Each topic once: it may have many partitions.
         may_create = broker.config.auto_create_topics_enable and request.allow_auto_topic_creation
         creations = itertools.count(1) if may_create else None
         once = dict.fromkeys(_identities(asked, context))
@@ -70,8 +70,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
 def _identities(
     asked: Sequence[MetadataRequestTopic], context: RequestContext
 ) -> Iterator[tuple[str | None, uuid.UUID]]:
-    """A name or an id for each topic. Where there is an id, only ids count, and the names that come with them don't:
-    Java's admin client sends an empty one."""
+    """A name or an id for each topic. If any topic has an id, only ids count and names are ignored, because Java's
+    admin client sends empty names along with ids."""
     by_id = context.api_version >= MetadataRequest.FIRST_VERSION_WITH_TOPIC_IDS and any(
         topic.topic_id != ZERO_UUID for topic in asked
     )
@@ -113,25 +113,25 @@ def _look_up(
 
 
 def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None) -> TopicState:
-    """Make a topic, unless there are no `creations`, or `_MOST_CREATED` of them have been counted already."""
+    """Create a topic, unless `creations` is None or has already counted `_MOST_CREATED` topics."""
     if creations is None:
         validate_topic_name(name)
         raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
     if next(creations) > _MOST_CREATED:
-        raise LeaderNotAvailableError(f"the topic {name!r} can't be made in one go with so many others; ask again")
+        raise LeaderNotAvailableError(f"a request creates at most {_MOST_CREATED} topics; retry for {name!r}")
     try:
         return broker.controller.create_topic(name)
     except TopicAlreadyExistsError:
-        # Another client was faster.
+        # Another client has created it.
         state = broker.image.topics.get(name)
         if state is None:
-            raise LeaderNotAvailableError(f"the topic {name!r} is being made") from None
+            raise LeaderNotAvailableError(f"the topic {name!r} is being created") from None
         return state
     except InvalidTopicError:
         raise
     except BrokerResponseError as error:
-        # What clients understand here: ask again (Kafka answers so too, e.g. with too few brokers).
-        raise LeaderNotAvailableError(f"the topic {name!r} can't be made now: {error}") from error
+        # Clients retry after this error, which Kafka returns, too, for example with too few brokers.
+        raise LeaderNotAvailableError(f"the topic {name!r} can't be created now: {error}") from error
 
 
 def _tell(image: ClusterImage, state: TopicState, context: RequestContext) -> MetadataResponseTopic:

@@ -189,12 +189,12 @@ def test_where_nothing_is_printed_it_says_why(cluster, headrace):
     assert headrace("consume", "empty") == (0, [], "headrace consume: empty has no records\n")
     assert headrace("consume", "empty", "--from=end") == headrace("consume", "empty", "--max", "0") == (0, [], "")
     send(cluster, "empty", *values("empty", 2))
-    assert headrace("consume", "empty", "--from", "2")[2] == "headrace consume: empty has no records from 2 on\n"
+    assert headrace("consume", "empty", "--from", "2")[2] == "headrace consume: empty has no records from 2 onward\n"
     code, out, err = headrace("consume", "empty", "--from", "99")
     assert (code, out) == (0, [])
     assert err.splitlines() == [
         "headrace consume: empty-0 ends before offset 99; the next one there is 2",
-        "headrace consume: empty has no records from 99 on",
+        "headrace consume: empty has no records from 99 onward",
     ]
 
 

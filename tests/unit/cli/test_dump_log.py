@@ -107,8 +107,8 @@ def with_byte(content, at, value):
     ("content", "problem"),
     [
         (with_byte(LOG, AT[1] + 65, 0xEE), f"byte {AT[1]}: the batch at offset 12 is damaged: its CRC is "),
-        (LOG[:-1], f"byte {AT[2]}: the file ends within a batch of {len(BATCHES[2])} bytes: {len(BATCHES[2]) - 1} are"),
-        (LOG[: AT[2] + 9], f"byte {AT[2]}: the file ends within the start of a batch: 9 bytes are there"),
+        (LOG[:-1], f"byte {AT[2]}: the file ends within a batch of {len(BATCHES[2])} bytes: only "),
+        (LOG[: AT[2] + 9], f"byte {AT[2]}: the file ends within the header of a batch: only 9 bytes are present"),
         (LOG + bytes(4096), f"byte {len(LOG)}: zeros up to the end, 4096 bytes"),
         (LOG[: AT[1]] + bytes(50) + LOG, f"byte {AT[1]}: no batch begins here, 57 zeros do; {50 + len(LOG)} bytes"),
         (with_byte(LOG, AT[1] + 16, 9), f"byte {AT[1]}: no batch begins here: its format would be v9; "),
@@ -186,7 +186,7 @@ def test_indexes_beside_their_log(dump, tmp_path):
         ("index", offsets((12, AT[1]), (12, AT[2])), "byte 8: offset 12 after 12: offsets have to ascend"),
         ("index", offsets((12, AT[2])), f"byte 0: offset 12 -> byte {AT[2]}: the batch at {AT[2]} begins at offset 13"),
         ("index", offsets((11, 0), (99, AT[1])), f"byte 8: offset 99 -> byte {AT[1]}: the log ends at offset 15"),
-        ("index", offsets((12, AT[1])) + b"\0\0\0", "byte 8: 11 bytes are no multiple of 8"),
+        ("index", offsets((12, AT[1])) + b"\0\0\0", "byte 8: 11 bytes are not a multiple of 8"),
         (
             "timeindex",
             times((T + 2, 11)),
@@ -199,7 +199,7 @@ def test_indexes_beside_their_log(dump, tmp_path):
             "byte 12: 2020-09-13 12:26:40.052 after 2020-09-13 12:26:40.1",
         ),
         ("timeindex", times((T + 100, 99)), "the log ends at offset 15"),
-        ("timeindex", times((T + 1, 11)) + b"\0", "byte 12: 13 bytes are no multiple of 12"),
+        ("timeindex", times((T + 1, 11)) + b"\0", "byte 12: 13 bytes are not a multiple of 12"),
     ],
 )
 def test_a_damaged_index(dump, tmp_path, suffix, content, problem):
@@ -251,7 +251,7 @@ def test_aborted_transactions(dump):
         ("leader-epoch-checkpoint", "0\n0\n", None),
         ("leader-epoch-checkpoint", "", "line 1: the file is empty"),
         ("leader-epoch-checkpoint", "1\n0\n", "line 1: the format's version should be 0, not '1'"),
-        ("leader-epoch-checkpoint", "0\n3\n0 0\n3 10\n", "line 2: '3' entries are announced, 2 are there"),
+        ("leader-epoch-checkpoint", "0\n3\n0 0\n3 10\n", "line 2: '3' entries are declared, 2 are present"),
         ("leader-epoch-checkpoint", "0\n2\n0 0\nx 10\n", "line 4: 'x 10' is not leader epoch, start offset"),
         ("leader-epoch-checkpoint", "0\n2\n3 10\n2 12\n", "line 4: epoch 2 from 12 after epoch 3 from 10: both have"),
         ("recovery-point-offset-checkpoint", "0\n1\nmy-topic 0 12\n", None),
@@ -274,7 +274,7 @@ def test_a_file_of_no_kind_is_no_log_and_not_a_damaged_one(tmp_path, capsys):
     assert main(["dump-log", str(log), str(notes)]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"headrace dump-log: {notes} is no file of a log; those are named 00000000000000000000.log")
+    assert err.startswith(f"headrace dump-log: {notes} is not a log file; those are named 0000")
 
 
 def test_directories_are_read_through_and_only_what_is_wrong_is_told(tmp_path, capsys):
@@ -293,7 +293,7 @@ def test_directories_are_read_through_and_only_what_is_wrong_is_told(tmp_path, c
         "  1 entries",
         f"t-1/{SEGMENT}.log ({len(LOG) - 1} B)",
         f"  WRONG at byte {AT[2]}: the file ends within a batch of {len(BATCHES[2])} bytes: "
-        f"{len(BATCHES[2]) - 1} are there",
+        f"only {len(BATCHES[2]) - 1} are present",
         "  2 batches, 3 records, offsets 10 to 12",
         f"t-1/{SEGMENT}.index (8 B)",
         "  1 entries",

@@ -20,7 +20,7 @@ either = pytest.mark.parametrize("cluster_class", [EmbeddedCluster, ProcessClust
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"brokers": "3"}, r"brokers is '3' \(str\); give a whole number from 1 on"),
+        ({"brokers": "3"}, r"brokers is '3' \(str\); give how many there are, a whole number"),
         ({"brokers": True}, r"brokers is True \(bool\)"),
         ({"brokers": 0}, "brokers is 0"),
         ({"brokers": -1}, "brokers is -1"),
@@ -38,7 +38,7 @@ either = pytest.mark.parametrize("cluster_class", [EmbeddedCluster, ProcessClust
         ({"port": True}, r"port is True \(bool\)"),
         ({"port": -1}, "port is -1"),
         ({"port": 65536}, "port is 65536"),
-        ({"port": 65534, "brokers": 3}, "port is 65534, and 3 brokers take that one and the next"),
+        ({"port": 65534, "brokers": 3}, "port is 65534, and 3 brokers take consecutive ports"),
         ({"host": 7}, r"host is 7 \(int\)"),
         ({"host": "a", "config": {"listeners": "PLAINTEXT://:0"}}, "listeners and host or port exclude each other"),
         ({"data_dir": 7}, r"data_dir is 7 \(int\); give a path"),
@@ -81,8 +81,8 @@ def test_node_ids(cluster_class):
         ((ApiKey.SHARE_FETCH, Fault(close=True)), "doesn't serve SHARE_FETCH"),
         ((ApiKey.PRODUCE, "close"), r"the fault is 'close' \(str\); give a headrace.broker.Fault"),
         ((ApiKey.PRODUCE, None), "the fault is None"),
-        ((ApiKey.PRODUCE, Fault(response=HeartbeatResponse())), "one of HEARTBEAT, and PRODUCE would get it"),
-        ((None, Fault(response=HeartbeatResponse())), "and any request would get it"),
+        ((ApiKey.PRODUCE, Fault(response=HeartbeatResponse())), "for HEARTBEAT, but PRODUCE would get it"),
+        ((None, Fault(response=HeartbeatResponse())), "but any request would get it"),
         ((ApiKey.HEARTBEAT, Fault(error=NotLeaderForPartitionError, topic="t")), "HEARTBEAT name no topic"),
     ],
 )
@@ -94,7 +94,7 @@ def test_what_can_not_be_injected(cluster_class, arguments, message):
 @either
 @pytest.mark.parametrize("times", [0, -1, "2", 1.0, True])
 def test_how_often(cluster_class, times):
-    with pytest.raises(IllegalArgumentError, match="give a whole number from 1 on, or None"):
+    with pytest.raises(IllegalArgumentError, match="give a whole number of at least 1, or None"):
         cluster_class().inject(ApiKey.PRODUCE, Fault(close=True), times=times)
 
 

@@ -42,7 +42,7 @@ ERROR = NotLeaderForPartitionError
         ({"error": ERROR, "topic": 7}, r"topic is 7 \(int\)"),
         ({"error": ERROR, "topic": ""}, "topic is ''"),
         ({"error": ERROR, "topic": "t", "partition": "0"}, r"partition is '0' \(str\)"),
-        ({"error": ERROR, "partition": 1}, "partition 1 is of no topic"),
+        ({"error": ERROR, "partition": 1}, "partition 1 has no topic"),
         ({"close": 1}, r"close is 1 \(int\); give True or False"),
         ({"response": b"abc"}, "response is b'abc'"),
         ({"response": HeartbeatResponse(), "error": ERROR}, "response is the whole answer"),
