@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import (
+    DeliveryTimeoutError,
     KafkaError,
     MessageSizeTooLargeError,
     RowDeliveryError,
@@ -15,6 +17,9 @@ from ..network.protocol.errors import (
     make_error,
 )
 from ..network.protocol.messages.records.produce import PartitionProduceResponse
+
+if TYPE_CHECKING:
+    from .accumulator.batch_cy import ProducerBatch
 
 
 def record_too_large(size_bytes: int, max_request_bytes: int, buffer_memory_bytes: int, where: str = "") -> KafkaError:
@@ -88,3 +93,23 @@ def first_rejected(
     if record_errors is None or index is None:
         return start, error
     return index, record_errors[index]
+
+
+def delivery_timeout(
+    batch: ProducerBatch, attempts: int, age_ms: float, timeout_ms: float, connection_error: KafkaError | None
+) -> DeliveryTimeoutError:
+    """The error for a batch past ``delivery.timeout.ms``, whether queued, in flight or just rejected.
+
+    `__cause__` is the error of the last attempt, or else `connection_error`, the last one of any connection.
+    """
+    cause, what = batch.last_error, "Last error"
+    if cause is None:
+        cause, what = connection_error, "Last connection error"
+    error = DeliveryTimeoutError(
+        f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
+        f"({timeout_ms:.0f} ms; {age_ms:.0f} ms have passed)"
+        + (f" after {attempts} attempts" if attempts else "; they were never sent")
+        + (f". {what}: {cause}" if cause is not None else "")
+    )
+    error.__cause__ = cause
+    return error

@@ -13,10 +13,9 @@ cdef class RecordAccumulator:
     cdef object retry_backoff
     cdef double delivery_timeout_ms
     cdef double max_open_ms
-    cdef list given_up
-    cdef long long given_up_count
+    cdef object given_up
     cdef bint adaptive
-    cdef double availability_timeout_ms
+    cdef readonly object availability
     cdef object rack
     cdef object clock
     cdef public object wakeup
@@ -25,7 +24,6 @@ cdef class RecordAccumulator:
     cdef readonly object stash
     cdef bint keys_choose
     cdef object updating
-    cdef dict node_latency
     cdef dict flushes
     cdef bint closed
     cdef object transactions

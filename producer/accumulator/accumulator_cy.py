@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
 from ...network.clock import NEVER_MS, Clock
 from ...network.cluster import Cluster, Node
-from ...network.protocol.errors import KafkaTimeoutError, ProducerClosedError
+from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait
+from .broker_availability import BrokerAvailability
+from .flushing import await_batches
+from .given_up import GivenUp
 from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -108,17 +110,16 @@ class RecordAccumulator:
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_open_ms = max(linger_ms, delivery_timeout_ms * MAX_OPEN_SHARE)
         #: Batches passed over because no response could arrive before they expire: a heap by age. Sender thread.
-        self.given_up = []
-        self.given_up_count = 0
+        self.given_up = GivenUp()
         self.adaptive = adaptive_partitioning
-        self.availability_timeout_ms = availability_timeout_ms
+        #: None if ``partitioner.availability.timeout.ms`` is 0.
+        self.availability = BrokerAvailability(availability_timeout_ms) if availability_timeout_ms > 0 else None
         self.rack = rack
         self.clock = clock
         self.transactions = transactions
         self.wakeup = _no_wakeup
         self.active = {}
         self.incomplete = {}
-        self.node_latency = {}
         #: A token for each thread that flushes.
         self.flushes = {}
         self.stash = Stash()
@@ -362,15 +363,10 @@ class RecordAccumulator:
             # under the lock: the sender thread may be removing partitions
             with here.section, self.updating:
                 # as in Java, only adaptive partitioning avoids brokers that drain nothing
-                usable = self._usable if self.adaptive and self.availability_timeout_ms > 0 else None
+                usable = self.availability.is_usable if self.adaptive and self.availability is not None else None
                 topic_queues.switch(usable, self.adaptive)
             queue = topic_queues.sticky
         return queue
-
-    def _usable(self, node: Node) -> bool:
-        """Whether a broker's batches are drained: False once they have been ready for too long (KIP-794)."""
-        latency = self.node_latency.get(node.id)
-        return latency is None or latency[1] - latency[0] <= self.availability_timeout_ms
 
     # --- The sender thread ---
 
@@ -418,18 +414,6 @@ class RecordAccumulator:
                 next_check_ms = wait_ms
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
-    def note_ready(self, node_id: int, now_ms: float, drained: bool) -> None:
-        """Record that a broker had ready batches, and whether they were drained, for adaptive partitioning."""
-        if self.availability_timeout_ms <= 0:
-            return
-        latency = self.node_latency.get(node_id)
-        if latency is None:
-            self.node_latency[node_id] = [now_ms, now_ms]
-        else:
-            latency[1] = now_ms
-            if drained:
-                latency[0] = now_ms
-
     def drain(
         self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
     ) -> list[ProducerBatch]:
@@ -449,7 +433,7 @@ class RecordAccumulator:
         drained: list = []
         size: cython.Py_ssize_t = 0
         if self.pool.waiting > 0:
-            queues.sort(key=_is_filled)
+            queues.sort(key=PartitionQueue.is_filled)
         for queue in queues:
             if queue.muted:
                 continue
@@ -480,8 +464,7 @@ class RecordAccumulator:
             batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
             if batch is wanted:
                 return batch
-            self.given_up_count += 1
-            heappush(self.given_up, (batch.created_ms, self.given_up_count, batch))
+            self.given_up.add(batch)
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """Update the topic's estimate with a batch that was compressed."""
@@ -506,29 +489,21 @@ class RecordAccumulator:
             while batch is not None and batch.created_ms <= created_by_ms:
                 gone.append(queue.take_first(self.active))
                 batch = queue.first()
-        while self.given_up and self.given_up[0][0] <= created_by_ms:
-            gone.append(heappop(self.given_up)[2])
-        for batch in [record.batch for record in list(self.stash.waiting)]:
-            if batch.created_ms <= created_by_ms and self.stash.take_back(batch):
-                gone.append(batch)
+        gone.extend(self.given_up.take_older(created_by_ms))
+        gone.extend(self.stash.take_back_older(created_by_ms))
         return gone
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until `expired` next has a batch to expire or to close."""
+        """Milliseconds until `expired` has something to do."""
         queue: PartitionQueue
-        oldest_ms: cython.double = NEVER_MS
+        oldest_ms: cython.double = min(self.given_up.oldest_ms(), self.stash.oldest_ms())
         open_ms: cython.double = NEVER_MS
         for queue in list(self.active):
-            batch = queue.first()
+            batch, last = queue.first(), queue.open
             if batch is not None:
                 oldest_ms = min(oldest_ms, batch.created_ms)
-            batch = queue.open
-            if batch is not None:
-                open_ms = min(open_ms, batch.created_ms)
-        if self.given_up:
-            oldest_ms = min(oldest_ms, self.given_up[0][0])
-        for batch in [record.batch for record in list(self.stash.waiting)]:
-            oldest_ms = min(oldest_ms, batch.created_ms)
+            if last is not None:
+                open_ms = min(open_ms, last.created_ms)
         return min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms) - now_ms
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
@@ -592,11 +567,8 @@ class RecordAccumulator:
                 queues.extend(topic_queues.queues)
         for queue in queues:
             taken.extend(queue.take_all(self.active))
-        given_up, self.given_up = self.given_up, []
-        taken.extend([batch for _, _, batch in given_up])
-        for batch in [record.batch for record in list(self.stash.waiting)]:
-            if self.stash.take_back(batch):
-                taken.append(batch)
+        taken.extend(self.given_up.take_older(NEVER_MS))
+        taken.extend(self.stash.take_back_older(NEVER_MS))
         return taken
 
     # --- Any thread ---
@@ -634,26 +606,7 @@ class RecordAccumulator:
         try:
             self.flushes[token] = True
             self.wakeup()
-            while pending:
-                batch = pending.pop()
-                left_ms = deadline_ms - self.clock.now_ms()
-                if batch.wait(max(left_ms, 0.0) / 1000.0):
-                    if batch.children is not None:
-                        pending.extend([child for _, child in batch.children])
-                        continue
-                    left_ms = deadline_ms - self.clock.now_ms()
-                    if batch.wait_settled(max(left_ms, 0.0) / 1000.0):
-                        continue
-                left = [other for other in [batch, *pending] if not other.done]
-                records = sum([other.count for other in left])
-                if left:
-                    raise KafkaTimeoutError(
-                        f"{records} records in {len(left)} batches were not acknowledged within {timeout_ms / 1000:g} "
-                        f"s; they are still being delivered, within delivery.timeout.ms"
-                    )
-                raise KafkaTimeoutError(
-                    f"every record has completed, but callbacks did not return within {timeout_ms / 1000:g} s"
-                )
+            await_batches(pending, self.clock, deadline_ms, timeout_ms)
         finally:
             self.flushes.pop(token, None)
 
@@ -661,12 +614,6 @@ class RecordAccumulator:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
-
-
-def _is_filled(queue: PartitionQueue) -> bool:
-    """Whether records fill at least half of the memory of a queue's first batch."""
-    batch: ProducerBatch | None = queue.first()
-    return batch is not None and 2 * batch.size_bytes >= batch.capacity_bytes
 
 
 def _no_wakeup() -> None:

@@ -97,6 +97,11 @@ class PartitionQueue:
                 self.open = None
             return self.batches[0] if self.batches else None
 
+    def is_filled(self) -> bool:
+        """Whether records fill at least half of the memory of the first batch."""
+        batch: ProducerBatch | None = self.first()
+        return batch is not None and 2 * batch.size_bytes >= batch.capacity_bytes
+
     def first_in_time(self, created_from_ms: float) -> ProducerBatch | None:
         """The oldest batch created at `created_from_ms` or later, without removing it; None if all are older.
 

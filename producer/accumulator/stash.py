@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ...network.clock import Clock
+from ...network.clock import NEVER_MS, Clock
 from ...network.latch import Latch
 from ...network.protocol.errors import BufferExhaustedError
 
@@ -95,6 +95,15 @@ class Stash:
                 self.release(batch)
                 return True
         return False
+
+    def take_back_older(self, created_by_ms: float) -> list[ProducerBatch]:
+        """Take back the batches created at or before a time. Sender thread."""
+        batches = [record.batch for record in list(self.waiting)]
+        return [batch for batch in batches if batch.created_ms <= created_by_ms and self.take_back(batch)]
+
+    def oldest_ms(self) -> float:
+        """When the oldest waiting batch was created; NEVER_MS if none waits."""
+        return min([record.batch.created_ms for record in list(self.waiting)], default=NEVER_MS)
 
     def release(self, batch: ProducerBatch) -> None:
         """Remove a batch from `pending`, because it is complete or its record has moved to another batch."""

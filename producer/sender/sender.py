@@ -35,7 +35,7 @@ from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
-from ..record_errors import rejected_records, rejection
+from ..record_errors import delivery_timeout, rejected_records, rejection
 from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
@@ -275,14 +275,16 @@ class Sender:
         sent_any = False
         for node in check.nodes.values():
             if not self._client.ready(node, now_ms):
-                accumulator.note_ready(node.id, now_ms, False)
+                if accumulator.availability is not None:
+                    accumulator.availability.note(node.id, now_ms, False)
                 poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
                 continue
             times = self._times_of(node.id)
             batches = accumulator.drain(
                 node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
             )
-            accumulator.note_ready(node.id, now_ms, True)
+            if accumulator.availability is not None:
+                accumulator.availability.note(node.id, now_ms, True)
             if batches:
                 sent_any = True
                 self._send_batches(node, batches, now_ms)
@@ -435,25 +437,12 @@ class Sender:
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
         return now_ms - batch.created_ms >= self._delivery_timeout_ms
 
-    def _delivery_timeout(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
-        """The error for a batch past ``delivery.timeout.ms``, whether queued, in flight or just rejected.
-
-        `__cause__` is the error of the last attempt.
-        """
-        cause, what = batch.last_error, "Last error"
-        if cause is None:
-            cause, what = self._metadata.last_error, "Last connection error"
-        error = errors.DeliveryTimeoutError(
-            f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
-            f"({self._delivery_timeout_ms:.0f} ms; {now_ms - batch.created_ms:.0f} ms have passed)"
-            + (f" after {attempts} attempts" if attempts else "; they were never sent")
-            + (f". {what}: {cause}" if cause is not None else "")
-        )
-        error.__cause__ = cause
-        return error
+    def _expired(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
+        age_ms = now_ms - batch.created_ms
+        return delivery_timeout(batch, attempts, age_ms, self._delivery_timeout_ms, self._metadata.last_error)
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
-        error = self._delivery_timeout(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)
+        error = self._expired(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)
         if self._transactions is not None and batch.has_sequence:
             self._transactions.mark_unresolved(batch)
         self._fail(batch, error, adjust=False)
@@ -552,7 +541,7 @@ class Sender:
             if given_up and self._transactions is not None and batch.has_sequence:
                 self._transactions.mark_unresolved(batch)
             if given_up and self._is_late(batch, now_ms):
-                error, record_errors = self._delivery_timeout(batch, batch.attempts + 1, now_ms), None
+                error, record_errors = self._expired(batch, batch.attempts + 1, now_ms), None
             elif action.in_log is InLog.NO and batch.maybe_persisted_error is not None:
                 # this attempt didn't append it, but an earlier one may have; copied, as other batches share the error
                 error = copy(error)

@@ -468,10 +468,10 @@ def _switched(queues: TopicQueues) -> int:
 
 def test_a_broker_that_takes_nothing_for_too_long_is_left_out() -> None:
     b = Bench(availability_timeout_ms=100)
-    b.accumulator.note_ready(0, 1000, True)
-    b.accumulator.note_ready(1, 1000, True)
-    b.accumulator.note_ready(0, 1150, False)
-    b.accumulator.note_ready(1, 1090, False)
+    b.accumulator.availability.note(0, 1000, True)
+    b.accumulator.availability.note(1, 1000, True)
+    b.accumulator.availability.note(0, 1150, False)
+    b.accumulator.availability.note(1, 1090, False)
     seen = set()
     for _ in range(50):
         b.append(partition=-1, value=b"x" * 150)
@@ -480,7 +480,7 @@ def test_a_broker_that_takes_nothing_for_too_long_is_left_out() -> None:
         b.drain(1)
     # the first one was chosen before anything was known
     assert seen - {1} in ({0}, set())
-    b.accumulator.note_ready(0, 1200, True)
+    b.accumulator.availability.note(0, 1200, True)
     assert {b.append(partition=-1, value=b"x" * 150) and b.queues.sticky.partition % 2 for _ in range(60)} == {0, 1}
 
 

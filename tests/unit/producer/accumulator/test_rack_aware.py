@@ -100,21 +100,21 @@ def test_a_leader_that_moves_into_the_rack_or_out_of_it() -> None:
 def test_brokers_of_the_rack_that_take_nothing_are_passed_over() -> None:
     b = Bench(availability_timeout_ms=100)
     for node_id in range(4):
-        b.accumulator.note_ready(node_id, 1000, True)
-    b.accumulator.note_ready(0, 1200, False)
+        b.accumulator.availability.note(node_id, 1000, True)
+    b.accumulator.availability.note(0, 1200, False)
     assert b.chosen() == {2}
-    b.accumulator.note_ready(2, 1200, False)
+    b.accumulator.availability.note(2, 1200, False)
     assert b.chosen(100) == {1, 3}, "available before near"
     for node_id in (1, 3):
-        b.accumulator.note_ready(node_id, 1200, False)
+        b.accumulator.availability.note(node_id, 1200, False)
     assert b.chosen() == {0, 2}, "near if none is available"
 
 
 def test_nobody_is_passed_over_where_partitioning_is_not_adaptive() -> None:
     b = Bench(availability_timeout_ms=100, adaptive_partitioning=False)
     for node_id in range(4):
-        b.accumulator.note_ready(node_id, 1000, True)
-    b.accumulator.note_ready(0, 1200, False)
+        b.accumulator.availability.note(node_id, 1000, True)
+    b.accumulator.availability.note(0, 1200, False)
     assert b.chosen() == {0, 2}
 
 
