@@ -96,7 +96,7 @@ def test_a_move_is_cancelled(controller):
 
 def test_a_move_is_not_cancelled_where_that_would_lose_records():
     moving = PartitionState((3, 1), (3,), 3, 0, 1, (3,), (1,))
-    with pytest.raises(InvalidReplicationAssignmentError, match="only replicas that come are in sync"):
+    with pytest.raises(InvalidReplicationAssignmentError, match="only added replicas are in sync"):
         reassignment.cancel(moving, {1, 3})
 
 
