@@ -349,7 +349,9 @@ class BrokerConfig(
         default_text="`log.roll.hours`",
         doc="Age at which a log rolls a new segment.",
     )
-    log_roll_hours: int = key(default=168, at_least=1, at_most=INT32_MAX, doc="`log.roll.ms` in hours.")
+    log_roll_hours: int = key(
+        default=168, at_least=1, at_most=INT32_MAX, doc="`log.roll.ms` in hours, used if that is not set."
+    )
     log_roll_jitter_ms: int | None = key(
         default=None,
         at_least=0,
@@ -357,7 +359,9 @@ class BrokerConfig(
         default_text="`log.roll.jitter.hours`",
         doc="Upper bound of a random time by which a segment is rolled earlier.",
     )
-    log_roll_jitter_hours: int = key(default=0, at_least=0, at_most=INT32_MAX, doc="`log.roll.jitter.ms` in hours.")
+    log_roll_jitter_hours: int = key(
+        default=0, at_least=0, at_most=INT32_MAX, doc="`log.roll.jitter.ms` in hours, used if that is not set."
+    )
     log_index_size_max_bytes: int = key(
         default=10 * 2**20, at_least=12, at_most=INT32_MAX, doc="Largest index of a segment, in bytes."
     )

@@ -339,7 +339,7 @@ class GroupCoordinator:
         assignments: dict[str, bytes],
         respond: Callable[[SyncResult], None],
     ) -> None:
-        """Request an assignment; the leader sends everybody's. `respond` is called once."""
+        """Request an assignment; the leader sends the assignments of all members. `respond` is called once."""
         try:
             group = self._known_group(group_id)
             with group.lock:

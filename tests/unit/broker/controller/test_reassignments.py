@@ -201,7 +201,7 @@ def test_configurations_are_kept_and_travel(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "configs", "error", "message"),
     [
-        (BROKER, {"log.dirs": "/x", "node.id": "3"}, InvalidRequestError, "when a broker starts: log.dirs, node.id"),
+        (BROKER, {"log.dirs": "/x", "node.id": "3"}, InvalidRequestError, "log.dirs, node.id can.t be changed while"),
         (BROKER, {"log.retention.ms": "soon"}, InvalidRequestError, "'soon' is not a whole number"),
         (BROKER, {"log.retention.mss": "1"}, InvalidRequestError, r"did you mean log\.retention\.ms"),
         (GROUP, {"consumer.session.timeout.ms": "0"}, InvalidConfigurationError, "'0' is too small"),
