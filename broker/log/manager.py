@@ -42,6 +42,7 @@ class LogManager:
     the table needs no lock.
 
     directories: the log directories (`log.dirs`).
+    clock: the time of appends, flushes, retention and expiration.
     cluster_id, node_id: the owner of the directories, checked against their `meta.properties`.
     config_of: returns a topic's configuration.
     producer_id_expiration_ms: how long a quiet idempotent producer is remembered.

@@ -35,7 +35,7 @@ class RecordsOutOfTimeError(RejectedRecords, InvalidTimestampError):
 
     def __init__(self, indexes: list[int], earliest_ms: int, latest_ms: int) -> None:
         super().__init__(
-            f"the topic takes timestamps from {earliest_ms} to {latest_ms} only (message.timestamp.before.max.ms, "
+            f"the topic accepts timestamps from {earliest_ms} to {latest_ms} only (message.timestamp.before.max.ms, "
             "message.timestamp.after.max.ms)"
         )
         self.indexes = indexes

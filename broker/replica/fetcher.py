@@ -303,7 +303,7 @@ class FetcherManager:
         self._closed = False
 
     def follow(self, partitions: Iterable[Partition], image: ClusterImage) -> None:
-        """Copy these partitions from those of their leaders that are alive, and stop the fetchers of the others."""
+        """Copy these partitions from leaders that are alive, and stop the fetchers of leaders that aren't."""
         if self._closed:
             return
         for node_id in [node for node, thread in self._threads.items() if image.brokers.get(node) != thread.leader]:

@@ -216,7 +216,7 @@ def test_what_a_client_may_not_send(harness):
         check(bytearray(good + good))
     with pytest.raises(MessageSizeTooLargeError, match=r"max\.message\.bytes"):
         check(bytearray(batch(value=b"v" * 500)))
-    with pytest.raises(InvalidTimestampError, match="takes timestamps from"):
+    with pytest.raises(InvalidTimestampError, match="accepts timestamps from"):
         check(bytearray(batch(timestamp=NOW_MS + 11)))
     with pytest.raises(InvalidTxnStateError, match="transactions are not supported yet"):
         check(bytearray(batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)))
