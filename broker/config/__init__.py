@@ -1,1 +1,1 @@
-"""Configuration of brokers and topics, and the Kafka releases a cluster can act as."""
+"""Configuration of brokers and topics, and the Kafka releases that a cluster can act as."""

@@ -1,4 +1,4 @@
-"""The broker's configuration, by Kafka's names (`server.properties`)."""
+"""The broker's configuration, with Kafka's names (`server.properties`)."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from .profiles import PROFILES, check_profile
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 from .topic_defaults import DEFAULTS_OF_TOPICS
 
-#: Defaults that differ from Apache Kafka's in every profile, with the reason.
+#: Defaults that differ from Apache Kafka's in every profile -> the reason.
 OWN_DEFAULTS: dict[str, str] = {
-    "num.network.threads": "Python runs one thread at a time; Kafka has 3",
-    "queued.max.request.bytes": "memory is bounded; Kafka's -1 is no bound",
-    "replica.socket.receive.buffer.bytes": "the system's buffer grows with what a connection carries; Kafka has 65536",
-    "socket.listen.backlog.size": "many clients may start at once; Kafka has 50",
-    "socket.receive.buffer.bytes": "the system's buffer grows with what a connection carries; Kafka has 102400",
-    "socket.send.buffer.bytes": "the system's buffer grows with what a connection carries; Kafka has 102400",
+    "num.network.threads": "Python runs one thread at a time; Kafka's default is 3",
+    "queued.max.request.bytes": "memory is bounded; Kafka's default -1 is unlimited",
+    "replica.socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 65536",
+    "socket.listen.backlog.size": "many clients may start at the same time; Kafka's default is 50",
+    "socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
+    "socket.send.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
 }
 
-#: Where a value comes from that was changed while the broker runs.
+#: The origins of values that were changed while the broker runs.
 DYNAMIC_OWN = "dynamic, of this broker"
 DYNAMIC_OF_ALL = "dynamic, of all brokers"
 
-#: Keys that take effect when they are changed while the broker runs (Kafka's update mode "cluster-wide"). The others
-#: are decided at the start.
+#: Keys that can be changed while the broker runs (Kafka's update mode "cluster-wide"). The others are fixed at its
+#: start.
 DYNAMIC = frozenset(
     {attribute for synonyms in DEFAULTS_OF_TOPICS.values() for attribute, _ in synonyms}
     - {
@@ -53,7 +53,7 @@ DYNAMIC = frozenset(
 
 
 def _parse_per_ip(value: Any) -> tuple[str, ...]:
-    """`host:count` entries. Raises ValueError."""
+    """Parse `host:count` entries. Raises ValueError."""
     entries = parse_list(value)
     for entry in entries:
         _, _, count = entry.rpartition(":")
@@ -63,10 +63,10 @@ def _parse_per_ip(value: Any) -> tuple[str, ...]:
 
 
 def _check_directories(draft: Draft) -> None:
-    """Each directory of `log.dirs` is given once."""
+    """Each directory of `log.dirs` is listed once."""
     directories = draft["log_dirs"] or ()
     if len(set(directories)) < len(directories):
-        draft.problem(f"log.dirs has a directory twice: {', '.join(directories)}; name each once")
+        draft.problem(f"log.dirs has a directory twice: {', '.join(directories)}; list each once")
 
 
 class BrokerConfig(
@@ -88,7 +88,7 @@ class BrokerConfig(
 ):
     """One broker's settings. Those that a topic may override are the defaults of `TopicConfig`."""
 
-    # --- Where it is ---
+    # --- Identity and addresses ---
 
     node_id: int | None = key(
         default=None,
@@ -96,8 +96,8 @@ class BrokerConfig(
         at_most=INT32_MAX,
         aliases=("broker.id",),
         default_text="1",
-        doc="The number of the broker, where the cluster has one. Several have theirs from `node_ids` (`--node-ids`), "
-        "or are numbered from 1.",
+        doc="The id of the broker. A cluster of several brokers has its ids from `node_ids` (`--node-ids`), or numbers "
+        "them from 1.",
         importance="high",
     )
     listeners: tuple[Listener, ...] = key(
@@ -105,9 +105,9 @@ class BrokerConfig(
         parse=parse_listeners,
         allowed="NAME://host:port, several separated by commas",
         show=show_listeners,
-        default_text="as `host` and `port` of the cluster say",
-        doc="Where the broker listens. Without a host: on all addresses; with port 0: on a free port. The next broker "
-        "of a cluster takes the next port of each. Those that `controller.listener.names` names are passed over.",
+        default_text="from the cluster's `host` and `port`",
+        doc="The addresses that the broker listens on. Without a host: all addresses; with port 0: a free port. Each "
+        "further broker of a cluster uses the next port of each. Listeners in `controller.listener.names` are ignored.",
         importance="high",
     )
     advertised_listeners: tuple[Listener, ...] | None = key(
@@ -116,8 +116,8 @@ class BrokerConfig(
         allowed="NAME://host:port, several separated by commas",
         show=show_listeners,
         default_text="those of `listeners`",
-        doc="What clients are told to connect to, by the listener that they came in by: for a broker behind a NAT or "
-        "in a container. The next broker of a cluster has the next port of each.",
+        doc="The addresses that clients connect to, per listener through which they ask: for a broker behind NAT or in "
+        "a container. Each further broker of a cluster has the next port of each.",
         importance="high",
     )
     listener_security_protocol_map: tuple[str, ...] = key(
@@ -125,12 +125,12 @@ class BrokerConfig(
         parse=parse_protocol_map,
         allowed="NAME:PROTOCOL, several separated by commas",
         show=",".join,
-        doc="The security protocol of each listener. Only PLAINTEXT is served.",
+        doc="The security protocol of each listener. Only PLAINTEXT is supported.",
     )
     inter_broker_listener_name: str | None = key(
         default=None,
         default_text="the first of `listeners`",
-        doc="The listener through which brokers copy from one another.",
+        doc="The listener that brokers use to replicate from each other.",
     )
     security_inter_broker_protocol: str = key(
         default="PLAINTEXT", choices=("PLAINTEXT",), doc="The security protocol between brokers."
@@ -138,8 +138,7 @@ class BrokerConfig(
     controller_listener_names: tuple[str, ...] = key(
         default=(),
         show=",".join,
-        doc="Listeners of Kafka's controllers. They are passed over: the controller of a cluster is reached by its "
-        "brokers only.",
+        doc="Listeners of Kafka's controllers. They are ignored: only the cluster's own brokers reach its controller.",
     )
     log_dirs: tuple[str, ...] | None = key(
         default=None,
@@ -148,54 +147,54 @@ class BrokerConfig(
         show=lambda paths: ",".join(paths or ()),
         aliases=("log.dir",),
         default_text="`data_dir` of the cluster, or a temporary directory",
-        doc="The directories of the logs. With several, a new replica goes to the one with the fewest. With several "
-        "brokers, each has `broker-<id>` below them.",
+        doc="The directories of the logs. A new replica goes to the directory with the fewest logs. In a cluster of "
+        "several brokers, each uses `broker-<id>` below them.",
         importance="high",
     )
     metadata_log_dir: str | None = key(
         default=None,
         default_text="the first of `log.dirs`",
-        doc="Where the controller keeps topics and the configurations that were changed.",
+        doc="Where the controller stores topics and dynamic configurations.",
     )
 
     # --- Sockets ---
 
     socket_request_max_bytes: int = key(
-        default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Largest request; a longer frame closes its connection."
+        default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Largest request; a larger one closes its connection."
     )
     max_connections: int = key(
-        default=INT32_MAX, at_least=0, at_most=INT32_MAX, doc="Connections beyond this number are closed at once."
+        default=INT32_MAX, at_least=0, at_most=INT32_MAX, doc="Most connections; further ones are closed immediately."
     )
     max_connections_per_ip: int = key(
         default=INT32_MAX,
         at_least=0,
         at_most=INT32_MAX,
-        doc="Connections from one address beyond this number are closed.",
+        doc="Most connections from one address; further ones are closed immediately.",
     )
     max_connections_per_ip_overrides: tuple[str, ...] = key(
         default=(),
         parse=_parse_per_ip,
         allowed="address:number, several separated by commas",
         show=",".join,
-        doc="Other numbers for some addresses.",
+        doc="Most connections from particular addresses, in place of `max.connections.per.ip`.",
     )
     socket_send_buffer_bytes: int = key(
         default=-1,
         at_least=-1,
         at_most=INT32_MAX,
-        doc="The send buffer of a connection (SO_SNDBUF); -1: as the system has it.",
+        doc="The send buffer of a connection (SO_SNDBUF) in bytes; -1: the system's default.",
     )
     socket_receive_buffer_bytes: int = key(
         default=-1,
         at_least=-1,
         at_most=INT32_MAX,
-        doc="The receive buffer of a connection (SO_RCVBUF); -1: as the system has it.",
+        doc="The receive buffer of a connection (SO_RCVBUF) in bytes; -1: the system's default.",
     )
     socket_listen_backlog_size: int = key(
-        default=1_024, at_least=1, at_most=INT32_MAX, doc="Connections that may wait to be accepted."
+        default=1_024, at_least=1, at_most=INT32_MAX, doc="Most connections that wait to be accepted."
     )
     connections_max_idle_ms: int = key(
-        default=600_000, at_least=1, at_most=INT64_MAX, doc="A connection without traffic for so long is closed."
+        default=600_000, at_least=1, at_most=INT64_MAX, doc="A connection idle for this time is closed."
     )
     num_network_threads: int = key(
         default=1,
@@ -207,30 +206,34 @@ class BrokerConfig(
         default=500,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Unanswered requests on one connection; beyond it no more is read from it until answers have gone out.",
+        doc="Most unanswered requests per connection. Further ones are not read until responses have been sent.",
     )
     queued_max_request_bytes: int = key(
         default=512 * 2**20,
         at_least=-1,
         at_most=INT64_MAX,
-        check=lambda size: None if size else "is no size; -1 is no bound",
-        doc="Memory for requests of which not all has arrived, on all connections; beyond it the connection that holds "
-        "most of it is closed. -1: no bound.",
+        check=lambda size: None if size else "is not a size; give -1 for unlimited",
+        doc="Memory for partially received requests on all connections. Beyond it the connection with the largest "
+        "share is closed. -1: unlimited.",
     )
 
     # --- Cluster ---
 
     broker_rack: str | None = key(
-        default=None, doc="Where the broker stands; consumers may prefer replicas of their rack."
+        default=None, doc="The rack of the broker; consumers may prefer replicas in their rack."
     )
     default_replication_factor: int = key(
-        default=1, at_least=1, at_most=32767, doc="Replicas of a topic that names no number."
+        default=1, at_least=1, at_most=32767, doc="Replicas of a topic created without a replication factor."
     )
     num_partitions: int = key(
-        default=1, at_least=1, at_most=INT32_MAX, doc="Partitions of a topic that names no number.", importance="high"
+        default=1,
+        at_least=1,
+        at_most=INT32_MAX,
+        doc="Partitions of a topic created without a partition count.",
+        importance="high",
     )
     auto_create_topics_enable: bool = key(
-        default=True, doc="Whether a topic is made when a client first asks for it.", importance="high"
+        default=True, doc="Whether a topic is created when a client first requests it.", importance="high"
     )
     delete_topic_enable: bool = key(default=True, doc="Whether topics may be deleted.")
 
@@ -240,78 +243,79 @@ class BrokerConfig(
         default=30_000,
         at_least=1,
         at_most=INT64_MAX,
-        doc="A follower that hasn't caught up for so long leaves the in-sync replicas.",
+        doc="A follower that has not caught up for this time is removed from the in-sync replicas.",
     )
     replica_fetch_wait_max_ms: int = key(
-        default=500, at_least=0, at_most=INT32_MAX, doc="How long a follower's fetch may wait for records."
+        default=500, at_least=0, at_most=INT32_MAX, doc="Longest wait of a follower's fetch for records."
     )
     replica_fetch_min_bytes: int = key(
-        default=1, at_least=0, at_most=INT32_MAX, doc="Bytes a follower's fetch waits for."
+        default=1, at_least=0, at_most=INT32_MAX, doc="Bytes that a follower's fetch waits for."
     )
     replica_fetch_max_bytes: int = key(
-        default=2**20, at_least=0, at_most=INT32_MAX, doc="Bytes a follower fetches of one partition at a time."
+        default=2**20, at_least=0, at_most=INT32_MAX, doc="Most bytes per partition in a follower's fetch."
     )
     replica_fetch_response_max_bytes: int = key(
-        default=10 * 2**20, at_least=0, at_most=INT32_MAX, doc="Bytes of one answer to a follower."
+        default=10 * 2**20, at_least=0, at_most=INT32_MAX, doc="Most bytes of a response to a follower's fetch."
     )
     replica_fetch_backoff_ms: int = key(
-        default=1_000, at_least=0, at_most=INT32_MAX, doc="Pause of a follower after a failed fetch."
+        default=1_000, at_least=0, at_most=INT32_MAX, doc="Backoff of a follower after a failed fetch."
     )
     replica_socket_timeout_ms: int = key(
-        default=30_000, at_least=1, at_most=INT32_MAX, doc="How long a follower waits for an answer."
+        default=30_000, at_least=1, at_most=INT32_MAX, doc="Timeout of a follower's requests."
     )
     replica_socket_receive_buffer_bytes: int = key(
         default=-1,
         at_least=-1,
         at_most=INT32_MAX,
-        doc="The receive buffer of a follower's connection (SO_RCVBUF); -1: as the system has it.",
+        doc="The receive buffer of a follower's connection (SO_RCVBUF) in bytes; -1: the system's default.",
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = key(
         default=INT64_MAX,
         at_least=0,
         at_most=INT64_MAX,
-        doc="Bytes per second at which a replica is moved to another of `log.dirs`.",
+        doc="Bytes per second at which replicas move between `log.dirs`.",
     )
     auto_leader_rebalance_enable: bool = key(
         default=True,
-        doc="Whether the first replica of each partition is made its leader again, where it is in sync.",
+        doc="Whether leadership returns to the first replica of each partition once it is in sync.",
         importance="high",
     )
     leader_imbalance_check_interval_seconds: int = key(
         default=300,
         at_least=1,
         at_most=INT32_MAX,
-        doc="How often partitions are looked for whose first replica could lead.",
+        doc="How often the controller checks for partitions whose first replica could lead.",
     )
     unclean_leader_election_enable: bool = key(
-        default=False, doc="Whether a replica that may lack acknowledged records may lead when no other is left."
+        default=False,
+        doc="Whether a replica that may lack acknowledged records may become leader if no in-sync replica is alive.",
     )
     min_insync_replicas: int = key(
-        default=1, at_least=1, at_most=INT32_MAX, doc="In-sync replicas without which acks=all is refused."
+        default=1, at_least=1, at_most=INT32_MAX, doc="With fewer in-sync replicas, acks=all is rejected."
     )
 
     # --- Fetching ---
 
     fetch_max_bytes: int = key(
-        default=55 * 2**20, at_least=1024, at_most=INT32_MAX, doc="Bytes of one fetch answer at most."
+        default=55 * 2**20, at_least=1024, at_most=INT32_MAX, doc="Most bytes of a fetch response."
     )
     max_incremental_fetch_session_cache_slots: int = key(
-        default=1000, at_least=0, at_most=INT32_MAX, doc="Fetch sessions kept."
+        default=1000, at_least=0, at_most=INT32_MAX, doc="Most fetch sessions cached."
     )
     max_request_partition_size_limit: int = key(
-        default=2_000, at_least=1, at_most=INT32_MAX, doc="Partitions of one answer to DescribeTopicPartitions."
+        default=2_000, at_least=1, at_most=INT32_MAX, doc="Most partitions in a DescribeTopicPartitions response."
     )
     producer_purgatory_purge_interval_requests: int = key(
         default=1_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Produce requests that may be completed before they are removed from where they waited.",
+        doc="Completed produce requests in the purgatory before it is purged.",
     )
     fetch_purgatory_purge_interval_requests: int = key(
         default=1_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Fetch requests that may be completed before they are removed from where they waited.",
+        doc="Completed fetch requests in the purgatory before it is purged.",
     )
 
     # --- Logs ---
@@ -320,13 +324,13 @@ class BrokerConfig(
         default=2**20 + 12,
         at_least=0,
         at_most=INT32_MAX,
-        doc="Largest record batch that is accepted.",
+        doc="Largest record batch accepted, in bytes.",
         importance="high",
     )
     compression_type: str = key(
         default="producer",
         choices=("producer", *CODECS),
-        doc="The codec batches are kept in: the one their producer chose, or always the same.",
+        doc="The codec in which batches are stored: the producer's, or always the same.",
     )
     compression_gzip_level: int = codec_level_key(Compression.GZIP)
     compression_lz4_level: int = codec_level_key(Compression.LZ4)
@@ -335,7 +339,7 @@ class BrokerConfig(
         default=2**30,
         at_least=14,
         at_most=INT32_MAX,
-        doc="Size at which a log begins a new segment.",
+        doc="Size at which a log rolls a new segment.",
         importance="high",
     )
     log_roll_ms: int | None = key(
@@ -343,19 +347,23 @@ class BrokerConfig(
         at_least=1,
         at_most=INT64_MAX,
         default_text="`log.roll.hours`",
-        doc="Age at which a log begins a new segment.",
+        doc="Age at which a log rolls a new segment.",
     )
-    log_roll_hours: int = key(default=168, at_least=1, at_most=INT32_MAX, doc="The same in hours.")
+    log_roll_hours: int = key(
+        default=168, at_least=1, at_most=INT32_MAX, doc="`log.roll.ms` in hours, used if that is not set."
+    )
     log_roll_jitter_ms: int | None = key(
         default=None,
         at_least=0,
         at_most=INT64_MAX,
         default_text="`log.roll.jitter.hours`",
-        doc="A segment is rolled earlier than its age asks for, by a time drawn at random up to this.",
+        doc="Upper bound of a random time by which a segment is rolled earlier.",
     )
-    log_roll_jitter_hours: int = key(default=0, at_least=0, at_most=INT32_MAX, doc="The same in hours.")
+    log_roll_jitter_hours: int = key(
+        default=0, at_least=0, at_most=INT32_MAX, doc="`log.roll.jitter.ms` in hours, used if that is not set."
+    )
     log_index_size_max_bytes: int = key(
-        default=10 * 2**20, at_least=12, at_most=INT32_MAX, doc="Most bytes of a segment's index."
+        default=10 * 2**20, at_least=12, at_most=INT32_MAX, doc="Largest index of a segment, in bytes."
     )
     log_index_interval_bytes: int = key(
         default=4096, at_least=0, at_most=INT32_MAX, doc="Bytes of log between two index entries."
@@ -373,21 +381,21 @@ class BrokerConfig(
         at_least=-1,
         at_most=INT32_MAX,
         default_text="`log.retention.hours`",
-        doc="The same in minutes, where `log.retention.ms` is not given.",
+        doc="`log.retention.ms` in minutes, used if that is not set.",
         importance="high",
     )
     log_retention_hours: int = key(
         default=168,
         at_least=-1,
         at_most=INT32_MAX,
-        doc="The same in hours, where neither of them is given.",
+        doc="`log.retention.ms` in hours, used if neither of the other two is set.",
         importance="high",
     )
     log_retention_bytes: int = key(
         default=-1,
         at_least=-1,
         at_most=INT64_MAX,
-        doc="Size of a partition beyond which segments are deleted; -1: none.",
+        doc="Size of a partition beyond which segments are deleted; -1: unlimited.",
         importance="high",
     )
     log_retention_check_interval_ms: int = key(
@@ -419,36 +427,36 @@ class BrokerConfig(
         doc="How far ahead of the broker's clock a record's timestamp may be.",
     )
     log_flush_interval_messages: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is flushed to the disk."
     )
     log_flush_interval_ms: int | None = key(
         default=None,
         at_least=0,
         at_most=INT64_MAX,
         default_text="`log.flush.scheduler.interval.ms`",
-        doc="Time after which a log is forced to the disk.",
+        doc="Time after which a log is flushed to the disk.",
     )
     log_flush_scheduler_interval_ms: int = key(
         default=INT64_MAX,
         at_least=1,
         at_most=INT64_MAX,
-        doc="How often it is looked for logs to force to the disk; without it, `flush.ms` of a topic does nothing.",
+        doc="How often the broker checks for logs to flush; without it, `flush.ms` of a topic has no effect.",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
-        default=60_000, at_least=1, at_most=INT32_MAX, doc="How often recovery points are written."
+        default=60_000, at_least=1, at_most=INT32_MAX, doc="How often recovery points are checkpointed."
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
-        default=60_000, at_least=1, at_most=INT32_MAX, doc="How often the starts of logs are written."
+        default=60_000, at_least=1, at_most=INT32_MAX, doc="How often log start offsets are checkpointed."
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
-        default=5_000, at_least=1, at_most=INT64_MAX, doc="How often high watermarks are written."
+        default=5_000, at_least=1, at_most=INT64_MAX, doc="How often high watermarks are checkpointed."
     )
     log_segment_delete_delay_ms: int = key(
-        default=60_000, at_least=0, at_most=INT64_MAX, doc="How long the directory of a deleted partition stays."
+        default=60_000, at_least=0, at_most=INT64_MAX, doc="How long the directory of a deleted partition is kept."
     )
     log_cleaner_enable: bool = key(default=True, doc="Whether compaction runs.")
     log_cleaner_backoff_ms: int = key(
-        default=15_000, at_least=1, at_most=INT64_MAX, doc="How often it is looked for logs to compact."
+        default=15_000, at_least=1, at_most=INT64_MAX, doc="How often the cleaner checks for logs to compact."
     )
     log_cleaner_delete_retention_ms: int = key(
         default=86_400_000, at_least=0, at_most=INT64_MAX, doc="How long compaction keeps a tombstone."
@@ -461,19 +469,19 @@ class BrokerConfig(
         doc="Share of a log that must be uncompacted before compaction runs.",
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        default=0, at_least=0, at_most=INT64_MAX, doc="How long a record stays uncompacted at least."
+        default=0, at_least=0, at_most=INT64_MAX, doc="Shortest time before a record is compacted."
     )
     log_cleaner_max_compaction_lag_ms: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="How long a record stays uncompacted at most."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Longest time before a record is compacted."
     )
     producer_id_expiration_ms: int = key(
         default=86_400_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Quiet time after which an idempotent producer is forgotten.",
+        doc="Idle time after which the state of an idempotent producer is dropped.",
     )
     producer_id_expiration_check_interval_ms: int = key(
-        default=600_000, at_least=1, at_most=INT64_MAX, doc="How often quiet producers are looked for."
+        default=600_000, at_least=1, at_most=INT64_MAX, doc="How often the broker checks for idle producers."
     )
 
     # --- Groups ---
@@ -482,55 +490,57 @@ class BrokerConfig(
         default=3_000,
         at_least=0,
         at_most=INT32_MAX,
-        doc="How long a new group waits for more members.",
+        doc="How long an empty group waits for further members before its first rebalance.",
     )
     group_min_session_timeout_ms: int = key(
         default=6_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Shortest session timeout a member may ask for.",
+        doc="Shortest session timeout that a member may request.",
     )
     group_max_session_timeout_ms: int = key(
-        default=1_800_000, at_least=1, at_most=INT32_MAX, doc="Longest session timeout a member may ask for."
+        default=1_800_000, at_least=1, at_most=INT32_MAX, doc="Longest session timeout that a member may request."
     )
     group_max_size: int = key(default=INT32_MAX, at_least=1, at_most=INT32_MAX, doc="Most members of a group.")
     offsets_topic_num_partitions: int = key(
-        default=50, at_least=1, at_most=INT32_MAX, doc="Partitions that groups are kept in."
+        default=50, at_least=1, at_most=INT32_MAX, doc="Partitions of the offsets topic."
     )
     offsets_topic_replication_factor: int = key(
-        default=3, at_least=1, at_most=32767, doc="Replicas of the offsets topic; fewer where there are fewer brokers."
+        default=3, at_least=1, at_most=32767, doc="Replicas of the offsets topic; fewer if there are fewer brokers."
     )
     offsets_topic_segment_bytes: int = key(
         default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Segment size of the offsets topic."
     )
     offsets_retention_check_interval_ms: int = key(
-        default=600_000, at_least=1, at_most=INT64_MAX, doc="How often it is looked for offsets to forget."
+        default=600_000, at_least=1, at_most=INT64_MAX, doc="How often the broker checks for expired offsets."
     )
     offsets_commit_timeout_ms: int = key(
-        default=5_000, at_least=1, at_most=INT32_MAX, doc="How long a commit waits until its replicas have it."
+        default=5_000, at_least=1, at_most=INT32_MAX, doc="Timeout for the replication of an offset commit."
     )
     offset_metadata_max_bytes: int = key(
-        default=4096, at_least=0, at_most=INT32_MAX, doc="Largest note beside a committed offset."
+        default=4096, at_least=0, at_most=INT32_MAX, doc="Longest metadata of a committed offset."
     )
     offsets_retention_minutes: int = key(
-        default=10_080, at_least=1, at_most=INT32_MAX, doc="How long an empty group's offsets are kept."
+        default=10_080, at_least=1, at_most=INT32_MAX, doc="How long the offsets of an empty group are kept."
     )
 
     @classmethod
     def of_profile(cls, profile: str, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> BrokerConfig:
-        """The settings that are given, and a profile's defaults for the rest. Raises KafkaConfigurationError."""
+        """The given settings over a profile's defaults. Raises KafkaConfigurationError."""
         return cls._resolve_over(PROFILES[check_profile(profile)], f"profile {profile}", mapping, keywords, {})
 
     def check_dynamic(self, texts: Mapping[str, str]) -> None:
-        """Raise KafkaConfigurationError unless these keys can be changed while a broker runs, to these values."""
+        """Raise KafkaConfigurationError unless these keys can be changed to these values while a broker runs."""
         fixed = sorted(name for name in texts if name in self._names and self._names[name].attribute not in DYNAMIC)
         if fixed:
-            raise KafkaConfigurationError(f"decided when a broker starts: {', '.join(fixed)}; restart it with others")
+            raise KafkaConfigurationError(
+                f"{', '.join(fixed)} can't be changed while a broker runs; restart it with the new value"
+            )
         type(self).resolve_from(texts, {}, {})
 
     def with_dynamic(self, of_all: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
-        """With what was configured for all brokers, and for this one, which comes first."""
-        # What changes nothing was accepted with a warning, once.
+        """The configuration with the dynamic values of all brokers and of this one. The latter take precedence."""
+        # Keys without effect were accepted with a warning when they were set.
         texts = {self._names[name].name: text for name, text in {**of_all, **own}.items() if name in self._names}
         if not texts:
             return self
@@ -541,17 +551,17 @@ class BrokerConfig(
 
     @property
     def request_memory_per_thread(self) -> int:
-        """What `queued.max.request.bytes` leaves to each network thread."""
+        """The share of `queued.max.request.bytes` per network thread."""
         size_bytes = self.queued_max_request_bytes
         return INT64_MAX if size_bytes < 0 else size_bytes // self.num_network_threads
 
     @property
     def given(self) -> frozenset[str]:
-        """The names of the keys that have a value of the user's."""
+        """The names of the keys that the user has set."""
         return frozenset(name for name, origin in self.origins.items() if not origin.startswith(("default", "profile")))
 
     def max_connections_of(self, address: str) -> int:
-        """How many connections an address may have."""
+        """The most connections that an address may have."""
         for entry in self.max_connections_per_ip_overrides:
             name, _, count = entry.rpartition(":")
             if name == address:
@@ -559,17 +569,17 @@ class BrokerConfig(
         return self.max_connections_per_ip
 
     def topic_config(self, overrides: Mapping[str, str | None]) -> TopicConfig:
-        """A topic's configuration: its own keys (dotted), this broker's for the rest. Raises
+        """A topic's configuration: its own keys (dotted names), with this broker's as defaults. Raises
         KafkaConfigurationError."""
-        # Most topics of a cluster are configured alike, and a thousand may be made at once.
+        # Cached: most topics of a cluster have the same configuration, and a thousand may be created at once.
         return _topic_config(tuple(map(self.default_of_topics, DEFAULTS_OF_TOPICS)), tuple(overrides.items()))
 
     def default_of_topics(self, attribute: str) -> Any:
-        """The value of a topic-level key (an attribute of `TopicConfig`) where the topic has none of its own."""
+        """This broker's default for a topic-level key (an attribute of `TopicConfig`)."""
         for own, unit in DEFAULTS_OF_TOPICS[attribute]:
             value = getattr(self, own)
             if value is not None:
-                # Negative is "never", in every unit.
+                # A negative value means "never" in every unit.
                 return value if unit == 1 or value < 0 else value * unit
         raise LookupError(attribute)
 

@@ -1,4 +1,4 @@
-"""Listeners as Kafka's `listeners` and `advertised.listeners` name them: NAME://host:port, separated by commas."""
+"""Listeners in the format of Kafka's `listeners` and `advertised.listeners`: NAME://host:port, comma-separated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVERY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 class Listener(NamedTuple):
-    """An address that a broker listens on, or that clients of it are told. Port 0 takes a free one."""
+    """An address that a broker listens on or advertises to clients. Port 0 binds a free port."""
 
     name: str
     host: str
@@ -30,7 +30,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(value: Any) -> tuple[Listener, ...]:
-    """From text, or from a list of texts. Raises ValueError."""
+    """Parse text, or a list of texts. Raises ValueError."""
     if isinstance(value, (list, tuple)) and all(isinstance(each, Listener) for each in value):
         return tuple(value)
     return tuple(map(_parse, parse_list(value)))
@@ -46,12 +46,12 @@ def _parse(text: str) -> Listener:
         raise ValueError(f"has {text!r}, which is not NAME://host:port")
     name, host, port = found.groups()
     if int(port) > _MAX_PORT:
-        raise ValueError(f"has the port {port} in {text!r}, and ports go up to {_MAX_PORT}")
+        raise ValueError(f"has port {port} in {text!r}, but ports go up to {_MAX_PORT}")
     return Listener(name.upper(), host.strip("[]"), int(port))
 
 
 def parse_protocol_map(value: Any) -> tuple[str, ...]:
-    """`NAME:PROTOCOL` entries, in capitals. Raises ValueError."""
+    """Parse `NAME:PROTOCOL` entries, in upper case. Raises ValueError."""
     entries = tuple(each.upper() for each in parse_list(value))
     for entry in entries:
         name, colon, protocol = entry.partition(":")
@@ -61,19 +61,19 @@ def parse_protocol_map(value: Any) -> tuple[str, ...]:
 
 
 def of_clients(listeners: Sequence[Listener], controller_names: Collection[str]) -> tuple[Listener, ...]:
-    """Without those of controllers, which here are no listeners: the controller is the cluster's."""
+    """The listeners without those of Kafka's controllers, which don't exist here."""
     controllers = {each.upper() for each in controller_names}
     return tuple(each for each in listeners if each.name not in controllers)
 
 
 def inter_broker_name(listeners: Sequence[Listener], name: str | None) -> str:
-    """The listener through which brokers reach one another."""
+    """The name of the listener through which brokers connect to each other."""
     return name.upper() if name is not None else listeners[0].name
 
 
 def check_listeners(draft: Draft) -> None:
-    """Each listener has a name and a port of its own, and a security protocol, of which only `PLAINTEXT` is served.
-    What is advertised belongs to a listener and is an address that clients can connect to."""
+    """Each listener has its own name and port, and a security protocol; only `PLAINTEXT` is supported. An advertised
+    address belongs to a listener, and clients can connect to it."""
     controllers = draft["controller_listener_names"]
     listeners = of_clients(draft["listeners"], controllers)
     if not listeners:
@@ -90,7 +90,7 @@ def check_listeners(draft: Draft) -> None:
     names = {each.name for each in listeners}
     for each in of_clients(draft["advertised_listeners"] or (), controllers):
         if each.name not in names:
-            draft.problem(f"advertised.listeners has {each.name}, which is none of listeners: {', '.join(names)}")
+            draft.problem(f"advertised.listeners has {each.name}, which is not in listeners: {', '.join(names)}")
         if each.host in _EVERY_ADDRESS or not each.port:
             draft.problem(f"advertised.listeners has {each}, which no client can connect to; give a name and a port")
     _check_inter_broker(draft, names, protocols)
@@ -112,7 +112,7 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
         )
     elif protocol != PLAINTEXT:
         draft.problem(
-            f"the listener {listener} is {protocol}, and this broker serves {PLAINTEXT} only: TLS and SASL are not "
+            f"the listener {listener} is {protocol}, but this broker serves {PLAINTEXT} only: TLS and SASL are not "
             "supported yet"
         )
 
@@ -122,6 +122,6 @@ def _check_inter_broker(draft: Draft, names: Collection[str], protocols: Mapping
     if name is None:
         return
     if name.upper() not in names:
-        draft.problem(f"inter.broker.listener.name is {name}, which is none of listeners: {', '.join(sorted(names))}")
+        draft.problem(f"inter.broker.listener.name is {name}, which is not in listeners: {', '.join(sorted(names))}")
     if draft.is_explicit("security_inter_broker_protocol"):
         draft.problem("inter.broker.listener.name and security.inter.broker.protocol exclude each other; give one")

@@ -1,4 +1,4 @@
-"""Which defaults a cluster has: Apache Kafka's, or those that let a test end soon."""
+"""The profiles of a cluster's defaults: Apache Kafka's, or defaults for fast tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...network.protocol.errors import KafkaConfigurationError
 KAFKA = "kafka"
 TEST = "test"
 
-#: Profile -> what differs in it from Apache Kafka's defaults.
+#: Profile -> its differences from Apache Kafka's defaults.
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     KAFKA: {},
     TEST: {
@@ -24,7 +24,7 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
 
 
 def check_profile(profile: object) -> str:
-    """Raises KafkaConfigurationError unless there is such a profile."""
+    """Return a profile's name unchanged. Raises KafkaConfigurationError if there is no such profile."""
     if not isinstance(profile, str) or profile not in PROFILES:
-        raise KafkaConfigurationError(f"there is no profile {profile!r}; there are {' and '.join(PROFILES)}")
+        raise KafkaConfigurationError(f"there is no profile {profile!r}; choose {' or '.join(PROFILES)}")
     return profile

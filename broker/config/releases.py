@@ -1,4 +1,4 @@
-"""What released versions of Apache Kafka offer of the APIs served here: to act as one of them in front of a client."""
+"""The API versions of released versions of Apache Kafka, so that a broker can act as one of them toward clients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ...network.protocol.errors import KafkaConfigurationError
 
 _RELEASES = ("2.1", "2.6", "2.8", "3.0", "3.6", "3.9")
 
-# API -> its highest version in each of the releases; None where that release doesn't have it.
+# API -> its highest version in each of the releases; None if the release doesn't have the API.
 _HIGHEST: dict[ApiKey, tuple[int | None, ...]] = {
     ApiKey.PRODUCE: (7, 8, 9, 9, 9, 11),
     ApiKey.FETCH: (10, 11, 12, 12, 15, 17),
@@ -45,7 +45,7 @@ _HIGHEST: dict[ApiKey, tuple[int | None, ...]] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (None, None, None, None, None, 0),
 }
 
-#: Release -> the highest version of each API that it has.
+#: Release -> the highest version of each of its APIs.
 HIGHEST_VERSIONS: dict[str, dict[ApiKey, int]] = {
     release: {api_key: highest for api_key, row in _HIGHEST.items() if (highest := row[at]) is not None}
     for at, release in enumerate(_RELEASES)
@@ -53,9 +53,9 @@ HIGHEST_VERSIONS: dict[str, dict[ApiKey, int]] = {
 
 
 def highest_versions(release: str | None) -> dict[ApiKey, int] | None:
-    """The table of a release; None stands for all that there is. Raises KafkaConfigurationError."""
+    """The API versions of a release; None, for all supported versions, without one. Raises KafkaConfigurationError."""
     if release is not None and release not in HIGHEST_VERSIONS:
         raise KafkaConfigurationError(
-            f"there is no table for Kafka {release!r}; known are {', '.join(HIGHEST_VERSIONS)}"
+            f"there are no API versions for Kafka {release!r}; known releases are {', '.join(HIGHEST_VERSIONS)}"
         )
     return None if release is None else HIGHEST_VERSIONS[release]

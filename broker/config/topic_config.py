@@ -1,4 +1,4 @@
-"""A topic's configuration, by Kafka's topic-level names. The broker's defaults for it stand in `broker_config.py`."""
+"""A topic's configuration, with Kafka's topic-level names. `broker_config.py` has the broker's defaults for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ...network.records.compression import Compression
 from ...network.records.compression_config import COMPRESSION_RULE, configured_level, level_key
 
 CLEANUP_POLICIES = ("delete", "compact")
-#: What `compression.type` may name beside `producer`.
+#: The codecs that `compression.type` may name, besides `producer`.
 CODECS: dict[str, Compression] = {
     "uncompressed" if codec is Compression.NONE else codec.label: codec for codec in Compression
 }
 
 
 class SegmentLimits(NamedTuple):
-    """What makes a segment full (`segment.bytes`, `segment.ms`, `segment.jitter.ms`)."""
+    """The limits of a segment (`segment.bytes`, `segment.ms`, `segment.jitter.ms`)."""
 
     segment_bytes: int
     segment_ms: int
@@ -25,8 +25,8 @@ class SegmentLimits(NamedTuple):
 
 
 def codec_level_key(codec: Compression) -> Any:
-    """The key of a codec's level, for topics and for brokers."""
-    return level_key(codec, doc=f"The level where the broker compresses with {codec.label} (`compression.type`).")
+    """The key of a codec's compression level, for topics and for brokers."""
+    return level_key(codec, doc=f"The level at which the broker compresses with {codec.label} (`compression.type`).")
 
 
 def check_cleanup_policy(policies: tuple[str, ...]) -> str | None:
@@ -50,29 +50,29 @@ class TopicConfig(
     },
     fixed={"remote.storage.enable": ("false", "there is no remote storage")},
 ):
-    """What a topic may override. Frozen: a change makes a new instance, which the topic's logs then take."""
+    """The keys that a topic may override. Frozen: a change creates a new instance, which replaces that of the logs."""
 
     segment_bytes: int = key(
         default=2**30,
         at_least=14,
         at_most=INT32_MAX,
-        doc="Size at which a log begins a new segment.",
+        doc="Size at which a log rolls a new segment.",
         importance="high",
     )
     segment_ms: int = key(
-        default=7 * 86_400_000, at_least=1, at_most=INT64_MAX, doc="Age at which a log begins a new segment."
+        default=7 * 86_400_000, at_least=1, at_most=INT64_MAX, doc="Age at which a log rolls a new segment."
     )
     segment_jitter_ms: int = key(
         default=0,
         at_least=0,
         at_most=INT64_MAX,
-        doc="A segment is rolled earlier than its age asks for, by a time drawn at random up to this.",
+        doc="Upper bound of a random time by which a segment is rolled earlier.",
     )
     segment_index_bytes: int = key(
         default=10 * 2**20,
         at_least=12,
         at_most=INT32_MAX,
-        doc="Most bytes of a segment's index; a full one ends the segment.",
+        doc="Largest index of a segment, in bytes; a full index ends the segment.",
     )
     index_interval_bytes: int = key(
         default=4096, at_least=0, at_most=INT32_MAX, doc="Bytes of log between two index entries."
@@ -88,7 +88,7 @@ class TopicConfig(
         default=-1,
         at_least=-1,
         at_most=INT64_MAX,
-        doc="Size of a partition beyond which segments are deleted; -1: none.",
+        doc="Size of a partition beyond which segments are deleted; -1: unlimited.",
         importance="high",
     )
     cleanup_policy: tuple[str, ...] = key(
@@ -104,7 +104,7 @@ class TopicConfig(
         default=2**20 + 12,
         at_least=0,
         at_most=INT32_MAX,
-        doc="Largest record batch that is accepted.",
+        doc="Largest record batch accepted, in bytes.",
         importance="high",
     )
     message_timestamp_type: str = key(
@@ -128,25 +128,25 @@ class TopicConfig(
         default=1,
         at_least=1,
         at_most=INT32_MAX,
-        doc="In-sync replicas without which acks=all is refused.",
+        doc="With fewer in-sync replicas, acks=all is rejected.",
         importance="high",
     )
     compression_type: str = key(
         default="producer",
         choices=("producer", *CODECS),
-        doc="The codec batches are kept in: the one their producer chose, or always the same.",
+        doc="The codec in which batches are stored: the producer's, or always the same.",
     )
     compression_gzip_level: int = codec_level_key(Compression.GZIP)
     compression_lz4_level: int = codec_level_key(Compression.LZ4)
     compression_zstd_level: int = codec_level_key(Compression.ZSTD)
     flush_messages: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is forced to the disk."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is flushed to the disk."
     )
     flush_ms: int = key(
-        default=INT64_MAX, at_least=0, at_most=INT64_MAX, doc="Time after which a log is forced to the disk."
+        default=INT64_MAX, at_least=0, at_most=INT64_MAX, doc="Time after which a log is flushed to the disk."
     )
     file_delete_delay_ms: int = key(
-        default=60_000, at_least=0, at_most=INT64_MAX, doc="How long the directory of a deleted partition stays."
+        default=60_000, at_least=0, at_most=INT64_MAX, doc="How long the directory of a deleted partition is kept."
     )
     delete_retention_ms: int = key(
         default=86_400_000,
@@ -162,29 +162,30 @@ class TopicConfig(
         doc="Share of a log that must be uncompacted before compaction runs.",
     )
     min_compaction_lag_ms: int = key(
-        default=0, at_least=0, at_most=INT64_MAX, doc="How long a record stays uncompacted at least."
+        default=0, at_least=0, at_most=INT64_MAX, doc="Shortest time before a record is compacted."
     )
     max_compaction_lag_ms: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="How long a record stays uncompacted at most."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Longest time before a record is compacted."
     )
     unclean_leader_election_enable: bool = key(
-        default=False, doc="Whether a replica that may lack acknowledged records may lead when no other is left."
+        default=False,
+        doc="Whether a replica that may lack acknowledged records may become leader if no in-sync replica is alive.",
     )
 
     @property
     def segment_limits(self) -> SegmentLimits:
-        # Compaction leaves the active segment alone, which must therefore end in time (KIP-354).
+        # Compaction skips the active segment, so that must be rolled in time (KIP-354).
         segment_ms = min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
         return SegmentLimits(self.segment_bytes, segment_ms, self.segment_jitter_ms)
 
     @property
     def codec(self) -> Compression | None:
-        """The codec of all batches; None: that of their producer."""
+        """The codec of all batches; None to keep the producer's."""
         return CODECS.get(self.compression_type)
 
     @property
     def codec_level(self) -> int | None:
-        """The level for `codec`; None where it has none."""
+        """The compression level for `codec`; None if the codec has none."""
         return None if self.codec is None else configured_level(self, self.codec)
 
     @property
@@ -192,7 +193,7 @@ class TopicConfig(
         return "compact" in self.cleanup_policy
 
     def texts(self) -> list[tuple[str, str]]:
-        """Every topic-level key with its value as Kafka spells it."""
+        """Every topic-level key with its value in Kafka's spelling."""
         return [
             (entry.name, config_text(getattr(self, entry.attribute)))
             for entry in self.entries
@@ -201,7 +202,7 @@ class TopicConfig(
 
 
 def config_text(value: object) -> str:
-    """A configuration value as Kafka spells it."""
+    """A configuration value in Kafka's spelling."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Where a topic's configuration comes from that it does not override: the broker's keys."""
+"""The broker keys that are the defaults of a topic's configuration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
-#: Topic-level key -> the broker's keys for its default, each with its unit in that of the topic's. The first that has a
-#: value decides (Kafka's `ServerTopicConfigSynonyms`).
+#: Topic-level key -> the broker keys for its default, each with its unit as a multiple of the topic key's. The first
+#: one that is set applies (Kafka's `ServerTopicConfigSynonyms`).
 DEFAULTS_OF_TOPICS: dict[str, Sequence[tuple[str, int]]] = {
     "segment_bytes": [("log_segment_bytes", 1)],
     "segment_ms": [("log_roll_ms", 1), ("log_roll_hours", _HOUR_MS)],

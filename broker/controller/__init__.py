@@ -1,1 +1,1 @@
-"""The controller: the cluster's metadata, and the interface through which brokers reach it."""
+"""The controller: the cluster's metadata, and the interface that brokers call."""

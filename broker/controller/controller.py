@@ -1,7 +1,7 @@
-"""The controller of an embedded cluster: the one place where topics, leaders and in-sync replicas are decided.
+"""The controller of an embedded cluster. It alone decides about topics, leaders and in-sync replicas.
 
-It runs in the process of the cluster. Brokers call it through the methods of `Controller` and hear of each change
-through `on_image`, so that the same broker works with a controller in another process.
+It runs in the process of the cluster. Brokers call it through the methods of `Controller` and receive each change
+through `on_image`, so the same broker also works with a controller in another process.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 _STATE_VERSION = 1
 
 
-#: Takes an image, and returns what is to be done once every broker has it.
+#: Applies an image. Returns a function to call once every broker has the image.
 ImageListener = Callable[[ClusterImage], Callable[[], None]]
 
 
 class Controller(ControllerApi):
-    """Decides, keeps the decisions in `state_path`, and tells the brokers.
+    """Decides, stores its decisions in `state_path`, and publishes them to the brokers.
 
-    Any thread. One lock: held while an image is made, kept and told, so brokers hear of images in order. A broker
-    therefore never calls the controller while it holds a lock that its own `on_image` takes.
+    Any thread may call it. One lock is held while an image is created, stored and published, so brokers receive images
+    in order. A broker therefore never calls the controller while it holds a lock that its own `on_image` acquires.
     """
 
     def __init__(self, cluster_id: str, config: BrokerConfig, state_path: Path | None) -> None:
         self._static_config = config
-        #: With what was configured for all brokers since.
+        #: Includes the dynamic configuration of all brokers.
         self.config = config
         self._lock = threading.RLock()
         self._listeners: dict[int, ImageListener] = {}
@@ -79,14 +79,14 @@ class Controller(ControllerApi):
         self._next_producer_id = 0
         self._placement = itertools.count()
         self._kept: dict[str, KeptTopic] = {}
-        #: Deleted topics, and the brokers that hold them: until all of these have heard of it.
+        #: Deleted topic -> the brokers with replicas, until all of these have received the deletion.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
         self.image = ClusterImage(cluster_id)
 
     # --- State across restarts ---
 
     def load(self, known_topics: Mapping[str, TopicState]) -> None:
-        """Take up the kept topics, and those `known_topics` (from log directories) that nothing was kept about."""
+        """Load the stored topics, and those `known_topics` (from log directories) that are not stored."""
         with self._lock:
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
@@ -117,7 +117,7 @@ class Controller(ControllerApi):
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
-        # The text of a topic that is as it was is not made again: all of them are written at each change.
+        # All topics are written at each change, but only those that have changed are encoded again.
         kept = {}
         for name, topic in image.topics.items():
             known = self._kept.get(name)
@@ -127,14 +127,14 @@ class Controller(ControllerApi):
         try:
             replace_file_over_spare(self._state_path, text.encode())
         except OSError as failed:
-            raise KafkaStorageError(f"can't keep the topics in {self._state_path}: {failed.strerror}") from failed
+            raise KafkaStorageError(f"can't write the topics to {self._state_path}: {failed.strerror}") from failed
 
     def _publish(self, image: ClusterImage) -> None:
         deleted = {**self._deleted, **self._deleted_by(image)}
         image = replace(image, deleted=frozenset(deleted))
         self._keep(image, deleted)
         self.image = image
-        # Every leader knows of its role before the first follower asks it.
+        # Every leader has its role before the first follower fetches from it.
         followers = [listener(image) for listener in list(self._listeners.values())]
         for follow in followers:
             follow()
@@ -151,9 +151,9 @@ class Controller(ControllerApi):
     # --- Brokers ---
 
     def register_brokers(self, brokers: Sequence[tuple[BrokerEndpoint, ImageListener]]) -> None:
-        """Brokers are alive: they hear of every image from now on, and lead what only waits for them.
+        """Add brokers. They receive every image from now on, and lead the partitions that wait for them.
 
-        Those that start together come together, or the first would take over what the next ones lead.
+        Brokers that start together are registered together. Otherwise the first would take over partitions of the rest.
         """
         with self._lock:
             alive = dict(self.image.brokers)
@@ -163,7 +163,7 @@ class Controller(ControllerApi):
             self._publish(self._with_elections(alive))
 
     def unregister_broker(self, node_id: int) -> None:
-        """A broker is gone: others take over what it led."""
+        """Remove a broker. Others take over its partitions."""
         with self._lock:
             self._listeners.pop(node_id, None)
             if node_id not in self.image.brokers:
@@ -172,8 +172,8 @@ class Controller(ControllerApi):
             self._publish(self._with_elections(brokers))
 
     def _with_elections(self, alive: Mapping[int, BrokerEndpoint]) -> ClusterImage:
-        """The next image with these brokers: with leaders elected for the partitions whose leader isn't alive, and dead
-        brokers taken out of the in-sync replicas."""
+        """The next image with these brokers: leaders are elected for partitions whose leader isn't alive, and dead
+        brokers are removed from the in-sync replicas."""
         changes: dict[str, TopicState | None] = {}
         for name, topic in self.image.topics.items():
             elected = tuple(self._elect(alive, topic, partition) for partition in topic.partitions)
@@ -184,9 +184,9 @@ class Controller(ControllerApi):
     def _elect(
         self, alive: Mapping[int, BrokerEndpoint], topic: TopicState, partition: PartitionState
     ) -> PartitionState:
-        """The partition with a leader that is alive, the old one where it is; the first in-sync replica otherwise.
+        """The partition with a leader that is alive: the old one if possible, otherwise the first in-sync replica.
 
-        The last in-sync replica stays in the set although it is dead: only it has every acknowledged record.
+        The last in-sync replica stays in the set even if it is dead: only it has every acknowledged record.
         """
         if partition.leader in alive and all(broker in alive for broker in partition.isr):
             return partition
@@ -214,7 +214,9 @@ class Controller(ControllerApi):
         with self._lock:
             state, partition = self._partition(topic, index)
             if node_id not in partition.isr or node_id not in self.image.brokers:
-                raise InvalidRequestError(f"broker {node_id} is no in-sync replica of {topic}-{index}: {partition.isr}")
+                raise InvalidRequestError(
+                    f"broker {node_id} is not an in-sync replica of {topic}-{index}: {partition.isr}"
+                )
             if node_id == partition.leader:
                 return
             self._replace_topic(state.with_partition(index, _led_by(partition, node_id)))
@@ -246,7 +248,7 @@ class Controller(ControllerApi):
     def _wanted_leader(self, partition: PartitionState, is_unclean: bool) -> int:
         preferred = partition.replicas[0]
         if partition.leader == preferred or (is_unclean and partition.leader != NO_LEADER):
-            raise ElectionNotNeededError(f"broker {partition.leader} leads already")
+            raise ElectionNotNeededError(f"broker {partition.leader} is already the leader")
         alive = self.image.brokers
         if not is_unclean:
             if preferred in alive and preferred in partition.isr:
@@ -288,11 +290,11 @@ class Controller(ControllerApi):
             )
         factor = len(partition.replicas) - len(partition.adding)
         if not allow_factor_change and len(replicas) != factor:
-            raise InvalidReplicationFactorError(f"the partition has {factor} replicas, {len(replicas)} were asked for")
+            raise InvalidReplicationFactorError(f"the partition has {factor} replicas, but {len(replicas)} were given")
         return reassignment.begin(partition, replicas, alive)
 
     def _publish_partitions(self, changed: Mapping[str, Sequence[PartitionState]]) -> KafkaStorageError | None:
-        """Publish topics with new partitions; returns why that failed."""
+        """Publish topics with changed partitions. Returns the error if that failed."""
         if changed:
             topics = self.image.topics
             states = {name: replace(topics[name], partitions=tuple(parts)) for name, parts in changed.items()}
@@ -320,11 +322,9 @@ class Controller(ControllerApi):
         if topic in changed:
             partition = changed[topic][index]
         if leader != partition.leader or leader_epoch != partition.leader_epoch:
-            raise FencedLeaderEpochError(
-                f"broker {leader} doesn't lead {topic}-{index} in epoch {leader_epoch} any more"
-            )
+            raise FencedLeaderEpochError(f"broker {leader} no longer leads {topic}-{index} in epoch {leader_epoch}")
         if partition_epoch != partition.partition_epoch:
-            raise InvalidUpdateVersionError(f"{topic}-{index} has changed since epoch {partition_epoch}")
+            raise InvalidUpdateVersionError(f"{topic}-{index} has changed since partition epoch {partition_epoch}")
         in_sync = tuple(broker for broker in partition.replicas if broker in isr and broker in self.image.brokers)
         altered = reassignment.complete(
             partition._replace(isr=in_sync, partition_epoch=partition.partition_epoch + 1), self.image.brokers
@@ -346,7 +346,7 @@ class Controller(ControllerApi):
     def _decide(
         self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False
     ) -> list[TopicState | BrokerResponseError]:
-        """Take decisions about topics one after the other, each knowing those before it, and publish them together."""
+        """Apply decisions about topics in order, each seeing the previous ones, and publish them together."""
         with self._lock:
             changes = _Changes(self.image)
             outcomes: list[TopicState | BrokerResponseError] = []
@@ -371,13 +371,13 @@ class Controller(ControllerApi):
         name = topic.name
         validate_topic_name(name)
         if changes.topic(name) is not None:
-            raise TopicAlreadyExistsError(f"the topic {name!r} exists already")
+            raise TopicAlreadyExistsError(f"the topic {name!r} already exists")
         collision = changes.collision(name)
         if collision is not None:
-            raise InvalidTopicError(f"the topic {name!r} differs from {collision!r} only by '.' and '_'")
+            raise InvalidTopicError(f"the topic name {name!r} collides with {collision!r}: '.' and '_' count as equal")
         self.check_topic_configs(topic.configs or {})
         if not self.image.brokers:
-            raise NotControllerError("no broker is alive to hold the topic")
+            raise NotControllerError("no broker is alive to host the topic")
         if topic.assignments:
             partitions = self._assigned(name, topic.assignments, topic.num_partitions, topic.replication_factor)
         else:
@@ -389,17 +389,17 @@ class Controller(ControllerApi):
         count = self.config.num_partitions if num_partitions == -1 else num_partitions
         if not 0 < count <= MAX_PARTITIONS_PER_REQUEST:
             raise InvalidPartitionsError(
-                f"a topic is made with 1 to {MAX_PARTITIONS_PER_REQUEST} partitions, not {count}"
+                f"a topic is created with 1 to {MAX_PARTITIONS_PER_REQUEST} partitions, not {count}"
             )
         factor = self.config.default_replication_factor if replication_factor == -1 else replication_factor
         return tuple(self._place(factor) for _ in range(count))
 
     def _place(self, factor: int) -> PartitionState:
-        """Replicas on the next brokers round the ring, so that leaders and replicas are spread evenly."""
+        """Place replicas round robin, so that leaders and replicas are spread evenly over the brokers."""
         alive = sorted(self.image.brokers)
         if not 0 < factor <= len(alive):
             raise InvalidReplicationFactorError(
-                f"replication factor {factor} needs as many brokers; {len(alive)} are alive"
+                f"replication factor {factor} needs as many brokers, but {len(alive)} are alive"
             )
         first = next(self._placement)
         replicas = tuple(alive[(first + at) % len(alive)] for at in range(factor))
@@ -409,9 +409,9 @@ class Controller(ControllerApi):
         self, name: str, assignments: Mapping[int, Sequence[int]], num_partitions: int, replication_factor: int
     ) -> tuple[PartitionState, ...]:
         if num_partitions != -1 or replication_factor != -1:
-            raise InvalidRequestError("with replica assignments, leave the numbers of partitions and replicas at -1")
+            raise InvalidRequestError("with replica assignments, leave num_partitions and replication_factor at -1")
         if sorted(assignments) != list(range(len(assignments))):
-            raise InvalidReplicationAssignmentError(f"the assignments of {name!r} don't number its partitions from 0")
+            raise InvalidReplicationAssignmentError(f"the assignments of {name!r} must number its partitions from 0")
         return tuple(self._assign(assignments[index]) for index in range(len(assignments)))
 
     def _assign(self, replicas: Sequence[int]) -> PartitionState:
@@ -438,7 +438,7 @@ class Controller(ControllerApi):
         added = topic.partition_count - len(state.partitions)
         if added <= 0 or added > MAX_PARTITIONS_PER_REQUEST:
             raise InvalidPartitionsError(
-                f"the topic has {len(state.partitions)} partitions already, {topic.partition_count} were asked for"
+                f"the topic already has {len(state.partitions)} partitions; {topic.partition_count} were requested"
             )
         if assignments is not None and len(assignments) != added:
             raise InvalidReplicationAssignmentError(
@@ -491,7 +491,7 @@ class Controller(ControllerApi):
                 else:
                     GroupConfig.resolve_from(configs, {}, {})
             except KafkaConfigurationError as wrong:
-                # Kafka's two codes for the same thing (KAFKA-13609).
+                # Kafka has two error codes for the same condition (KAFKA-13609).
                 kind = InvalidRequestError if resource_type == BROKER else InvalidConfigurationError
                 raise kind(str(wrong)) from wrong
             if validate_only:
@@ -504,7 +504,7 @@ class Controller(ControllerApi):
             self.config = self._static_config.with_dynamic(of_all, {})
 
     def skip_producer_ids(self, last: int) -> None:
-        """Give no producer id up to `last`: logs that came from elsewhere know producers with such ids."""
+        """Never allocate producer ids up to `last`: loaded logs have producers with such ids."""
         with self._lock:
             self._next_producer_id = max(self._next_producer_id, last + 1)
 
@@ -517,7 +517,7 @@ class Controller(ControllerApi):
 
 
 class _Changes:
-    """What a request makes of the topics, until it is published."""
+    """The changes that a request makes to the topics, until they are published."""
 
     def __init__(self, image: ClusterImage) -> None:
         self.topics: dict[str, TopicState | None] = {}
@@ -529,13 +529,15 @@ class _Changes:
         return self.topics[name] if name in self.topics else self._image.topics.get(name)
 
     def add_partitions(self, count: int) -> None:
-        """Raises PolicyViolationError where a request makes too many."""
+        """Raises PolicyViolationError if a request creates too many partitions."""
         self._partition_count += count
         if self._partition_count > MAX_PARTITIONS_PER_REQUEST:
-            raise PolicyViolationError(f"a request makes at most {MAX_PARTITIONS_PER_REQUEST} partitions; ask twice")
+            raise PolicyViolationError(
+                f"a request creates at most {MAX_PARTITIONS_PER_REQUEST} partitions; split the request"
+            )
 
     def collision(self, name: str) -> str | None:
-        """Another topic whose name is the same in Kafka's metrics, where '.' turns into '_'."""
+        """Another topic with the same name in Kafka's metrics, which replace '.' by '_'."""
         if self._by_metric_name is None:
             self._by_metric_name = {each.replace(".", "_"): each for each in self._image.topics}
         other = self._by_metric_name.get(name.replace(".", "_"))

@@ -1,4 +1,4 @@
-"""What brokers ask of the controller, whichever process it is in."""
+"""The controller's interface for brokers, in the same or another process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from ..metadata import ClusterImage, PartitionState, TopicState
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made; -1 stands for the broker's default. `assignments`: replicas by partition, instead of
-    numbers. `configs`: dotted names, as text."""
+    """A topic to create. -1 is the broker's default.
+
+    assignments: replicas by partition, in place of the numbers.
+    configs: dotted names, values as text.
+    """
 
     name: str
     num_partitions: int = -1
@@ -30,7 +33,7 @@ class TopicRef(NamedTuple):
 
 
 class MorePartitions(NamedTuple):
-    """How many partitions a topic is to have, and the replicas of those that are new."""
+    """The total number of partitions that a topic should have, and the replicas of the new ones."""
 
     name: str
     partition_count: int
@@ -38,7 +41,7 @@ class MorePartitions(NamedTuple):
 
 
 class IsrChange(NamedTuple):
-    """The in-sync replicas that the leader of a partition asks for, in the epochs that it knows."""
+    """The in-sync replicas that a partition's leader proposes, with the epochs that it knows."""
 
     topic: str
     partition: int
@@ -49,7 +52,7 @@ class IsrChange(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """The brokers that are to have a partition; None: those that it had before the move in progress."""
+    """The brokers to which a partition's replicas move; None cancels the move in progress."""
 
     topic: str
     partition: int
@@ -57,7 +60,7 @@ class Reassignment(NamedTuple):
 
 
 class ElectionOutcome(NamedTuple):
-    """What became of the election of a partition's leader; no error: it has a new one."""
+    """The outcome of a leader election. Without an error the partition has a new leader."""
 
     topic: str
     partition: int
@@ -65,8 +68,12 @@ class ElectionOutcome(NamedTuple):
 
 
 class ControllerApi(ABC):
-    """The calls about several topics or partitions give an outcome for each, in their order, and make one image of all
-    that went well, so that a thousand are told to the brokers once and not a thousand times. Any thread."""
+    """The controller as brokers call it.
+
+    Calls about several topics or partitions return an outcome for each, in order, and put all successful changes into
+    one image: a thousand changes are published to the brokers once. The errors listed per method are returned as
+    outcomes, unless the method "raises" them. Any thread may call the methods.
+    """
 
     image: ClusterImage
 
@@ -74,19 +81,19 @@ class ControllerApi(ABC):
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
     ) -> list[TopicState | BrokerResponseError]:
-        """Make topics. InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError, PolicyViolationError,
-        InvalidReplicationFactorError, InvalidReplicationAssignmentError, InvalidConfigurationError,
-        KafkaStorageError."""
+        """Create topics. Errors: InvalidTopicError, TopicAlreadyExistsError, InvalidPartitionsError,
+        PolicyViolationError, InvalidReplicationFactorError, InvalidReplicationAssignmentError,
+        InvalidConfigurationError, KafkaStorageError."""
 
     @abstractmethod
     def delete_topics(self, topics: Sequence[TopicRef]) -> list[TopicState | BrokerResponseError]:
-        """Delete topics. UnknownTopicOrPartitionError, UnknownTopicIdError, KafkaStorageError."""
+        """Delete topics. Errors: UnknownTopicOrPartitionError, UnknownTopicIdError, KafkaStorageError."""
 
     @abstractmethod
     def create_partitions(
         self, topics: Sequence[MorePartitions], *, validate_only: bool = False
     ) -> list[TopicState | BrokerResponseError]:
-        """Raise topics' numbers of partitions. UnknownTopicOrPartitionError, InvalidPartitionsError,
+        """Add partitions to topics. Errors: UnknownTopicOrPartitionError, InvalidPartitionsError,
         PolicyViolationError, InvalidReplicationAssignmentError, KafkaStorageError."""
 
     @abstractmethod
@@ -97,33 +104,34 @@ class ControllerApi(ABC):
     def set_resource_configs(
         self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        """Replace what was configured of a broker, of all (an empty name) or of a group. Raises InvalidRequestError,
-        InvalidConfigurationError, KafkaStorageError."""
+        """Replace the dynamic configuration of a broker, of all brokers (an empty name) or of a group. Raises
+        InvalidRequestError, InvalidConfigurationError, KafkaStorageError."""
 
     @abstractmethod
     def elect_leaders(
         self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
     ) -> list[ElectionOutcome]:
-        """Make each partition's first replica its leader, or any replica that is alive (`is_unclean`) where there is no
-        leader. UnknownTopicOrPartitionError, ElectionNotNeededError, PreferredLeaderNotAvailableError,
-        EligibleLeadersNotAvailableError, KafkaStorageError. None: all partitions that need it, and only of these there
-        is an outcome."""
+        """Make each partition's first replica its leader; with `is_unclean`, elect any live replica where there is no
+        leader. None stands for all partitions that need an election, and only those get an outcome. Errors:
+        UnknownTopicOrPartitionError, ElectionNotNeededError, PreferredLeaderNotAvailableError,
+        EligibleLeadersNotAvailableError, KafkaStorageError."""
 
     @abstractmethod
     def alter_reassignments(
         self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
     ) -> list[PartitionState | BrokerResponseError]:
-        """Begin to move replicas, or cancel that. UnknownTopicOrPartitionError, InvalidReplicationAssignmentError,
-        InvalidReplicationFactorError, NoReassignmentInProgressError, KafkaStorageError."""
+        """Begin to move replicas, or cancel a move. Errors: UnknownTopicOrPartitionError,
+        InvalidReplicationAssignmentError, InvalidReplicationFactorError, NoReassignmentInProgressError,
+        KafkaStorageError."""
 
     @abstractmethod
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
-        """New in-sync replicas of partitions (AlterPartition). UnknownTopicOrPartitionError, FencedLeaderEpochError,
-        InvalidUpdateVersionError where the leader's view is out of date, KafkaStorageError."""
+        """Change in-sync replicas (AlterPartition). Errors: UnknownTopicOrPartitionError, FencedLeaderEpochError,
+        InvalidUpdateVersionError if the leader's view is out of date, KafkaStorageError."""
 
     @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """A block of producer ids that no other broker gets: first id and number."""
+        """Allocate a block of producer ids for one broker. Returns the first id and the number of ids."""
 
     def create_topic(
         self,
@@ -135,12 +143,12 @@ class ControllerApi(ABC):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> TopicState:
-        """Make one topic; raises what `create_topics` tells."""
+        """Create one topic. Raises the errors of `create_topics`."""
         topic = NewTopic(name, num_partitions, replication_factor, assignments, configs)
         return _only(self.create_topics([topic], validate_only=validate_only))
 
     def delete_topic(self, name: str | None, topic_id: uuid.UUID | None = None) -> TopicState:
-        """Delete one topic; raises what `delete_topics` tells."""
+        """Delete one topic. Raises the errors of `delete_topics`."""
         return _only(self.delete_topics([TopicRef(name, topic_id)]))
 
 

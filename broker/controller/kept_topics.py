@@ -1,4 +1,4 @@
-"""Topics as the controller keeps them in its file: JSON, a text for each."""
+"""Topics as the controller stores them in its file: JSON, one text per topic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..metadata import PartitionState, TopicState
 
 
 class KeptTopic(NamedTuple):
-    """A topic as it was written last, and the text that it was written as."""
+    """A topic as last written, with its text."""
 
     state: TopicState
     text: str

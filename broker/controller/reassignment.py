@@ -1,8 +1,8 @@
 """The move of a partition's replicas to other brokers, step by step (KIP-455).
 
-While it lasts, the partition has the replicas that come (`adding`) beside those that go (`removing`), the latter at the
-end. It is over when all that come are in sync: then the others leave. States only; the controller keeps and publishes
-them.
+During a move the partition has both the replicas to add (`adding`) and those to remove (`removing`), the latter at the
+end. When all added replicas are in sync, the removed ones are dropped. These functions compute states only; the
+controller stores and publishes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..metadata import NO_LEADER, PartitionState
 
 
 def begin(partition: PartitionState, target: Sequence[int], alive: Collection[int]) -> PartitionState:
-    """The partition on its way to `target`, or there already where all of these are in sync."""
+    """Begin the move to `target`. It is already complete if all of `target` are in sync."""
     settled = [node for node in partition.replicas if node not in partition.adding]
     removing = tuple(node for node in partition.replicas if node not in target)
     adding = tuple(node for node in target if node not in settled)
@@ -28,7 +28,7 @@ def begin(partition: PartitionState, target: Sequence[int], alive: Collection[in
 
 
 def complete(partition: PartitionState, alive: Collection[int]) -> PartitionState:
-    """The partition without the replicas that go, once all that come are in sync; as it is until then."""
+    """Drop the removed replicas if all added ones are in sync; otherwise return the partition unchanged."""
     if not partition.is_moving:
         return partition
     target = tuple(node for node in partition.replicas if node not in partition.removing)
@@ -39,15 +39,15 @@ def complete(partition: PartitionState, alive: Collection[int]) -> PartitionStat
 
 
 def cancel(partition: PartitionState, alive: Collection[int]) -> PartitionState:
-    """The partition without the replicas that come. Raises NoReassignmentInProgressError,
-    InvalidReplicationAssignmentError where only these are in sync."""
+    """Drop the added replicas. Raises NoReassignmentInProgressError, InvalidReplicationAssignmentError if only added
+    replicas are in sync."""
     if not partition.is_moving:
-        raise NoReassignmentInProgressError("no replicas of the partition are moving")
+        raise NoReassignmentInProgressError("the partition has no reassignment in progress")
     replicas = tuple(node for node in partition.replicas if node not in partition.adding)
     isr = tuple(node for node in partition.isr if node not in partition.adding)
     if not isr:
         raise InvalidReplicationAssignmentError(
-            f"only replicas that come are in sync ({list(partition.isr)}); without them acknowledged records were lost"
+            f"only added replicas are in sync ({list(partition.isr)}); without them acknowledged records would be lost"
         )
     return _settled(partition, replicas, isr, alive)._replace(partition_epoch=partition.partition_epoch + 1)
 

@@ -1,1 +1,1 @@
-"""Classic consumer groups: membership, rebalances, committed offsets (the protocol that all clients speak)."""
+"""Classic consumer groups: membership, rebalances and committed offsets (the protocol that all clients support)."""

@@ -1,7 +1,7 @@
 """The coordinator of classic groups: joins, syncs, heartbeats, leaves (Kafka's `GroupCoordinator`, KIP-62, 345, 394).
 
-A join waits for the other members in the purgatory, keyed by its group; a member that isn't heard of within its session
-timeout is taken out by a timer.
+A join waits for the other members in the purgatory, keyed by its group. A timer removes each member that sends nothing
+within its session timeout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class JoinParams(NamedTuple):
-    """What a JoinGroup request says."""
+    """The parameters of a JoinGroup request."""
 
     group_id: str
     member_id: str
@@ -51,7 +51,7 @@ class JoinParams(NamedTuple):
 
 
 class SessionTimeout(TimerTask):
-    """Takes a member out that has not been heard of; adding it to the timer again starts its time anew."""
+    """Removes a member when its session expires. Adding it to the timer again restarts the session timeout."""
 
     __slots__ = ("_expire",)
 
@@ -64,7 +64,7 @@ class SessionTimeout(TimerTask):
 
 
 class DelayedJoin(DelayedOperation):
-    """Waits until all members have joined again, at most for the longest of their rebalance timeouts."""
+    """Waits until all members have rejoined, at most for the longest of their rebalance timeouts."""
 
     __slots__ = ("_coordinator", "_group")
 
@@ -84,15 +84,15 @@ class DelayedJoin(DelayedOperation):
 
 
 class InitialDelayedJoin(DelayedJoin):
-    """The first join of an empty group: waits for `group.initial.rebalance.delay.ms`, so that a whole fleet that starts
-    together is one generation and not one each."""
+    """The first join of an empty group. It waits for `group.initial.rebalance.delay.ms`, so that clients that start
+    together form one generation instead of one each."""
 
     def try_complete(self) -> bool:
         return False
 
 
 class DelayedSync(TimerTask):
-    """Takes the members out that joined a generation but don't ask for their assignment."""
+    """Removes the members that joined a generation but did not request their assignment."""
 
     __slots__ = ("_coordinator", "_generation", "_group")
 
@@ -107,8 +107,8 @@ class DelayedSync(TimerTask):
 
 
 class GroupCoordinator:
-    """The groups of one broker. Any thread; each group has its own lock, under which its answers are given too (giving
-    one only queues it)."""
+    """The groups of one broker. Any thread may call it. Each group has its own lock. Responses are also given under it,
+    which only queues them."""
 
     def __init__(
         self,
@@ -128,17 +128,17 @@ class GroupCoordinator:
     # --- Join ---
 
     def join(self, params: JoinParams, respond: Callable[[JoinResult], None]) -> None:
-        """Enter a group; `respond` is called once, when the generation begins or with an error."""
+        """Join a group. `respond` is called once, when the generation begins or with an error."""
         try:
             if not params.group_id:
-                raise InvalidGroupIdError("a group needs an id")
+                raise InvalidGroupIdError("the group id is empty; set group.id")
             self.store.check_coordinator(params.group_id)
             config = self.config
             if not (
                 config.group_min_session_timeout_ms <= params.session_timeout_ms <= config.group_max_session_timeout_ms
             ):
                 raise InvalidSessionTimeoutError(
-                    f"session.timeout.ms is {params.session_timeout_ms}; allowed are "
+                    f"session.timeout.ms is {params.session_timeout_ms}; allowed is "
                     f"{config.group_min_session_timeout_ms} to {config.group_max_session_timeout_ms}"
                 )
             group = self.store.group(params.group_id, make=not params.member_id)
@@ -153,13 +153,13 @@ class GroupCoordinator:
 
     def _join(self, group: Group, params: JoinParams, respond: Callable[[JoinResult], None]) -> None:
         if group.state is GroupState.DEAD:
-            raise UnknownMemberIdError(f"the group {group.group_id!r} is gone; join again")
+            raise UnknownMemberIdError(f"the group {group.group_id!r} was deleted or has moved; join again")
         names = {name for name, _ in params.protocols}
         if not group.supports(params.protocol_type, names):
             raise InconsistentGroupProtocolError(
-                f"the group {group.group_id!r} is of type {group.protocol_type!r} and all members know "
+                f"the group {group.group_id!r} is of type {group.protocol_type!r} and its members support "
                 f"{sorted(group.common_protocols())}; this member is of type {params.protocol_type!r} "
-                f"and knows {sorted(names)}"
+                f"and supports {sorted(names)}"
             )
         if not params.member_id:
             self._check_size(group)
@@ -175,7 +175,9 @@ class GroupCoordinator:
 
     def _check_size(self, group: Group) -> None:
         if len(group.members) + len(group.pending_members) >= self.config.group_max_size:
-            raise GroupMaxSizeReachedError(f"the group {group.group_id!r} has {self.config.group_max_size} members")
+            raise GroupMaxSizeReachedError(
+                f"the group {group.group_id!r} has reached {self.config.group_max_size} members (group.max.size)"
+            )
 
     def _join_anew(self, group: Group, params: JoinParams, respond: Callable[[JoinResult], None]) -> None:
         member_id = f"{params.instance_id or params.client_id}-{uuid.uuid4()}"
@@ -200,8 +202,8 @@ class GroupCoordinator:
         params: JoinParams,
         respond: Callable[[JoinResult], None],
     ) -> None:
-        """A static member is back after a restart: it takes its old place, without a rebalance if nothing has
-        changed."""
+        """A static member has restarted. It takes its old place, without a rebalance if its subscription is
+        unchanged."""
         fenced = FencedInstanceIdError.code
         old_metadata = member.metadata(group.protocol_name or "")
         old_id = member.member_id
@@ -214,7 +216,7 @@ class GroupCoordinator:
         if group.state is GroupState.STABLE:
             metadata = dict(params.protocols).get(group.protocol_name or "")
             if metadata == old_metadata and group.protocol_name in group.common_protocols():
-                # Without leave to skip, a leader that restarts would assign again: its old id is called the leader's.
+                # A restarted leader would assign again unless it supports skipping that: give its old id as the leader.
                 if was_leader and not params.supports_skipping_assignment:
                     result = group.join_result(member, with_members=False)._replace(leader=old_id)
                 else:
@@ -260,13 +262,13 @@ class GroupCoordinator:
             state is GroupState.COMPLETING_REBALANCE
             or (state is GroupState.STABLE and member.member_id != group.leader_id)
         ):
-            # The answer to an earlier join was lost.
+            # The response to an earlier join was lost.
             self.heard_of(group, member)
             respond(group.join_result(member))
             return
         self._take_params(member, params)
         if member.join is not None:
-            # The member has given up on its earlier request.
+            # The member has abandoned its earlier request.
             member.answer_join(JoinResult(member.member_id, RebalanceInProgressError.code))
         member.join = respond
         self.heard_of(group, member)
@@ -281,7 +283,7 @@ class GroupCoordinator:
         member.rebalance_timeout_ms = params.rebalance_timeout_ms
 
     def _prepare_rebalance(self, group: Group) -> None:
-        """Ask everybody to join again. Callers check the purgatory for the group once its lock is released."""
+        """Make all members rejoin. Callers check the purgatory for the group once the group's lock is released."""
         if group.state is GroupState.PREPARING_REBALANCE:
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
@@ -297,17 +299,17 @@ class GroupCoordinator:
         self._purgatory.try_complete_else_watch(delayed, [group.group_id])
 
     def complete_join(self, group: Group) -> None:
-        """Everybody is there, or the time is over: begin the next generation with those who are."""
+        """Begin the next generation with the joined members: all have joined, or the rebalance timeout has passed."""
         with group.lock:
             if group.state is not GroupState.PREPARING_REBALANCE:
                 return
             for member in [each for each in group.members.values() if each.join is None]:
-                # A static member keeps its place until its session is over.
+                # A static member keeps its place until its session expires.
                 if member.instance_id is None:
                     self._take_out(group, member)
             joined = [member for member in group.members.values() if member.join is not None]
             if group.members and not joined:
-                # Only absent static members are left: wait for them once more.
+                # Only absent static members are left: wait for them again.
                 group.state = GroupState.STABLE
                 self._prepare_rebalance(group)
                 return
@@ -315,7 +317,7 @@ class GroupCoordinator:
                 group.leader_id = joined[0].member_id
             group.next_generation(self.clock.wall_ms())
             if not group.members:
-                _log.info("the group %r has no members any more", group.group_id)
+                _log.info("the group %r has no members left", group.group_id)
                 self.store.keep_group(group, lambda _error: None)
                 return
             group.pending_syncs = {member.member_id for member in group.members.values()}
@@ -337,18 +339,20 @@ class GroupCoordinator:
         assignments: dict[str, bytes],
         respond: Callable[[SyncResult], None],
     ) -> None:
-        """Ask for an assignment, the leader with everybody's; `respond` is called once."""
+        """Request an assignment; the leader sends the assignments of all members. `respond` is called once."""
         try:
             group = self._known_group(group_id)
             with group.lock:
                 member = self.find_member(group, member_id, instance_id)
                 if generation != group.generation:
-                    raise IllegalGenerationError(f"generation {generation} is over, {group.generation} has begun")
+                    raise IllegalGenerationError(
+                        f"generation {generation} has ended; the current is {group.generation}"
+                    )
                 if (protocol_type is not None and protocol_type != group.protocol_type) or (
                     protocol_name is not None and protocol_name != group.protocol_name
                 ):
                     raise InconsistentGroupProtocolError(
-                        f"the generation follows {group.protocol_name!r}, not {protocol_name!r}"
+                        f"the generation uses the protocol {group.protocol_name!r}, not {protocol_name!r}"
                     )
                 self._sync(group, member, assignments, respond)
         except BrokerResponseError as error:
@@ -360,7 +364,7 @@ class GroupCoordinator:
         self, group: Group, member: Member, assignments: dict[str, bytes], respond: Callable[[SyncResult], None]
     ) -> None:
         if group.state is GroupState.PREPARING_REBALANCE:
-            raise RebalanceInProgressError("members are joining the next generation; join it, too")
+            raise RebalanceInProgressError("the group is rebalancing; rejoin")
         if group.state is GroupState.EMPTY:
             raise UnknownMemberIdError(f"the group {group.group_id!r} has no members")
         group.pending_syncs.discard(member.member_id)
@@ -377,7 +381,7 @@ class GroupCoordinator:
 
         def kept(error: BrokerResponseError | None) -> None:
             with group.lock:
-                # While it was being kept, somebody may have come or gone.
+                # In the meantime a member may have joined or left.
                 if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
                     return
                 if error is not None:
@@ -393,7 +397,7 @@ class GroupCoordinator:
         self.store.keep_group(group, kept)
 
     def expire_syncs(self, group: Group, generation: int) -> None:
-        """Take out who joined the generation and then fell silent."""
+        """Remove the members that joined the generation but sent no sync."""
         with group.lock:
             if group.generation != generation or group.state not in (
                 GroupState.COMPLETING_REBALANCE,
@@ -410,21 +414,21 @@ class GroupCoordinator:
     # --- Heartbeats ---
 
     def heartbeat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> None:
-        """A member is alive. Raises UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError,
-        FencedInstanceIdError and those of `OffsetStore.check_coordinator`."""
+        """Record that a member is alive. Raises UnknownMemberIdError, IllegalGenerationError,
+        RebalanceInProgressError, FencedInstanceIdError and the errors of `OffsetStore.check_coordinator`."""
         group = self._known_group(group_id)
         with group.lock:
             member = self.find_member(group, member_id, instance_id)
             if group.state is GroupState.EMPTY:
                 raise UnknownMemberIdError(f"the group {group_id!r} has no members")
             if generation != group.generation:
-                raise IllegalGenerationError(f"generation {generation} is over, {group.generation} has begun")
+                raise IllegalGenerationError(f"generation {generation} has ended; the current is {group.generation}")
             self.heard_of(group, member)
             if group.state is GroupState.PREPARING_REBALANCE:
-                raise RebalanceInProgressError("members are joining the next generation; join it, too")
+                raise RebalanceInProgressError("the group is rebalancing; rejoin")
 
     def heard_of(self, group: Group, member: Member) -> None:
-        """Start the member's session timeout anew."""
+        """Restart the member's session timeout."""
         session = member.session
         if session is None or session.delay_ms != member.session_timeout_ms:
             if session is not None:
@@ -439,10 +443,10 @@ class GroupCoordinator:
             if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
                 return
             if member.join is not None or member.sync is not None:
-                # It waits for this broker, not the other way round.
+                # The member waits for this broker, so it need not send heartbeats.
                 self.heard_of(group, member)
                 return
-            _log.info("the member %s of the group %r is gone: no heartbeat", member.member_id, group.group_id)
+            _log.info("removing the member %s of the group %r: no heartbeat", member.member_id, group.group_id)
             self._take_out(group, member)
             self._rebalance_without(group)
         self._after_change(group.group_id)
@@ -460,8 +464,8 @@ class GroupCoordinator:
     # --- Leaving ---
 
     def leave(self, group_id: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerResponseError | None]:
-        """Members (id, or "" and an instance id) leave; an error for each that can't. Raises those of
-        `OffsetStore.check_coordinator`."""
+        """Remove members, given by id, or by "" and an instance id. Returns an error or None for each. Raises the
+        errors of `OffsetStore.check_coordinator`."""
         try:
             group = self._known_group(group_id)
         except UnknownMemberIdError as unknown:
@@ -494,7 +498,7 @@ class GroupCoordinator:
         member.answer_sync(SyncResult(UnknownMemberIdError.code))
 
     def _after_change(self, group_id: str) -> None:
-        """What follows a change of a group, once its lock is released."""
+        """Check the purgatory and write the outbox after a change of a group. Called without the group's lock."""
         self._purgatory.check_and_complete(group_id)
         self.store.send_outbox()
 
@@ -502,7 +506,7 @@ class GroupCoordinator:
 
     def _known_group(self, group_id: str) -> Group:
         if not group_id:
-            raise InvalidGroupIdError("a group needs an id")
+            raise InvalidGroupIdError("the group id is empty; set group.id")
         self.store.check_coordinator(group_id)
         group = self.store.group(group_id)
         if group is None or group.state is GroupState.DEAD:
@@ -511,7 +515,8 @@ class GroupCoordinator:
 
     @staticmethod
     def find_member(group: Group, member_id: str, instance_id: str | None) -> Member:
-        """Raises FencedInstanceIdError where another member has the instance id by now, UnknownMemberIdError."""
+        """Look up a member. Raises FencedInstanceIdError if another member has the instance id,
+        UnknownMemberIdError."""
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is None:
@@ -524,7 +529,7 @@ class GroupCoordinator:
         return member
 
     def adopt(self, group: Group) -> None:
-        """Start the sessions of a group that came with the partition this broker now leads."""
+        """Start the sessions of a group that was loaded from a partition this broker now leads."""
         with group.lock:
             for member in group.members.values():
                 self.heard_of(group, member)

@@ -14,7 +14,7 @@ NO_GENERATION = -1
 
 
 class GroupState(enum.Enum):
-    """Where a group stands; the values are what clients are told."""
+    """The state of a group. The values are the names in Kafka's protocol."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -23,7 +23,7 @@ class GroupState(enum.Enum):
     DEAD = "Dead"
 
 
-#: From which states each state is reached; everything else is a defect.
+#: State -> the states from which it can be reached. Any other transition is a defect.
 TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
     GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}),
@@ -42,7 +42,7 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class JoinResult(NamedTuple):
-    """The answer to a join."""
+    """The response to a join."""
 
     member_id: str
     error_code: int = 0
@@ -55,7 +55,7 @@ class JoinResult(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """The answer to a sync."""
+    """The response to a sync."""
 
     error_code: int = 0
     protocol_type: str | None = None
@@ -64,7 +64,7 @@ class SyncResult(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """Where a group goes on in a partition."""
+    """The offset at which a group resumes in a partition."""
 
     offset: int
     leader_epoch: int
@@ -74,7 +74,7 @@ class CommittedOffset(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `join` and `sync` are the answers that it waits for."""
+    """One member. `join` and `sync` are the callbacks of its pending requests."""
 
     member_id: str
     instance_id: str | None
@@ -89,7 +89,7 @@ class Member:
     session: TimerTask | None = None
 
     def metadata(self, protocol: str) -> bytes:
-        """What the member says about itself for a protocol; nothing for one it doesn't know."""
+        """The member's metadata for a protocol; empty if it does not support that."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def answer_join(self, result: JoinResult) -> None:
@@ -105,7 +105,8 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """A group. `lock` guards all of it; it is taken before any other lock of the broker but the coordinator's table."""
+    """A group. `lock` guards all of it and is acquired before any other lock of the broker except the coordinator's
+    table."""
 
     group_id: str
     lock: threading.RLock = field(default_factory=threading.RLock)  # type: ignore[valid-type]
@@ -146,7 +147,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def replace_static(self, member: Member, new_id: str) -> None:
-        """Give a static member that came back a new id; whoever uses the old one is fenced."""
+        """Give a returning static member a new id. Requests with the old id are fenced."""
         old_id = member.member_id
         order = [new_id if key == old_id else key for key in self.members]
         del self.members[old_id]
@@ -163,13 +164,13 @@ class Group:
 
     @property
     def has_all_joined(self) -> bool:
-        """Whether every member waits for the next generation, and nobody with a fresh id is still to come."""
+        """Whether every member waits for the next generation, and no new member has yet to join with its id."""
         return not self.pending_members and all(member.join is not None for member in self.members.values())
 
     # --- Protocols ---
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """Whether somebody with these protocols can be a member."""
+        """Whether a client with these protocols can be a member."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
@@ -177,12 +178,12 @@ class Group:
         return bool(names & self.common_protocols())
 
     def common_protocols(self) -> set[str]:
-        """The protocols that all members know."""
+        """The protocols that all members support."""
         sets = [{name for name, _ in member.protocols} for member in self.members.values()]
         return set.intersection(*sets) if sets else set()
 
     def select_protocol(self) -> str:
-        """The protocol most members prefer among those that all know."""
+        """The protocol that most members prefer among the common ones."""
         candidates = self.common_protocols()
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -191,7 +192,7 @@ class Group:
         return max(votes, key=lambda name: votes[name])
 
     def next_generation(self, wall_ms: int) -> None:
-        """Begin the next generation with the members there are."""
+        """Begin the next generation with the current members."""
         self.generation = (self.generation + 1) & 0x7FFFFFFF
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -202,7 +203,7 @@ class Group:
         self.pending_syncs.clear()
 
     def member_list(self) -> list[tuple[str, str | None, bytes]]:
-        """What the leader is told to assign for."""
+        """The members as sent to the leader, who assigns partitions to them."""
         protocol = self.protocol_name or ""
         return [(each.member_id, each.instance_id, each.metadata(protocol)) for each in self.members.values()]
 

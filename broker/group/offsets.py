@@ -1,4 +1,4 @@
-"""Groups kept in `__consumer_offsets`: which of them this broker coordinates, and what they have committed."""
+"""The groups stored in `__consumer_offsets` that this broker coordinates, and their committed offsets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Done = Callable[[BrokerResponseError | None], None]
 
 
 class TopicMaker(Protocol):
-    """The part of the controller that makes the offsets topic."""
+    """The part of the controller that creates the offsets topic."""
 
     @property
     def image(self) -> ClusterImage: ...
@@ -67,7 +67,7 @@ class TopicMaker(Protocol):
 
 
 def partition_for(group_id: str, count: int) -> int:
-    """The partition of the offsets topic that a group is kept in: Java's string hash, as Kafka has it."""
+    """The partition of the offsets topic for a group, by Java's string hash, as in Kafka."""
     value = 0
     for unit in struct.iter_unpack(">H", group_id.encode("utf-16-be")):
         value = (value * 31 + unit[0]) & 0xFFFFFFFF
@@ -79,8 +79,8 @@ def partition_for(group_id: str, count: int) -> int:
 class OffsetStore:
     """The groups whose partition of the offsets topic this broker leads.
 
-    Any thread. `_lock` guards the tables only; a group's content is guarded by the group's lock, which is never taken
-    while `_lock` is held.
+    Any thread may call it. `_lock` guards only the tables. A group's content is guarded by the group's lock, which is
+    never acquired while `_lock` is held.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class OffsetStore:
     # --- Which broker ---
 
     def topic(self, *, make: bool) -> TopicState:
-        """The offsets topic, made where that is asked for. Raises CoordinatorNotAvailableError."""
+        """The offsets topic; with `make`, created if needed. Raises CoordinatorNotAvailableError."""
         state = self.replicas.image.topics.get(OFFSETS_TOPIC)
         if state is not None:
             return state
@@ -123,17 +123,17 @@ class OffsetStore:
                     configs={"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
                 )
             except TopicAlreadyExistsError:
-                _log.debug("another broker has just made the offsets topic")
+                _log.debug("another broker has just created the offsets topic")
             except KafkaError as failed:
-                raise CoordinatorNotAvailableError(f"the offsets topic can't be made: {failed}") from failed
-        raise CoordinatorNotAvailableError("the offsets topic isn't there yet; ask again")
+                raise CoordinatorNotAvailableError(f"the offsets topic can't be created: {failed}") from failed
+        raise CoordinatorNotAvailableError("the offsets topic does not exist yet; try again")
 
     def coordinator_of(self, group_id: str) -> int:
         """The broker that coordinates a group. Raises CoordinatorNotAvailableError."""
         state = self.topic(make=True)
         leader = state.partitions[partition_for(group_id, len(state.partitions))].leader
         if leader not in self.replicas.image.brokers:
-            raise CoordinatorNotAvailableError(f"the partition that keeps {group_id!r} has no leader now; ask again")
+            raise CoordinatorNotAvailableError(f"the partition of the group {group_id!r} has no leader; try again")
         return leader
 
     def check_coordinator(self, group_id: str) -> None:
@@ -153,13 +153,13 @@ class OffsetStore:
         if self._loaded.get(index) != partition.leader_epoch:
             self._load_later(partition)
             if self._loaded.get(index) != partition.leader_epoch:
-                raise CoordinatorLoadInProgressError(f"the group {group_id!r} is being loaded; ask again")
+                raise CoordinatorLoadInProgressError(f"the group {group_id!r} is being loaded; try again")
         return partition
 
     # --- Loading ---
 
     def leadership_changed(self, partition: Partition) -> None:
-        """A replica of the offsets topic has a new leader or epoch."""
+        """Load or unload groups: a replica of the offsets topic has a new leader or epoch."""
         if partition.topic != OFFSETS_TOPIC:
             return
         if partition.is_leader:
@@ -172,7 +172,7 @@ class OffsetStore:
             if partition.index in self._loading or self._loaded.get(partition.index) == partition.leader_epoch:
                 return
             if partition.log.log_start_offset == partition.log.end.offset:
-                # Nothing is kept yet: nobody needs to wait.
+                # Nothing is stored yet, so clients need not wait.
                 self._loaded[partition.index] = partition.leader_epoch
                 return
             self._loading.add(partition.index)
@@ -221,15 +221,15 @@ class OffsetStore:
             return list(self._groups.values())
 
     def keep_group(self, group: Group, done: Done) -> None:
-        """Have the group's metadata written by the next `send_outbox`; `done` hears of the outcome.
+        """Queue the group's metadata for the next `send_outbox`. `done` receives the outcome.
 
-        Called with the group's lock held, under which nothing may be appended: an append completes other requests, and
-        those may wait for the lock of this very group.
+        Called with the group's lock held. Nothing may be appended under that lock: an append completes other requests,
+        which may wait for the same lock.
         """
         self._outbox.append((group.group_id, [(encode_group_key(group.group_id), encode_group(group))], done))
 
     def send_outbox(self) -> None:
-        """Write what `keep_group` has left to be written, in order. Called with no group's lock held."""
+        """Write the records queued by `keep_group`, in order. Called with no group's lock held."""
         while self._outbox:
             with self._outbox_lock:
                 try:
@@ -258,9 +258,9 @@ class OffsetStore:
     # --- Offsets ---
 
     def check_commit(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> Group:
-        """The group, if this member may commit for it now. Raises the error that its client is told."""
+        """The group, if this member may commit now. Raises the error for its client."""
         if not group_id:
-            raise InvalidGroupIdError("a group needs an id")
+            raise InvalidGroupIdError("the group id is empty; set group.id")
         self.check_coordinator(group_id)
         group = self.group(group_id, make=generation < 0)
         if group is None:
@@ -272,23 +272,23 @@ class OffsetStore:
                 raise FencedInstanceIdError(f"another member has taken over the instance id {instance_id!r}")
             member = group.members.get(member_id)
             if member is None:
-                raise UnknownMemberIdError(f"the group {group_id!r} has members, and {member_id!r} is none of them")
+                raise UnknownMemberIdError(f"the group {group_id!r} has members, but {member_id!r} is not one of them")
             if generation != group.generation:
-                raise IllegalGenerationError(f"generation {generation} is over, {group.generation} has begun")
+                raise IllegalGenerationError(f"generation {generation} has ended; the current is {group.generation}")
             if group.state is GroupState.COMPLETING_REBALANCE:
-                raise RebalanceInProgressError("the group is between two assignments; join and sync first")
+                raise RebalanceInProgressError("the group is rebalancing; join and sync first")
         return group
 
     def check_metadata(self, metadata: str | None) -> None:
-        """Raise OffsetMetadataTooLargeError beyond `offset.metadata.max.bytes`."""
+        """Raise OffsetMetadataTooLargeError if it is longer than `offset.metadata.max.bytes`."""
         if metadata is not None and len(metadata) > self.config.offset_metadata_max_bytes:
             raise OffsetMetadataTooLargeError(
-                f"the note beside the offset has {len(metadata)} characters, "
+                f"the metadata of the offset has {len(metadata)} characters, but at most "
                 f"{self.config.offset_metadata_max_bytes} are allowed (offset.metadata.max.bytes)"
             )
 
     def commit(self, group: Group, offsets: Mapping[tuple[str, int], CommittedOffset], done: Done) -> None:
-        """Keep offsets; they are told to others from when they are safe, and `done` hears of it."""
+        """Write committed offsets. Once they are replicated, fetches return them and `done` is called."""
 
         def kept(error: BrokerResponseError | None) -> None:
             if error is None:
@@ -308,7 +308,7 @@ class OffsetStore:
     def delete_offsets(
         self, group_id: str, keys: Iterable[tuple[str, int]], done: Callable[[dict[tuple[str, int], int], int], None]
     ) -> None:
-        """Forget offsets of topics that no member subscribes to. `done(errors by partition, error of the whole)`."""
+        """Delete offsets of topics that no member subscribes to. `done(errors by partition, error of the whole)`."""
         self.check_coordinator(group_id)
         group = self.group(group_id)
         if group is None or group.state is GroupState.DEAD:
@@ -335,16 +335,16 @@ class OffsetStore:
         self._append(group_id, records, lambda error: done(errors, 0 if error is None else error.code))
 
     def delete_group(self, group_id: str, done: Done) -> None:
-        """Forget an empty group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
+        """Delete an empty group and its offsets. Raises GroupIdNotFoundError, NonEmptyGroupError."""
         if not group_id:
-            raise InvalidGroupIdError("a group needs an id")
+            raise InvalidGroupIdError("the group id is empty; set group.id")
         self.check_coordinator(group_id)
         group = self.group(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise GroupIdNotFoundError(f"there is no group {group_id!r}")
         with group.lock:
             if group.state is not GroupState.EMPTY:
-                raise NonEmptyGroupError(f"the group {group_id!r} has members; it can't be deleted")
+                raise NonEmptyGroupError(f"the group {group_id!r} has members, so it can't be deleted")
             group.state = GroupState.DEAD
             keys = list(group.offsets)
             group.offsets.clear()
@@ -356,7 +356,7 @@ class OffsetStore:
         self._append(group_id, [*records, (encode_group_key(group_id), None)], done)
 
     def expire(self) -> None:
-        """Forget the offsets of groups that have been empty for `offsets.retention.minutes`, and such groups."""
+        """Delete the groups that have been empty for `offsets.retention.minutes`, with their offsets."""
         oldest_ms = self.clock.wall_ms() - self.config.offsets_retention_minutes * 60_000
         for group in self.groups():
             with group.lock:
@@ -368,18 +368,18 @@ class OffsetStore:
                 try:
                     self.delete_group(group.group_id, lambda _error: None)
                 except BrokerResponseError as changed:
-                    _log.debug("the group %r isn't expired after all: %s", group.group_id, changed)
+                    _log.debug("the group %r has changed and does not expire: %s", group.group_id, changed)
 
 
 def _coordinator_error(error: BrokerResponseError) -> BrokerResponseError:
-    """What a failed write to the offsets topic means to the client of a group."""
+    """The client's error for a failed write to the offsets topic."""
     if error.code == 6:
-        return NotCoordinatorError("this broker has just ceased to coordinate the group; find its coordinator")
-    return CoordinatorNotAvailableError(f"the group couldn't be kept: {error}")
+        return NotCoordinatorError("this broker has just stopped coordinating the group; find its coordinator")
+    return CoordinatorNotAvailableError(f"the group couldn't be written: {error}")
 
 
 def _subscribed_topics(group: Group) -> set[str]:
-    """The topics that the members of a consumer group say they read (ConsumerProtocolSubscription)."""
+    """The topics in the subscriptions of a consumer group's members (ConsumerProtocolSubscription)."""
     topics: set[str] = set()
     for member in group.members.values():
         metadata = member.metadata(group.protocol_name or "")
@@ -391,12 +391,12 @@ def _subscribed_topics(group: Group) -> set[str]:
                 topics.add(metadata[position + 2 : position + 2 + size].decode())
                 position += 2 + size
         except (struct.error, UnicodeDecodeError):
-            _log.debug("the member %s speaks another protocol than Kafka's consumers", member.member_id)
+            _log.debug("the member %s has metadata of another protocol than Kafka's consumers", member.member_id)
     return topics
 
 
 def _read_groups(partition: Partition) -> dict[str, Group]:
-    """The groups that a partition of the offsets topic tells of."""
+    """Read the groups in a partition of the offsets topic."""
     groups: dict[str, Group] = {}
     log = partition.log
     for batch in log.batches(log.log_start_offset, log.end.offset):
@@ -406,7 +406,7 @@ def _read_groups(partition: Partition) -> dict[str, Group]:
             try:
                 _apply_record(groups, record.key, record.value)
             except (ValueError, struct.error):
-                _log.warning("%r has a record at %d that can't be read; it is passed over", partition, record.offset)
+                _log.warning("%r: skipping an unreadable record at offset %d", partition, record.offset)
     return {name: group for name, group in groups.items() if group.offsets or group.generation or group.members}
 
 

@@ -1,4 +1,4 @@
-"""Groups and offsets as records of `__consumer_offsets`, in Kafka's format, so that they survive and move with it."""
+"""Groups and offsets as records of `__consumer_offsets`, in Kafka's format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GroupKey(NamedTuple):
 
 
 class StoredMember(NamedTuple):
-    """A member as it is kept."""
+    """A member as stored."""
 
     member_id: str
     instance_id: str | None
@@ -44,7 +44,7 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """A group's metadata as it is kept."""
+    """A group's metadata as stored."""
 
     protocol_type: str
     generation: int
@@ -66,7 +66,7 @@ def _blob(value: bytes) -> bytes:
 
 
 class _Reader:
-    """Takes values off the front of a record; ValueError or struct.error where they don't fit."""
+    """Decodes the fields of a record in order. Raises ValueError or struct.error if they don't fit."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -80,7 +80,7 @@ class _Reader:
     def _take(self, size: int) -> bytes:
         end = self._position + size
         if size < 0 or end > len(self._content):
-            raise ValueError(f"a field of {size} bytes doesn't fit")
+            raise ValueError(f"a field of {size} bytes exceeds the record")
         value = self._content[self._position : end]
         self._position = end
         return value
@@ -139,8 +139,7 @@ def encode_group(group: Group) -> bytes:
 
 
 def decode_key(content: bytes) -> OffsetKey | GroupKey | None:
-    """What a record of the offsets topic is about; None for kinds that aren't known. Raises ValueError,
-    struct.error."""
+    """Decode a record key of the offsets topic; None for unknown kinds. Raises ValueError, struct.error."""
     reader = _Reader(content)
     version = reader.number(_SHORT)
     if version in _OFFSET_KEY_VERSIONS:
@@ -149,7 +148,7 @@ def decode_key(content: bytes) -> OffsetKey | GroupKey | None:
 
 
 def decode_offset(content: bytes) -> CommittedOffset:
-    """A committed offset, versions 0 to 3. Raises ValueError, struct.error."""
+    """Decode a committed offset, versions 0 to 3. Raises ValueError, struct.error."""
     reader = _Reader(content)
     version = reader.number(_SHORT)
     offset = reader.number(_LONG)
@@ -159,7 +158,7 @@ def decode_offset(content: bytes) -> CommittedOffset:
 
 
 def decode_group(content: bytes) -> StoredGroup:
-    """A group's metadata, versions 0 to 3. Raises ValueError, struct.error."""
+    """Decode a group's metadata, versions 0 to 3. Raises ValueError, struct.error."""
     reader = _Reader(content)
     version = reader.number(_SHORT)
     protocol_type = reader.text() or ""

@@ -1,4 +1,4 @@
-"""The header of a v2 batch as the broker reads it: one unpack a batch, nothing a record."""
+"""The header of a v2 batch as the broker reads it: one unpack per batch, no work per record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...network.records.record import LOG_OVERHEAD
 
 
 class BatchHeader(NamedTuple):
-    """All fields of a batch's header, in the order of the wire (layout: `network.records.batch`)."""
+    """All fields of a batch's header, in wire order (layout: `network.records.batch`)."""
 
     base_offset: int
     batch_length: int
@@ -60,21 +60,21 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`, which has at least 61 bytes after it.
+    """Parse the header at `position`. At least 61 bytes must follow.
 
-    Raises CorruptRecordError where no batch can stand there, UnsupportedForMessageFormatError for v0 and v1. Sizes
-    beyond the buffer and the CRC are for the caller.
+    Raises CorruptRecordError if the bytes can't be a batch, UnsupportedForMessageFormatError for v0 and v1. The caller
+    checks the CRC and sizes beyond the buffer.
     """
     header = BatchHeader._make(HEADER_LAYOUT.unpack_from(buffer, position))
     if header.magic in (0, 1) and header.batch_length >= LegacyBatch.MIN_LENGTH:
-        # Not damage, so recovery must not cut it away.
+        # Not damage, so recovery must not truncate it.
         raise UnsupportedForMessageFormatError(
-            f"there is a record of message format v{header.magic}; this broker keeps v2 only: let Kafka convert the "
+            f"found a record of message format v{header.magic}, but this broker stores v2 only: let Kafka convert the "
             "topic (message.format.version of Kafka before 4.0)"
         )
     if header.magic != MAGIC_V2 or header.batch_length < HEADER_BYTES - LOG_OVERHEAD or header.last_offset_delta < 0:
         raise CorruptRecordError(
-            f"there is no record batch of format v2: magic {header.magic}, length {header.batch_length}, last offset "
+            f"not a record batch of format v2: magic {header.magic}, length {header.batch_length}, last offset "
             f"delta {header.last_offset_delta}"
         )
     return header

@@ -1,9 +1,10 @@
-"""Compaction: of each key, the last value stays (Kafka's `LogCleaner`).
+"""Compaction: keep the last value of each key (Kafka's `LogCleaner`).
 
-The segments below the active one are read from the first offset not yet compacted, to learn each key's last offset;
-then all of them are written anew without what a later record replaces. Offsets never change, so a compacted log has
-gaps. A tombstone (a record without a value) stays for `delete.retention.ms` after the pass that first saw it, told
-by the batch's delete horizon (KIP-534), so that a reader who is behind still sees the deletion.
+A pass reads the segments below the active one from the first offset not yet compacted, to learn each key's last offset.
+Then it rewrites all segments below the active one without the records that a later record replaces. Offsets never
+change, so a compacted log has gaps. A tombstone (a record without a value) stays for `delete.retention.ms` after the
+pass that first saw it, so that a reader who lags still sees the deletion. The batch's delete horizon records that time
+(KIP-534).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SWAP_SUFFIX = ".swap"
 
 
 class CleanResult(NamedTuple):
-    """What a pass did."""
+    """The outcome of a pass: sizes before and after, and the first offset not yet compacted."""
 
     bytes_before: int
     bytes_after: int
@@ -37,7 +38,7 @@ class CleanResult(NamedTuple):
 
 
 class _Retained(NamedTuple):
-    """A record that stays, and whether it is a tombstone."""
+    """A record that is kept, and whether it is a tombstone."""
 
     record: Record
     is_tombstone: bool
@@ -46,11 +47,11 @@ class _Retained(NamedTuple):
 def clean(
     log: Log, first_dirty_offset: int, *, before_replacing: Callable[[], None] = lambda: None
 ) -> CleanResult | None:
-    """Compact a log, unless too little of it is new; None then. `before_replacing` is called before the first segment
-    is written anew.
+    """Compact a log. Returns None without compacting if too little of it is dirty. Calls `before_replacing` before it
+    rewrites the first segment.
 
-    Runs on the cleaner's thread and holds the log's lock only to put the result in place. Raises OSError,
-    KafkaStorageError, CorruptRecordError, and what `before_replacing` raises.
+    Runs on the cleaner's thread and holds the log's lock only to swap the result in. Raises OSError,
+    KafkaStorageError, CorruptRecordError, and any error of `before_replacing`.
     """
     wall_ms = log.clock.wall_ms()
     segments = _cleanable(log, wall_ms)
@@ -76,7 +77,7 @@ def clean(
 
 
 def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:
-    """The segments before the active one that are all below the high watermark and old enough."""
+    """The segments before the active one that are entirely below the high watermark and old enough."""
     found = []
     lag_ms = log.config.min_compaction_lag_ms
     for segment, after in itertools.pairwise(log.segments):
@@ -99,7 +100,7 @@ def _batches(segment: LogSegment) -> Iterator[RecordBatch]:
 
 
 def _last_offsets(segments: Iterable[LogSegment], first_dirty_offset: int) -> dict[bytes, int]:
-    """Of each key that occurs from `first_dirty_offset` on, the last offset."""
+    """The last offset of each key that occurs at or after `first_dirty_offset`."""
     offsets: dict[bytes, int] = {}
     for segment in segments:
         if segment.base_offset < first_dirty_offset:
@@ -113,7 +114,7 @@ def _last_offsets(segments: Iterable[LogSegment], first_dirty_offset: int) -> di
 
 
 def _groups(segments: list[LogSegment], segment_bytes: int) -> Iterator[list[LogSegment]]:
-    """Neighbours that together stay within one segment's size become one."""
+    """Group adjacent segments that together fit in one segment. Each group becomes one segment."""
     group: list[LogSegment] = []
     size_bytes = 0
     for segment in segments:
@@ -130,9 +131,9 @@ def _groups(segments: list[LogSegment], segment_bytes: int) -> Iterator[list[Log
 
 
 def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, int], wall_ms: int) -> Path:
-    """Write what stays of some segments into a file beside them."""
+    """Write the retained records of a group of segments to a file beside them."""
     with log.lock:
-        # The batch with a producer's last sequence stays, if need be without records: it is how a duplicate is known.
+        # The batch with a producer's last sequence stays, even without records: duplicates are detected by it.
         last_of_producers = {(each.producer_id, each.last_offset) for each in log.producers.producers.values()}
     path = log.directory / f"{segment_name(group[0].base_offset)}.log{CLEANED_SUFFIX}"
     try:
@@ -145,7 +146,7 @@ def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, in
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
-        # A full disk shouldn't keep half a segment, too.
+        # On a full disk, half a segment should not take up space.
         path.unlink(missing_ok=True)
         raise
     return path
@@ -158,7 +159,7 @@ def _filter(
     delete_retention_ms: int,
     wall_ms: int,
 ) -> bytes | bytearray | memoryview | None:
-    """What stays of a batch; None: nothing."""
+    """The batch reduced to its retained records; None if nothing is retained."""
     if batch.is_control:
         return batch.buffer
     horizon_ms = batch.delete_horizon_ms
@@ -181,7 +182,7 @@ def _filter(
 
 
 def _rebuild(batch: RecordBatch, records: list[Record], horizon_ms: int | None) -> bytearray:
-    """The batch with these records only, at their offsets; the rest of its header stays as it was."""
+    """The batch with only these records, at their offsets. The rest of its header is unchanged."""
     base_timestamp = batch.base_timestamp if horizon_ms is None else horizon_ms
     if horizon_ms is None and batch.attributes & DELETE_HORIZON_MASK:
         base_timestamp = records[0].timestamp if records else batch.max_timestamp
@@ -229,7 +230,7 @@ def _sized(out: bytearray, content: bytes | memoryview | None) -> None:
 
 
 def _encode(out: bytearray, record: Record, offset_delta: int, timestamp_delta: int) -> None:
-    body = bytearray(1)  # the attributes of a record, of which none are defined
+    body = bytearray(1)  # the record's attributes, all undefined
     _varint(body, timestamp_delta)
     _varint(body, offset_delta)
     _sized(body, record.key)
@@ -243,10 +244,10 @@ def _encode(out: bytearray, record: Record, offset_delta: int, timestamp_delta: 
 
 
 def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
-    """Put the new file in the place of the old ones.
+    """Replace the old segments of a group with the new file.
 
-    From the first renaming on the new file counts: a start after a crash finishes what follows (`loader`). Readers of
-    the old segments go on with the descriptors and indexes they have.
+    From the first rename on the new file is authoritative: after a crash, the next start finishes the swap (`loader`).
+    Readers of the old segments continue with their open descriptors and loaded indexes.
     """
     first = group[0]
     for segment in group:
@@ -254,12 +255,12 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
     swap = cleaned.with_name(cleaned.name.replace(CLEANED_SUFFIX, SWAP_SUFFIX))
     with log.lock:
         if any(segment not in log.segments for segment in group):
-            # Retention or truncation was faster.
+            # Retention or truncation removed a segment first.
             cleaned.unlink()
             return
         log.rewrites += 1
         cleaned.replace(swap)
-        # Its name is on the disk before those that it replaces go.
+        # The new name must be on the disk before the names that it replaces are removed.
         sync_directory(log.directory)
         for segment in group:
             segment.delete()

@@ -1,6 +1,6 @@
-"""Small files of a log directory, in Kafka's text formats, and the file that holds a segment's records.
+"""Small files of a log directory, in Kafka's text formats, and the file with a segment's records.
 
-Text files are replaced as a whole (write beside, fsync, rename), so that a crash leaves the old one or the new one.
+Text files are replaced as a whole (write beside, fsync, rename), so a crash leaves either the old or the new one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _TOPIC_ID_LENGTH = 22
 
 
 class CorruptCheckpointError(ValueError):
-    """A checkpoint file isn't in Kafka's format; its reader falls back to what the log itself tells."""
+    """A checkpoint file isn't in Kafka's format. Its reader falls back to the log itself."""
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Make `path` hold `content`, or leave it as it was. Raises OSError."""
+    """Make `path` hold `content`, or leave it unchanged. Raises OSError."""
     beside = path.with_name(path.name + ".tmp")
-    # Through a file object: where the disk is nearly full, the system's own `write` may write a part and be content.
+    # Through a file object: on a nearly full disk a bare `os.write` may write only a part and report success.
     try:
         with beside.open("wb") as file:
             file.write(content)
@@ -48,7 +48,7 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
                 os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError:
-        # A full disk shouldn't keep half a file, too.
+        # On a full disk, half a file should not take up space.
         beside.unlink(missing_ok=True)
         raise
     if sync:
@@ -56,21 +56,21 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
 
 
 def replace_file_over_spare(path: Path, content: bytes) -> None:
-    """Make `path` hold `content`, or leave it as it was; on a full disk, too, unless the content is longer than the one
-    before. Raises OSError.
+    """Make `path` hold `content`, or leave it unchanged. Succeeds even on a full disk, unless the content is longer
+    than the previous one. Raises OSError.
 
-    What is replaced stays beside as the spare, whose place on the disk the next content takes. Whole after the death of
-    the process or the loss of power at any point, and on the disk when this returns.
+    The replaced file stays beside `path` as the spare, and the next content reuses its disk space. `path` is intact
+    after a crash of the process or a power failure at any point, and on the disk when this returns.
     """
     spare, old = path.with_name(path.name + ".spare"), path.with_name(path.name + ".old")
     if old.exists() and not spare.exists():
-        old.replace(spare)  # the process died before it came to that
+        old.replace(spare)  # the process died before this step
     with open(os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b") as file:
         file.write(content)
         file.flush()
         file.truncate()
         os.fsync(file.fileno())
-    # A file system without links keeps no spare.
+    # On a file system without hard links there is no spare.
     with contextlib.suppress(OSError):
         old.unlink(missing_ok=True)
         os.link(path, old)
@@ -83,7 +83,7 @@ def replace_file_over_spare(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names of new files on the disk, too. Raises OSError."""
+    """Fsync a directory, so that the names of new files are on the disk. Raises OSError."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -92,13 +92,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_checkpoint(path: Path, entries: Iterable[tuple], *, sync: bool = True) -> None:
-    """Write a checkpoint: format version 0, the number of entries, then one entry a line (Kafka's `CheckpointFile`)."""
+    """Write a checkpoint: format version 0, the entry count, then one entry per line (Kafka's `CheckpointFile`)."""
     lines = [" ".join(map(str, entry)) for entry in entries]
     replace_file(path, "\n".join(["0", str(len(lines)), *lines, ""]).encode(), sync=sync)
 
 
 def read_checkpoint(path: Path, columns: int) -> list[list[str]]:
-    """Read a checkpoint's entries; none where there is no file. Raises CorruptCheckpointError."""
+    """Read a checkpoint's entries; an empty list if there is no file. Raises CorruptCheckpointError."""
     try:
         text = path.read_text()
     except FileNotFoundError:
@@ -106,11 +106,11 @@ def read_checkpoint(path: Path, columns: int) -> list[list[str]]:
     except UnicodeDecodeError as wrong:
         raise CorruptCheckpointError(f"{path} is not text") from wrong
     if not text.endswith("\n"):
-        raise CorruptCheckpointError(f"{path} is cut off: its last line doesn't end")
+        raise CorruptCheckpointError(f"{path} is truncated: its last line has no line end")
     lines = text.splitlines()
     try:
         if int(lines[0]) != 0:
-            raise CorruptCheckpointError(f"{path} has version {lines[0]}, known is version 0")
+            raise CorruptCheckpointError(f"{path} has version {lines[0]}, expected version 0")
         entries = [line.split(" ") for line in lines[2:] if line]
         if len(entries) != int(lines[1]) or any(len(entry) != columns for entry in entries):
             raise CorruptCheckpointError(f"{path} doesn't have {lines[1]} entries of {columns} columns")
@@ -133,8 +133,8 @@ def read_offsets(path: Path) -> dict[tuple[str, int], int]:
 
 
 def read_properties(path: Path) -> dict[str, str] | None:
-    """Read `meta.properties` as Kafka writes it (no escapes beyond a backslash before `:` and `=`); None where there is
-    none. Raises KafkaStorageError, OSError."""
+    """Read `meta.properties` as Kafka writes it (no escapes beyond a backslash before `:` and `=`). None if there is no
+    file. Raises KafkaStorageError, OSError."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def read_properties(path: Path) -> dict[str, str] | None:
     pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
     properties = {key.strip(): value.strip().replace("\\", "") for key, _, value in pairs}
     if not properties.get("version", "").isdigit():
-        raise KafkaStorageError(f"{path} is damaged: it has no version; restore it, or remove it to have a new one")
+        raise KafkaStorageError(f"{path} is damaged: it has no version; restore it, or remove it to create a new one")
     return properties
 
 
@@ -151,12 +151,12 @@ def write_properties(path: Path, properties: dict[str, str]) -> None:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """A UUID in Kafka's 22 characters of URL-safe base64."""
+    """Encode a UUID as Kafka's 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """The UUID that Kafka's 22 characters of URL-safe base64 stand for. Raises ValueError."""
+    """Decode a UUID from Kafka's 22 characters of URL-safe base64. Raises ValueError."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
 
 
@@ -168,8 +168,8 @@ def write_topic_id(directory: Path, topic_id: uuid.UUID) -> None:
 
 
 def read_topic_id(directory: Path) -> uuid.UUID | None:
-    """Read a partition's `partition.metadata`; None where there is none (logs of Kafka before 2.8), or only the
-    beginning of one, from before the machine lost its power. Raises KafkaStorageError."""
+    """Read a partition's `partition.metadata`. None if there is no file (logs of Kafka before 2.8), or only its
+    beginning, left by a power failure. Raises KafkaStorageError."""
     try:
         content = (directory / PARTITION_METADATA_FILE).read_bytes()
     except FileNotFoundError:
@@ -188,14 +188,14 @@ def read_topic_id(directory: Path) -> uuid.UUID | None:
 
 
 class DirectoryLock:
-    """A data directory is one broker's (Kafka's `FileLock`, also against Apache Kafka). The owner's thread takes it and
-    lets it go; it ends with the process."""
+    """Reserves a data directory for one broker (Kafka's `FileLock`, also against Apache Kafka). The owner's thread
+    acquires and releases it. The system releases it when the process ends."""
 
-    #: The system's locks are a process's: it doesn't keep two clusters of one process apart.
+    #: System locks belong to a process, so they don't keep two clusters of one process apart.
     _taken_here: ClassVar[set[Path]] = set()
 
     def __init__(self, directory: Path) -> None:
-        """Raises KafkaStorageError where another broker has it, OSError."""
+        """Raises KafkaStorageError if another broker holds the lock, and OSError."""
         self._directory = directory.resolve()
         if self._directory in self._taken_here:
             raise self._refusal()
@@ -218,13 +218,13 @@ class DirectoryLock:
 
 
 class SegmentFile:
-    """The `.log` file of a segment: opened at the first use, closed by `close` or when nobody refers to it any more.
+    """The `.log` file of a segment: opened at the first use, closed by `close` or when it is no longer referenced.
 
-    A fetch answer in flight refers to it, so a segment may be deleted while it is being sent. Appends happen under the
-    log's lock; reads are positional and need none. Invariant: bytes up to `size_bytes` are whole appends.
+    A fetch response in flight references it, so a segment may be deleted while it is being sent. Appends happen under
+    the log's lock; reads are positional and need none. Invariant: the bytes up to `size_bytes` are whole appends.
     """
 
-    #: For all files: opening is rare, and two readers that open one at once would leave a descriptor behind.
+    #: Shared by all files: opening is rare, and two readers opening one file concurrently would leak a descriptor.
     _opening = threading.Lock()
 
     def __init__(self, path: Path) -> None:
@@ -233,7 +233,7 @@ class SegmentFile:
         self.size_bytes = path.stat().st_size if path.exists() else 0
 
     def fileno(self) -> int:
-        """The descriptor, for `os.sendfile` too. Raises KafkaStorageError where the file can't be opened."""
+        """The descriptor, also for `os.sendfile`. Raises KafkaStorageError if the file can't be opened."""
         if self._descriptor < 0:
             with self._opening:
                 if self._descriptor < 0:
@@ -246,7 +246,7 @@ class SegmentFile:
         return self._descriptor
 
     def append(self, buffers: list, size_bytes: int) -> None:
-        """Write the buffers at the end with one system call. Raises KafkaStorageError, the file then as before."""
+        """Append the buffers with one system call. On KafkaStorageError the file is unchanged."""
         descriptor = self.fileno()
         try:
             written = os.pwritev(descriptor, buffers, self.size_bytes)
@@ -254,7 +254,7 @@ class SegmentFile:
                 rest = b"".join(buffers)[written:]
                 written += os.pwrite(descriptor, rest, self.size_bytes + written)
         except OSError as failed:
-            # Tidy only: whatever was written is past `size_bytes`, so the next append writes over it.
+            # Only to save space: bytes past `size_bytes` are overwritten by the next append anyway.
             with contextlib.suppress(OSError):
                 os.ftruncate(descriptor, self.size_bytes)
             raise KafkaStorageError(
@@ -263,24 +263,24 @@ class SegmentFile:
         self.size_bytes += size_bytes
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Up to `size_bytes` bytes from `position`, fewer only at the end. Raises KafkaStorageError."""
+        """Read up to `size_bytes` bytes at `position`; fewer only at the end of the file. Raises KafkaStorageError."""
         try:
             return os.pread(self.fileno(), size_bytes, position)
         except OSError as failed:
             raise KafkaStorageError(f"can't read {self.path}: {failed.strerror}; check the data directory") from failed
 
     def truncate(self, size_bytes: int) -> None:
-        """Cut the file. Raises OSError."""
+        """Truncate the file. Raises OSError."""
         os.ftruncate(self.fileno(), size_bytes)
         self.size_bytes = size_bytes
 
     def sync(self) -> None:
-        """Have the file on the disk when this returns. Raises OSError."""
+        """Force the file's content to the disk. Raises OSError."""
         if self._descriptor >= 0:
             os.fdatasync(self._descriptor)
 
     def close(self) -> None:
-        """Close the descriptor. Only once nobody reads or writes any more: its number may be another file's at once."""
+        """Close the descriptor. Only after the last read and write: another file may reuse its number at once."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)

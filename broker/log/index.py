@@ -1,13 +1,12 @@
 """The two sparse indexes of a log segment, in Kafka's binary formats.
 
-`OffsetIndex` (`.index`): 8 bytes an entry, offset relative to the segment's base (int32) and position in the `.log`
-file (int32). `TimeIndex` (`.timeindex`): 12 bytes, largest timestamp so far (int64) and the relative offset it was
-seen at (int32). Big-endian, ascending, and only a hint: whatever an index says is checked against the log, and both
+`OffsetIndex` (`.index`): 8 bytes per entry, offset relative to the segment's base (int32) and position in the `.log`
+file (int32). `TimeIndex` (`.timeindex`): 12 bytes per entry, largest timestamp so far (int64) and the relative offset
+of its batch (int32). Both are big-endian, ascending, and only a hint: every lookup is checked against the log, and both
 can be rebuilt from it (Kafka's `OffsetIndex`, `TimeIndex`).
 
 Kafka maps a preallocated file. Here the entries are two typed arrays that `bisect` searches at C speed, and the file is
-written behind them: an append to the log costs no index system call, and a crash loses only what recovery rebuilds
-anyway.
+written later: an append to the log costs no index system call, and a crash loses only what recovery rebuilds anyway.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ from typing import NamedTuple
 NO_TIMESTAMP = -1
 MAX_RELATIVE_OFFSET = 2**31 - 1
 
-# Entries kept back before the file is appended to: 512 entries cover 2 MiB of log at the default interval.
+# Entries buffered before the file is appended to: 512 entries cover 2 MiB of log at the default interval.
 _WRITE_BEHIND_ENTRIES = 512
 
 
 class CorruptIndexError(ValueError):
-    """An index file breaks its own rules. Never reaches a client: the index is rebuilt from its log."""
+    """An index file breaks its invariants. Clients never see this error: the index is rebuilt from its log."""
 
 
 class OffsetPosition(NamedTuple):
-    """An absolute offset and the byte position in the segment's `.log` file at or before which it is found."""
+    """An absolute offset, and the byte position in the segment's `.log` file at or before which its batch begins."""
 
     offset: int
     position: int
 
 
 class TimestampOffset(NamedTuple):
-    """A timestamp in milliseconds and the offset of the batch where it was the largest so far."""
+    """A timestamp in milliseconds, and the offset of the batch in which it was the largest so far."""
 
     timestamp: int
     offset: int
 
 
 class _SparseIndex:
-    """Two parallel ascending columns, `first` the key of the file's order.
+    """Two parallel ascending columns. The file is ordered by `first`.
 
-    Invariant: the file holds the first `_written` entries. Owned by its segment: changed only under the log's lock;
-    lookups need no lock, because an append only extends the columns, `second` before `first`, and readers search
-    `first`.
+    Invariant: the file holds the first `_written` entries. The segment owns the index and changes it only under the
+    log's lock. Lookups need no lock, because an append only extends the columns, `second` before `first`, and readers
+    search `first`.
     """
 
     _first_type: str
@@ -69,10 +68,10 @@ class _SparseIndex:
 
     def _load(self, content: bytes) -> None:
         if len(content) % self.ENTRY_BYTES:
-            raise CorruptIndexError(f"{self.path} has {len(content)} bytes, which is no multiple of {self.ENTRY_BYTES}")
+            raise CorruptIndexError(f"{self.path} has {len(content)} bytes, not a multiple of {self.ENTRY_BYTES}")
         entries = list(self._layout.iter_unpack(content))
         stored = len(entries)
-        # A Kafka that was killed leaves its files at their preallocated size, zeros after the last entry.
+        # A killed Kafka leaves its files at their preallocated size, with zeros after the last entry.
         while entries and entries[-1] == (0, 0):
             entries.pop()
         self._first.extend(entry[0] for entry in entries)
@@ -91,7 +90,7 @@ class _SparseIndex:
         return len(self._first) * self.ENTRY_BYTES
 
     def can_append_offset(self, offset: int) -> bool:
-        """Whether the offset can be told relative to the base in 31 bits."""
+        """Whether the offset relative to the base fits in 31 bits."""
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def _push(self, first: int, second: int) -> None:
@@ -103,13 +102,13 @@ class _SparseIndex:
         return b"".join(pack(*entry) for entry in zip(self._first[start:], self._second[start:], strict=True))
 
     def write_behind(self) -> None:
-        """Write the entries out if many have gathered. Before an append, so that one that fails has done nothing.
-        Raises OSError."""
+        """Write the entries to the file if many are buffered. Called before an append to the log, so that a failure
+        leaves the log unchanged. Raises OSError."""
         if len(self._first) - self._written >= _WRITE_BEHIND_ENTRIES:
             self.write_out()
 
     def write_out(self, *, sync: bool = False) -> None:
-        """Bring the file up to date with the entries; with `sync` also onto the disk. Raises OSError."""
+        """Bring the file up to date with the entries; with `sync`, also fsync it. Raises OSError."""
         if self._written == len(self._first) and not sync and self.path.exists():
             return
         mode = os.O_WRONLY | os.O_CREAT | (0 if self._written else os.O_TRUNC)
@@ -138,7 +137,7 @@ class _SparseIndex:
 
 
 class OffsetIndex(_SparseIndex):
-    """Offset -> position. An entry's offset is the last one of its batch, its position the batch's first byte."""
+    """Offset -> position. An entry has the last offset of its batch and the position of the batch's first byte."""
 
     _first_type = "i"
     _layout = struct.Struct(">ii")
@@ -154,24 +153,24 @@ class OffsetIndex(_SparseIndex):
         return OffsetPosition(self.base_offset + self._first[index], self._second[index])
 
     def append(self, offset: int, position: int) -> None:
-        """Add an entry; offsets ascend strictly. Raises ValueError where one doesn't, or doesn't fit in 31 bits."""
+        """Add an entry. Raises ValueError unless its offset is above the last one and fits in 31 bits."""
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET or (self._first and relative <= self._first[-1]):
             raise ValueError(f"offset {offset} doesn't follow {self.last_entry.offset} in {self.path}")
         self._push(relative, position)
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is at most `offset`; the segment's start where there is none."""
+        """The last entry whose offset is at most `offset`; the segment's start if there is none."""
         slot = bisect_right(self._first, offset - self.base_offset) - 1
         return OffsetPosition(self.base_offset, 0) if slot < 0 else self.entry(slot)
 
     def entry_before_position(self, position: int) -> int:
-        """The last indexed position that is at most `position`; 0 where there is none."""
+        """The last indexed position that is at most `position`; 0 if there is none."""
         slot = bisect_right(self._second, position) - 1
         return 0 if slot < 0 else self._second[slot]
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at `offset` and after."""
+        """Drop the entries at and after `offset`."""
         self.truncate_to_entries(bisect_left(self._first, offset - self.base_offset))
 
     def sanity_check(self) -> None:
@@ -195,7 +194,7 @@ class TimeIndex(_SparseIndex):
 
     @property
     def is_full(self) -> bool:
-        # One slot stays free for the entry that a roll or a close appends.
+        # One slot stays free for the entry that is appended at a roll or a close.
         return len(self._first) >= self.max_entries - 1
 
     @property
@@ -208,17 +207,17 @@ class TimeIndex(_SparseIndex):
         return TimestampOffset(self._first[index], self.base_offset + self._second[index])
 
     def maybe_append(self, timestamp: int, offset: int) -> None:
-        """Add an entry if its timestamp is larger than the last one; else there is nothing new to tell."""
+        """Add an entry if its timestamp is larger than the last one."""
         if timestamp > (self._first[-1] if self._first else NO_TIMESTAMP):
             self._push(timestamp, offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry whose timestamp is at most `timestamp`; (-1, base offset) where there is none."""
+        """The last entry whose timestamp is at most `timestamp`; (-1, base offset) if there is none."""
         slot = bisect_right(self._first, timestamp) - 1
         return TimestampOffset(NO_TIMESTAMP, self.base_offset) if slot < 0 else self.entry(slot)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop the entries at `offset` and after."""
+        """Drop the entries at and after `offset`."""
         self.truncate_to_entries(bisect_left(self._second, offset - self.base_offset))
 
     def sanity_check(self) -> None:

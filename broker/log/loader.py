@@ -1,4 +1,4 @@
-"""Bring a partition's directory into a `Log`: after a clean stop by what the files say, else by checking them
+"""Load a partition's directory into a `Log`: from its files after a clean stop, otherwise by checking every batch
 (Kafka's `LogLoader`)."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .segment import LogSegment
 
 _log = logging.getLogger(__name__)
 
-#: Left by a compaction or a deletion that a crash cut short; the segment itself is whole without them.
+#: Left by a compaction or a deletion that a crash interrupted. The segment itself is intact without them.
 _LEFTOVERS = (".deleted", ".cleaned", ".tmp")
 _SWAP = ".swap"
 _INDEXES = (".index", ".timeindex", ".txnindex")
@@ -37,13 +37,19 @@ def load_log(
     log_start_offset: int,
     producer_id_expiration_ms: int,
 ) -> Log:
-    """Open (or make) the log in `directory`.
+    """Open or create the log in `directory`.
 
-    Unless the last stop was clean and its files look like it, nothing above `recovery_point` is trusted, because a
-    machine that lost its power may have kept any part of it. Every batch is checked, and the log ends before the first
-    one that is not whole or does not follow the one before: later segments, epochs and snapshots above it go. Indexes
-    that are missing or break their rules are rebuilt. Raises OSError, KafkaStorageError,
-    UnsupportedForMessageFormatError.
+    After an unclean stop, or if the files look damaged, nothing above `recovery_point` is trusted, because a power
+    failure may have kept any part of it. Every batch is checked, and the log ends before the first batch that is
+    incomplete or does not follow the previous one. Later segments, epochs and snapshots are deleted. Indexes that are
+    missing or break their invariants are rebuilt. Raises OSError, KafkaStorageError, UnsupportedForMessageFormatError.
+
+    directory: the partition's directory; created if it does not exist.
+    config: the topic's configuration.
+    is_clean: whether the last stop was clean.
+    recovery_point: the offset below which everything is on the disk.
+    log_start_offset: the first offset that may be read, from the checkpoint.
+    producer_id_expiration_ms: how long a quiet idempotent producer is remembered.
     """
 
     def load(*, trusts_files: bool) -> Log:
@@ -63,13 +69,13 @@ def load_log(
         try:
             return load(trusts_files=True)
         except (CorruptRecordError, UnsupportedForMessageFormatError) as wrong:
-            _log.warning("checking what a clean stop should have left whole: %s", wrong)
+            _log.warning("recovering a log that is damaged despite a clean stop: %s", wrong)
     try:
         return load(trusts_files=False)
     except CorruptRecordError as wrong:
         raise KafkaStorageError(
-            f"{wrong}. That part was on the disk already; restore the file, or remove {RECOVERY_POINT_FILE} beside "
-            f"{directory} to have the log end before the damage"
+            f"{wrong}. The damaged part had been flushed; restore the file, or remove {RECOVERY_POINT_FILE} beside "
+            f"{directory} to truncate the log before the damage"
         ) from wrong
 
 
@@ -106,7 +112,7 @@ def _load(
         segments = _check(segments)
     else:
         segments = _recover(segments, epochs, recovery_point, may_have_gaps=config.is_compacted)
-        # Of a log that was truncated and has grown again there may be both.
+        # A log that was truncated and has grown again may have snapshots of both versions.
         producers.delete_snapshots(after=recovery_point)
     next_offset = segments[-1].next_offset()
     log_start_offset = min(max(log_start_offset, segments[0].base_offset), next_offset)
@@ -117,7 +123,7 @@ def _load(
     try:
         epochs.write_out()
     except OSError as failed:
-        # A full disk shouldn't keep a broker from being read; the next flush writes it.
+        # A full disk should not prevent reads from a broker; the next flush writes the file.
         _log.warning("can't write %s yet: %s", epochs.path, failed.strerror)
     producers.delete_snapshots(after=next_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
@@ -151,12 +157,12 @@ def _tidy(directory: Path) -> None:
             _finish_swap(directory, path)
     for path in list(directory.iterdir()):
         if path.suffix in _INDEXES and not path.with_suffix(".log").exists():
-            # Its segment was deleted, or never reached the disk; the next one of its name would take it for its own.
+            # Its segment was deleted or never reached the disk. A new segment of the same name would load it.
             path.unlink()
 
 
 def _finish_swap(directory: Path, swap: Path) -> None:
-    """A compaction was putting its result in place: it is whole, and replaces every segment that it reaches into."""
+    """Finish a compaction's swap. The swap file is complete and replaces every segment that its offsets overlap."""
     base_offset = int(swap.name.partition(".")[0])
     next_offset = base_offset
     content = swap.read_bytes()
@@ -173,10 +179,10 @@ def _finish_swap(directory: Path, swap: Path) -> None:
 
 
 def _check(segments: list[LogSegment]) -> list[LogSegment]:
-    """The segments of a log that was stopped cleanly: their indexes are rebuilt where they break their rules."""
+    """The segments of a cleanly stopped log. Indexes that break their invariants are rebuilt."""
     for number, segment in enumerate(segments):
         if _needs_rebuild(segment) and segment.recover(lambda _header: True):
-            _cut(segments, number + 1, "it follows bytes that are no whole batch")
+            _cut(segments, number + 1, "it follows an incomplete batch")
             return segments[: number + 1]
     return segments
 
@@ -193,18 +199,18 @@ def _needs_rebuild(segment: LogSegment) -> bool:
 def _recover(
     segments: list[LogSegment], epochs: LeaderEpochs, recovery_point: int, *, may_have_gaps: bool
 ) -> list[LogSegment]:
-    """The segments that are left of a log that was not stopped cleanly, at least one.
+    """The segments that remain of a log after an unclean stop, at least one.
 
     `may_have_gaps`: whether offsets may be missing within a segment, as in a compacted log and its copies. Between two
-    segments above the recovery point nothing is ever missing.
+    segments above the recovery point no offset may be missing.
     """
-    # One that ends at the recovery point may have been cut there, and have its rest again.
+    # A segment that ends at the recovery point may have been truncated there, and still have its old tail.
     flushed = sum(segment.base_offset < recovery_point for segment in segments[1:])
     kept = _check(segments[:flushed])
     if len(kept) < flushed:
-        _cut(segments, flushed, "it follows bytes that are no whole batch")
+        _cut(segments, flushed, "it follows an incomplete batch")
         return kept
-    # The file may be older or newer than the batches, each of which has its epoch.
+    # The checkpoint file may be older or newer than the batches, and each batch carries its epoch.
     epochs.truncate_from_end(segments[flushed].base_offset, write=False)
     next_offset = segments[flushed].base_offset
 
@@ -213,7 +219,7 @@ def _recover(
         if header.base_offset > max(next_offset, recovery_point) and not may_have_gaps:
             return False
         if 0 <= header.partition_leader_epoch < epochs.latest_epoch:
-            # The rest of a log that was truncated, behind the beginning of what took its place.
+            # The old tail of a truncated log, behind the beginning of its replacement.
             return False
         epochs.assign(header.partition_leader_epoch, header.base_offset, write=False)
         next_offset = header.next_offset
@@ -225,8 +231,8 @@ def _recover(
             return segments[:number]
         cut_bytes = segment.recover(accepts)
         if cut_bytes:
-            _log.warning("cut %d bytes from the end of %s that don't follow", cut_bytes, segment.log.path)
-            _cut(segments, number + 1, "it follows the cut")
+            _log.warning("truncated %d bytes that don't continue the log at the end of %s", cut_bytes, segment.log.path)
+            _cut(segments, number + 1, "it follows the truncated segment")
             return segments[: number + 1]
     return segments
 
@@ -240,7 +246,7 @@ def _cut(segments: list[LogSegment], number: int, why: str) -> None:
 
 
 def _recall_epochs(epochs: LeaderEpochs, segments: list[LogSegment]) -> None:
-    """Where their file is lost, the header of each batch tells its epoch."""
+    """Rebuild a lost epoch file from the batches' headers."""
     epochs.truncate_from_end(0, write=False)
     for segment in segments:
         for found in segment.batches():

@@ -1,4 +1,4 @@
-"""A partition's log: its segments, its end, what it remembers of producers and leader epochs (Kafka's `UnifiedLog`)."""
+"""A partition's log: its segments, its bounds, its producer state and its leader epochs (Kafka's `UnifiedLog`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RECALLED_BYTES = 4 * 2**20
 
 
 class LogEnd(NamedTuple):
-    """A place in the log: an offset, the segment that it lies in, the byte position there."""
+    """A position in the log: an offset, the base offset of its segment, and the byte position in that."""
 
     offset: int
     segment_base_offset: int
@@ -33,7 +33,7 @@ class LogEnd(NamedTuple):
 
 
 class AppendInfo(NamedTuple):
-    """What an append did. `log_append_time` is -1 where records keep their own time."""
+    """The outcome of an append. `log_append_time` is -1 if records keep their own timestamps."""
 
     first_offset: int
     last_offset: int
@@ -42,7 +42,7 @@ class AppendInfo(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """What a read found: a region of the segment's file, sent from there; None where nothing is readable yet."""
+    """The outcome of a read: a region of the segment's file to send; None if nothing is readable yet."""
 
     region: FileRegion | None
     start: LogEnd
@@ -55,13 +55,21 @@ class LogRead(NamedTuple):
 class Log:
     """One partition's records on disk.
 
-    Threads: `lock` is the one lock of a log. Whatever changes it (append, roll, truncation, retention, flush) holds it.
-    Reads don't: they take `end` and `segments` once, both replaced as a whole (never changed in place), `end` only
-    after the bytes it covers are in the file.
+    Threads: `lock` is the only lock of a log. Every change (append, roll, truncation, retention, flush) holds it. Reads
+    don't: they take `end` and `segments` once. Both are replaced as a whole, never changed in place, and `end` is
+    replaced only after the bytes it covers are in the file.
 
-    Invariants: log_start_offset <= high_watermark <= end.offset; segments are never empty as a list, ascend by base
-    offset, and the last one is the only one appended to; everything below `recovery_point` is on the disk. Above it
-    each segment begins where the one before ends, which is how the loader knows that nothing between them is lost.
+    Invariants: log_start_offset <= high_watermark <= end.offset. There is at least one segment; segments ascend by base
+    offset, and only the last one is appended to. Everything below `recovery_point` is on the disk. Above it each
+    segment begins where the previous one ends, so the loader knows that nothing between them is lost.
+
+    directory, topic, partition: where the log is, and whose.
+    config: the topic's configuration. Replaced when the topic is reconfigured.
+    clock: the time of appends and flushes.
+    segments: the loaded segments, ascending, at least one.
+    producers, leader_epochs: the state loaded beside the segments.
+    log_start_offset, next_offset, recovery_point: the loaded bounds.
+    unflushed_directories: directories whose entries may not be on the disk yet.
     """
 
     def __init__(
@@ -95,11 +103,11 @@ class Log:
         self.high_watermark = log_start_offset
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
-        #: How often its files were written anew, by truncation or compaction.
+        #: Number of times the files were rewritten by truncation or compaction.
         self.rewrites = 0
-        #: Called with the lock held after `recovery_point` was lowered, to have that on the disk. May raise OSError.
+        #: Called with the lock held after `recovery_point` was lowered, to write it to the disk. May raise OSError.
         self.on_recovery_point_lowered: Callable[[Log], None] = lambda _log: None
-        #: Those whose names may not be on the disk yet.
+        #: Directories whose entries may not be on the disk yet.
         self._unflushed_directories = unflushed_directories
 
     def __repr__(self) -> str:
@@ -115,17 +123,18 @@ class Log:
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where a reader of committed records may read: below the first open transaction."""
+        """The offset up to which a reader of committed records may read: the start of the first open transaction."""
         unstable = self.producers.first_unstable_offset()
         return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
 
     # --- Appending ---
 
     def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> AppendInfo:
-        """Append one batch of a client that `validation.check_client_batch` let pass; offset and epoch are set in it.
+        """Append one client batch that passed `validation.check_client_batch`. Sets its offset and epoch.
 
-        A batch that its producer already wrote is not written again: the answer tells where it is. Raises
-        InvalidProducerEpochError, OutOfOrderSequenceNumberError, InvalidTxnStateError, KafkaStorageError.
+        A duplicate is not written again: the result has the offsets of the first append. Raises
+        InvalidProducerEpochError, OutOfOrderSequenceNumberError, InvalidTxnStateError, MessageSizeTooLargeError,
+        KafkaStorageError.
         """
         config = self.config
         if len(batch) > config.segment_bytes:
@@ -153,10 +162,10 @@ class Log:
             return AppendInfo(first_offset, header.last_offset, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo | None:
-        """Append batches as the leader has them, offsets and epochs included, with one write.
+        """Append a leader's batches unchanged, offsets and epochs included, with one write.
 
-        A partial batch at the end is left out; None where no whole batch is there. Raises CorruptRecordError,
-        OffsetOutOfRangeError where the batches don't continue this log, KafkaStorageError.
+        A partial batch at the end is dropped. Returns None if there is no whole batch. Raises CorruptRecordError,
+        OffsetOutOfRangeError if the batches don't continue this log, KafkaStorageError.
         """
         with self.lock:
             headers, size_bytes = check_replicated_batches(records)
@@ -164,7 +173,7 @@ class Log:
                 return None
             first = headers[0]
             if first.base_offset < self.end.offset == self.log_start_offset <= first.last_offset:
-                # This log is to begin amid a batch (DeleteRecords), but only whole ones can be copied.
+                # This log has to begin in the middle of a batch (DeleteRecords), but only whole ones can be copied.
                 self.truncate_fully_and_start_at(first.base_offset)
             if first.base_offset < self.end.offset:
                 raise OffsetOutOfRangeError(
@@ -186,7 +195,7 @@ class Log:
         segment = self.segments[-1]
         now_ms = self.clock.wall_ms()
         if segment.should_roll(size_bytes, last.last_offset, max_timestamp, now_ms, limits=config.segment_limits):
-            # At the log's end even where the batches begin later (in a compacted log), see the invariants.
+            # At the log's end even if the batches begin later (in a compacted log); see the invariants.
             segment = self.roll(last.last_offset - MAX_RELATIVE_OFFSET)
         segment.append([records], size_bytes, last.last_offset, max_timestamp)
         for header in headers:
@@ -205,14 +214,13 @@ class Log:
         self.producers.end_transaction(header.producer_id, header.producer_epoch, -1, header.max_timestamp)
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
-        """Begin a new segment at the log's end (or at `base_offset`, which is not before it). Raises
-        KafkaStorageError."""
+        """Begin a new segment at the log's end, or at a later `base_offset`. Raises KafkaStorageError."""
         with self.lock:
             base_offset = self.end.offset if base_offset is None else max(base_offset, self.end.offset)
             try:
                 old = self.segments[-1]
                 if old.base_offset == base_offset and old.size_bytes == 0:
-                    # An empty segment whose index is full of nothing: make it anew.
+                    # An empty segment whose index is full: recreate it.
                     old.delete()
                     kept = self.segments[:-1]
                 else:
@@ -228,7 +236,7 @@ class Log:
 
     def _begin_segment(self, base_offset: int, kept: list[LogSegment]) -> LogSegment:
         segment = self._new_segment(base_offset)
-        # Its name alone tells where the log ends, should all before it be deleted or compacted away.
+        # The segment's name alone preserves the log's end if all earlier segments are deleted or compacted away.
         segment.log.fileno()
         self.segments = [*kept, segment]
         self.end = LogEnd(self.end.offset, base_offset, 0)
@@ -247,10 +255,10 @@ class Log:
     # --- Reading ---
 
     def read(self, offset: int, max_bytes: int, *, up_to: int, min_one_batch: bool) -> LogRead:
-        """Find what stands from the batch with `offset` on, up to the offset `up_to` (high watermark or log end).
+        """Locate the records from the batch with `offset` up to the offset `up_to` (high watermark or log end).
 
-        At most `max_bytes`, which may cut the last batch, but the whole first one where `min_one_batch`. Raises
-        OffsetOutOfRangeError, KafkaStorageError. Needs no lock.
+        The region has at most `max_bytes`, which may cut off the last batch; with `min_one_batch` it has at least the
+        whole first batch. Raises OffsetOutOfRangeError, KafkaStorageError. Needs no lock.
         """
         end = self.end
         if not self.log_start_offset <= offset <= end.offset:
@@ -279,7 +287,7 @@ class Log:
 
     @staticmethod
     def _position_limit(segment: LogSegment, segments: list[LogSegment], slot: int, up_to: int, end: LogEnd) -> int:
-        """The byte position in `segment` before which everything has an offset below `up_to`."""
+        """The byte position in `segment` before which every batch is below `up_to`."""
         if up_to >= end.offset:
             return end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
         if slot + 1 < len(segments) and segments[slot + 1].base_offset <= up_to:
@@ -288,7 +296,7 @@ class Log:
         return segment.size_bytes if bound is None else bound.position
 
     def batches(self, offset: int, up_to: int) -> Iterator[RecordBatch]:
-        """The batches from the one with `offset` to below `up_to`, read one at a time: for tools, not for fetches."""
+        """The batches from the one with `offset` up to `up_to`, read one at a time: for tools, not for fetches."""
         for segment in list(self.segments):
             for found in segment.batches():
                 if found.header.base_offset >= up_to:
@@ -297,7 +305,7 @@ class Log:
                     yield RecordBatch(segment.read_batch(found))
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[TimestampOffset, int] | None:
-        """The first record at or after `timestamp` and its batch's leader epoch; None where all are older."""
+        """The first record at or after `timestamp` and its batch's leader epoch; None if all are older."""
         start = self.log_start_offset
         for segment in list(self.segments):
             if segment.max_timestamp.timestamp < timestamp:
@@ -309,14 +317,14 @@ class Log:
         return None
 
     def offset_of_max_timestamp(self) -> tuple[TimestampOffset, int] | None:
-        """The record with the largest timestamp (the first such) and its leader epoch; None in an empty log."""
+        """The first record with the largest timestamp, and its leader epoch; None in an empty log."""
         largest = max((segment.max_timestamp for segment in self.segments), key=lambda entry: entry.timestamp)
         return None if largest.timestamp == NO_TIMESTAMP else self.offset_for_timestamp(largest.timestamp)
 
     # --- Moving the bounds ---
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Move the high watermark up to `offset` (never down, never past the end). True if it moved."""
+        """Raise the high watermark to `offset`, but not past the log's end. True if it advanced."""
         offset = min(offset, self.end.offset)
         if offset <= self.high_watermark:
             return False
@@ -324,7 +332,7 @@ class Log:
         return True
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Hide what is before `offset` (DeleteRecords); whole segments of it go with the next retention run."""
+        """Hide the records before `offset` (DeleteRecords). The next retention run deletes whole segments of them."""
         with self.lock:
             if offset > self.high_watermark:
                 raise OffsetOutOfRangeError(
@@ -335,11 +343,10 @@ class Log:
                 self.leader_epochs.truncate_from_start(offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop `offset` and everything after it: the log of a follower that differs from its leader's. Raises
-        OSError."""
+        """Drop the records at and after `offset`, where a follower's log diverges from its leader's. Raises OSError."""
         with self.lock:
             if offset >= self.end.offset:
-                # an epoch in which this broker led without writing anything: its present leader doesn't know it
+                # An epoch in which this broker led without appending: its current leader doesn't have it.
                 self.leader_epochs.truncate_from_end(offset)
                 return
             kept = [segment for segment in self.segments if segment.base_offset <= offset]
@@ -353,7 +360,7 @@ class Log:
             kept[-1].truncate_to(offset)
             next_offset = min(offset, kept[-1].next_offset())
             if next_offset < self.log_start_offset:
-                # The batch that was cut began before the log's start, so nothing that can be read is left.
+                # The truncated batch began before the log's start, so no readable record is left.
                 self.truncate_fully_and_start_at(self.log_start_offset)
                 return
             self.segments = kept
@@ -362,7 +369,7 @@ class Log:
             self._rebuild_producers()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin again at `offset`: a follower too far behind its leader. Raises OSError."""
+        """Drop all records and restart at `offset`, for a follower too far behind its leader. Raises OSError."""
         with self.lock:
             self._before_truncation(offset)
             for segment in self.segments:
@@ -376,8 +383,8 @@ class Log:
             self._after_truncation(offset)
 
     def _before_truncation(self, offset: int) -> None:
-        """Lower the recovery point on the disk first: what replaces the part that is cut off is not flushed, and must
-        be checked after a crash. Raises OSError."""
+        """Lower the recovery point on the disk first: what replaces the truncated part is not flushed, so it must be
+        checked after a crash. Raises OSError."""
         self._unflushed_directories.add(self.directory)
         self.rewrites += 1
         if offset < self.recovery_point:
@@ -400,9 +407,9 @@ class Log:
     # --- Retention and flushing ---
 
     def delete_old_segments(self) -> int:
-        """Delete segments by age, size and log start (`retention.ms`, `retention.bytes`); returns how many.
+        """Delete segments by age, size and log start (`retention.ms`, `retention.bytes`). Returns the number deleted.
 
-        Never the active one nor one that reaches past the high watermark. Raises KafkaStorageError.
+        Keeps the segments that reach past the high watermark. Raises KafkaStorageError.
         """
         with self.lock:
             doomed = self._segments_past_retention()
@@ -410,10 +417,10 @@ class Log:
                 return 0
             is_all = len(doomed) == len(self.segments)
             if is_all:
-                # Not rolled: what goes isn't closed first, for that takes space, which may be what is missing.
+                # Without a roll: closing a segment takes disk space, which may be what is lacking.
                 self._begin_segment(self.end.offset, self.segments)
             kept = self.segments[len(doomed) :]
-            # First what may be read, or a reader would find the first segment left in the place of one that is gone.
+            # Raise the start first. Otherwise a reader would find the first remaining segment instead of a deleted one.
             self.log_start_offset = max(self.log_start_offset, kept[0].base_offset)
             self.segments = kept
             self.leader_epochs.truncate_from_start(self.log_start_offset)
@@ -440,7 +447,7 @@ class Log:
             if next_base > self.high_watermark or (is_active and segment.size_bytes == 0):
                 break
             newest_ms = segment.max_timestamp.timestamp
-            # Records without a time are as old as their segment.
+            # Records without a timestamp are as old as their segment.
             age_ms = wall_ms - (newest_ms if newest_ms >= 0 else segment.created_ms)
             if by_policy and config.retention_ms >= 0 and age_ms > config.retention_ms:
                 pass
@@ -452,11 +459,11 @@ class Log:
         return doomed
 
     def flush(self) -> None:
-        """Have everything appended so far on the disk, and say so in `recovery_point`. Raises KafkaStorageError."""
+        """Force everything appended so far to the disk, then advance `recovery_point`. Raises KafkaStorageError."""
         with self.lock:
             end = self.end.offset
-            # From the segment on that ends at the recovery point: it may have grown, or been cut there, before the next
-            # one began.
+            # Starting with the segment that ends at the recovery point: it may have grown or been truncated there
+            # before the next one began.
             first = max(bisect_right(self.segments, self.recovery_point - 1, key=_base_offset) - 1, 0)
             try:
                 for segment in self.segments[first:]:
@@ -471,7 +478,7 @@ class Log:
             self.last_flush_ms = self.clock.now_ms()
 
     def relocate(self, directory: Path) -> None:
-        """Go on in another directory, which has copies of all files. Called with the lock held."""
+        """Continue in another directory, which has copies of all files. Called with the lock held."""
         for segment in self.segments:
             segment.load()
         self._unflushed_directories.discard(self.directory)
@@ -482,7 +489,7 @@ class Log:
         self._unflushed_directories.add(directory)
 
     def close(self) -> None:
-        """Write out what is only in memory; appends fail from now on. Raises OSError."""
+        """Write what is only in memory. Later appends fail. Raises OSError."""
         with self.lock:
             if self.is_closed:
                 return
@@ -497,10 +504,10 @@ def _base_offset(segment: LogSegment) -> int:
 
 
 def recall_batches(segments: list[LogSegment], producers: ProducerStateManager) -> None:
-    """Give producers of whom a snapshot knows the last batch only their batches before that again.
+    """Restore the batches before the last one of each producer, of which a snapshot has only the last.
 
-    Kafka's format has no place for them, so with a restart Kafka forgets them. Here the end of the log
-    (`_RECALLED_BYTES` of it) is asked, for a batch that is sent again across a restart should not be taken for a gap.
+    Kafka's format has no place for them, so Kafka forgets them at a restart. Here they are read from the end of the log
+    (`_RECALLED_BYTES` of it), so that a batch retried across a restart is not mistaken for a gap.
     """
     found: dict[int, ProducerStateEntry] = {}
     for segment, position in _tail(segments):
@@ -524,7 +531,7 @@ def recall_batches(segments: list[LogSegment], producers: ProducerStateManager) 
 
 
 def _tail(segments: list[LogSegment]) -> list[tuple[LogSegment, int]]:
-    """The segments that the last `_RECALLED_BYTES` lie in, in order, and where to begin in each."""
+    """The segments that contain the last `_RECALLED_BYTES`, in order, and the start position in each."""
     tail: list[tuple[LogSegment, int]] = []
     left = _RECALLED_BYTES
     for segment in reversed(segments):
@@ -538,9 +545,9 @@ def _tail(segments: list[LogSegment]) -> list[tuple[LogSegment, int]]:
 def replay_producers(
     segments: list[LogSegment], producers: ProducerStateManager, end_offset: int, *, takes_snapshots: bool = False
 ) -> None:
-    """Bring a restored producer state from its `end_offset` up to `end_offset`, from the batches' headers; with
-    `takes_snapshots`, one where each segment begins, as rolling does. Raises CorruptRecordError, KafkaStorageError,
-    OSError."""
+    """Bring a restored producer state from its `end_offset` up to `end_offset`, from the batches' headers. With
+    `takes_snapshots`, take a snapshot where each segment begins, as a roll does. Raises CorruptRecordError,
+    KafkaStorageError, OSError."""
     for number, segment in enumerate(segments):
         next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         if next_base <= producers.end_offset:

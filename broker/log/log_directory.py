@@ -1,4 +1,4 @@
-"""One directory of logs: whose it is, and the files beside the logs that tell of them."""
+"""One directory of logs: its owner, and the checkpoint files beside the logs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Partition = tuple[str, int]
 
 
 class LogDirectory:
-    """A directory that `log.dirs` names.
+    """A directory of `log.dirs`.
 
-    `lock` is for the writing of checkpoints, and taken last. Invariant: no checkpoint file tells of a log that was
-    deleted, once there is another of that name. It would hide the new one's records after a crash, or have them pass
-    unchecked.
+    `lock` serialises the writing of checkpoints and is acquired last. Invariant: once a new log has the name of a
+    deleted one, no checkpoint file has an entry of the deleted log. Such an entry would hide the new log's records
+    after a crash, or let them pass unchecked.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,16 +52,17 @@ class LogDirectory:
         self.directory_id = ""
         self.was_stopped_cleanly = False
         self.lock = threading.Lock()
-        #: What the checkpoint files say, by file.
+        #: The content of the checkpoint files, by file name.
         self.checkpoints: dict[str, dict[Partition, int]] = {}
         self.cleaner_offsets: dict[Partition, int] = {}
         self._doomed: set[Path] = set()
         self._directory_lock: DirectoryLock | None = None
 
     def open(self, cluster_id: str, node_id: int) -> list[tuple[Partition, Path]]:
-        """Take the directory for this broker and read what is kept beside its logs; returns where these are.
+        """Lock the directory for this broker and read the files beside its logs. Returns the logs' directories.
 
-        It is this broker's until `release`. Raises InconsistentClusterIdError, KafkaConfigurationError,
+        The lock lasts until `release`. Raises InconsistentClusterIdError, KafkaConfigurationError, KafkaStorageError,
+        OSError.
         KafkaStorageError, OSError.
         """
         self.path.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ class LogDirectory:
         marker = self.path / CLEAN_SHUTDOWN_FILE
         self.was_stopped_cleanly = marker.exists()
         if self.was_stopped_cleanly:
-            # From here on a crash must not look like a clean stop.
+            # From now on a crash must not look like a clean stop.
             marker.unlink()
             sync_directory(self.path)
         found = []
@@ -98,7 +99,8 @@ class LogDirectory:
                 )
             if known.get("node.id", str(node_id)) != str(node_id):
                 raise KafkaConfigurationError(
-                    f"{self.path} belongs to the broker {known['node.id']}, not to {node_id}; set node.id to it"
+                    f"{self.path} belongs to the broker {known['node.id']}, not to {node_id}; set node.id to "
+                    f"{known['node.id']}"
                 )
             self.directory_id = known.get("directory.id", "")
             return
@@ -117,23 +119,23 @@ class LogDirectory:
         try:
             return read_offsets(self.path / name)
         except CorruptCheckpointError as wrong:
-            _log.warning("%s; every log is checked from its start", wrong)
+            _log.warning("%s; every log will be checked from its start", wrong)
             return {}
 
     def release(self) -> None:
-        """Let another broker have the directory. Any number of times."""
+        """Release the directory for other brokers. May be called again."""
         lock, self._directory_lock = self._directory_lock, None
         if lock is not None:
             lock.release()
 
     def mark_clean_stop(self) -> None:
-        """Raises OSError."""
+        """Leave the marker of a clean stop. Raises OSError."""
         replace_file(self.path / CLEAN_SHUTDOWN_FILE, b'{"version":1}')
 
     # --- Checkpoints ---
 
     def write_checkpoint(self, name: str, logs: Mapping[Partition, Log]) -> None:
-        """Write one checkpoint file for the logs here. Raises OSError."""
+        """Write one checkpoint file for the logs in this directory. Raises OSError."""
         with self.lock:
             self._write(name, logs)
 
@@ -150,20 +152,21 @@ class LogDirectory:
         self.checkpoints[name] = offsets
 
     def forget(self, partition: Partition, logs: Mapping[Partition, Log]) -> None:
-        """Before a log is made: what is known of a deleted one of that name doesn't hold for it. Raises OSError."""
+        """Drop the checkpoints of a deleted log before a new log of its name is created. Raises OSError."""
         with self.lock:
             if any(partition in offsets for offsets in self.checkpoints.values()):
                 for name in self.checkpoints:
                     self._write(name, logs)
 
     def write_cleaner_offsets(self) -> None:
-        """Raises OSError."""
+        """Write the checkpoint of the compacted offsets. Raises OSError."""
         write_offsets(self.path / CLEANER_OFFSET_FILE, self.cleaner_offsets)
 
     # --- Deleted logs ---
 
     def doom(self, directory: Path, partition: Partition) -> Path:
-        """Rename a log's directory, so that nobody takes it for one; `remove_doomed` removes it. Raises OSError."""
+        """Rename a log's directory, so that it no longer looks like a log. `remove_doomed` removes it. Raises
+        OSError."""
         topic, index = partition
         doomed = self.path / f"{topic[:150]}-{index}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
         directory.rename(doomed)
@@ -171,15 +174,15 @@ class LogDirectory:
         return doomed
 
     def remove_doomed(self, doomed: Iterable[Path] | None = None) -> None:
-        """Remove those of these directories that are here, or all that were renamed."""
+        """Remove those of the given directories that are here, or all renamed ones."""
         for path in list(self._doomed) if doomed is None else doomed:
             if path in self._doomed:
                 shutil.rmtree(path, ignore_errors=True)
                 self._doomed.remove(path)
 
     def flush_names(self) -> None:
-        """Have it on the disk which logs there are: one that was deleted would come back when the machine loses its
-        power. Raises KafkaStorageError."""
+        """Fsync the directory's entries, so that a deleted log does not come back after a power failure. Raises
+        KafkaStorageError."""
         try:
             sync_directory(self.path)
         except OSError as failed:
@@ -187,7 +190,7 @@ class LogDirectory:
 
 
 def parse_directory_name(name: str) -> Partition | None:
-    """The topic and partition that a directory is named for; None for any other directory."""
+    """Parse a directory name into topic and partition; None for any other directory."""
     topic, dash, number = name.rpartition("-")
     if not dash or not topic or not number.isdigit() or topic in _NOT_TOPICS:
         return None

@@ -1,7 +1,7 @@
-"""A log that moves to another of its broker's directories (AlterReplicaLogDirs).
+"""A log that moves to another of its broker's log directories (AlterReplicaLogDirs).
 
-Its files are copied while the broker goes on using them; the rest, which is short by then, under the log's lock, before
-the copy takes the log's place. What rewrites the files meanwhile (truncation, compaction) begins the copy anew.
+The files are copied while the broker keeps using them. The rest, which is short by then, is copied under the log's
+lock; then the copy takes the log's place. A truncation or compaction in the meantime restarts the copy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .log import Log
 from .log_directory import FUTURE_SUFFIX, LogDirectory
 from .segment import LogSegment
 
-#: What may be left to be copied under the log's lock.
+#: The most bytes that `finish` copies under the log's lock.
 _LAST_BYTES = 4 * 2**20
 _CHUNK_BYTES = 2**20
 
 
 class LogMove:
-    """Steps are taken on one thread; `offset_lag` and `size_bytes` are for any."""
+    """The move of one log. Its steps run on one thread; `offset_lag` and `size_bytes` may be read from any."""
 
     def __init__(self, log: Log, source: LogDirectory, target: LogDirectory) -> None:
         self.log = log
@@ -33,17 +33,17 @@ class LogMove:
         self._copied: dict[LogSegment, int] = {}
         self._rewrites = -1
         self._is_abandoned = False
-        #: Where the log was, renamed, once it is in its new place.
+        #: The renamed old directory of the log, once the log is in its new place.
         self.left: Path | None = None
 
     @property
     def size_bytes(self) -> int:
-        """The bytes that are copied."""
+        """The number of bytes copied."""
         return sum(self._copied.values())
 
     @property
     def offset_lag(self) -> int:
-        """Records that are not copied yet, by whole segments and the share of the last one."""
+        """Number of offsets not copied yet, starting with the batch where the copied bytes end."""
         for segment in self.log.segments:
             copied = self._copied.get(segment, 0)
             if copied < segment.size_bytes:
@@ -51,7 +51,7 @@ class LogMove:
         return 0
 
     def copy(self, max_bytes: int) -> int:
-        """Copy up to `max_bytes`; returns how many were, 0 when so few are left that `finish` may copy them. Raises
+        """Copy up to `max_bytes`. Returns the bytes copied, or 0 once the rest is short enough for `finish`. Raises
         OSError, KafkaStorageError."""
         log = self.log
         if self._is_abandoned:
@@ -88,7 +88,7 @@ class LogMove:
         return position - begin
 
     def finish(self) -> bool:
-        """Copy what is left and put the log in its new place; False where the copy has to begin anew. Raises OSError,
+        """Copy the rest and put the log in its new place. False if the copy has to start over. Raises OSError,
         KafkaStorageError."""
         log = self.log
         with log.lock:
@@ -112,7 +112,7 @@ class LogMove:
         return True
 
     def _copy_beside(self) -> None:
-        """Indexes, snapshots, epochs and the topic's id."""
+        """Copy indexes, snapshots, epochs and the topic id."""
         log = self.log
         wanted = {path.name for segment in log.segments for path in segment.paths if path.suffix != ".log"}
         for segment in log.segments:
@@ -122,7 +122,7 @@ class LogMove:
         logs = {segment.log.path.name for segment in log.segments}
         for path in list(self.directory.iterdir()):
             if path.name not in logs:
-                path.unlink()  # retention was faster
+                path.unlink()  # retention has deleted its segment
         for path in log.directory.iterdir():
             is_small = path.suffix == ".snapshot" or path.name in (PARTITION_METADATA_FILE, log.leader_epochs.path.name)
             if is_small or path.name in wanted:
@@ -136,6 +136,6 @@ class LogMove:
             os.fsync(file.fileno())
 
     def abandon(self) -> None:
-        """End the move; nothing of it stays."""
+        """Cancel the move and remove its files."""
         self._is_abandoned = True
         shutil.rmtree(self.directory, ignore_errors=True)

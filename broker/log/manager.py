@@ -36,10 +36,16 @@ _log = logging.getLogger(__name__)
 
 
 class LogManager:
-    """Loads, makes, deletes, moves, flushes and checkpoints logs.
+    """Loads, creates, deletes, moves, flushes and checkpoints logs.
 
-    `lock` guards the table of logs, never a log itself; it is taken before a log's own lock, not after. Reading the
-    table needs no lock.
+    `lock` guards the table of logs, never a log itself. It is acquired before a log's own lock, never after it. Reading
+    the table needs no lock.
+
+    directories: the log directories (`log.dirs`).
+    clock: the time of appends, flushes, retention and expiration.
+    cluster_id, node_id: the owner of the directories, checked against their `meta.properties`.
+    config_of: returns a topic's configuration.
+    producer_id_expiration_ms: how long a quiet idempotent producer is remembered.
     """
 
     def __init__(
@@ -60,7 +66,7 @@ class LogManager:
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.lock = threading.RLock()
         self.logs: dict[Partition, Log] = {}
-        #: Where a replica that is not made yet is to be made (AlterReplicaLogDirs).
+        #: Directories chosen for replicas that do not exist yet (AlterReplicaLogDirs).
         self._wanted: dict[Partition, LogDirectory] = {}
         self.moves: dict[Partition, LogMove] = {}
         self._uncleanable: set[Partition] = set()
@@ -72,7 +78,7 @@ class LogManager:
         """Load every partition directory. Raises InconsistentClusterIdError, KafkaConfigurationError,
         KafkaStorageError.
 
-        The directories are this broker's until `release`, unless that fails.
+        The directories stay locked for this broker until `release`, or are released if loading fails.
         """
         try:
             for directory in self.directories:
@@ -88,10 +94,10 @@ class LogManager:
                 log = self._load(partition, path, directory, config, is_clean=directory.was_stopped_cleanly)
                 known = self.logs.get(partition)
                 if known is not None:
-                    # It was being moved from one to the other, and is whole in both.
+                    # A crash interrupted its move between directories; both copies are complete.
                     log = max(known, log, key=lambda each: each.end.offset)
                     other = path if log is known else known.directory
-                    _log.warning("%r is in %s, too, which is deleted", log, other)
+                    _log.warning("%r is also in %s; deleting that copy", log, other)
                     self.directory_of(other).doom(other, partition)
                 self.logs[partition] = log
             watermarks = directory.checkpoints[HIGH_WATERMARK_FILE]
@@ -115,15 +121,15 @@ class LogManager:
             log_start_offset=directory.checkpoints[LOG_START_OFFSET_FILE].get(partition, 0),
             producer_id_expiration_ms=self.producer_id_expiration_ms,
         )
-        # A method and no closure over the log: a cycle would keep a deleted log's files open.
+        # A bound method, not a closure over the log: a cycle would keep a deleted log's files open.
         log.on_recovery_point_lowered = self._checkpoint_recovery_point
         return log
 
     def release(self) -> None:
-        """Close every file and let another broker have the directories. Any number of times.
+        """Close every file and release the directories for other brokers. May be called again.
 
-        Called once all threads that use a log have ended. A broker is a cycle of objects: left to the garbage
-        collector, thousands of descriptors stay open for as long as it pleases.
+        Called once all threads that use a log have ended. A broker is a cycle of objects, so without this thousands of
+        descriptors would stay open until the garbage collector runs.
         """
         for log in self.logs.values():
             for segment in log.segments:
@@ -132,7 +138,7 @@ class LogManager:
             directory.release()
 
     def close(self) -> None:
-        """Flush and close every log, then leave the marker that says so. Raises KafkaStorageError."""
+        """Flush and close every log, then leave the markers of a clean stop. Raises KafkaStorageError."""
         with self.lock:
             unclean: set[LogDirectory] = set()
             for log in self.logs.values():
@@ -140,7 +146,7 @@ class LogManager:
                     log.flush()
                     log.close()
                 except (KafkaError, OSError):
-                    _log.exception("%r could not be closed; it is checked at the next start", log)
+                    _log.exception("%r could not be closed and will be checked at the next start", log)
                     unclean.add(self.directory_of(log.directory))
             self.remove_doomed()
             for directory in self.directories:
@@ -161,8 +167,8 @@ class LogManager:
         log_start_ms: int,
         high_watermark_ms: int,
     ) -> None:
-        """Hand the periodic jobs to the broker's scheduler; the periods are Kafka's log.retention.check.interval.ms
-        etc."""
+        """Schedule the periodic jobs on the broker's scheduler. The periods are Kafka's
+        `log.retention.check.interval.ms` etc."""
         for name, job, period_ms in (
             ("log-retention", self.delete_old_segments, retention_ms),
             ("log-flusher", self.flush_dirty, flush_ms),
@@ -175,7 +181,7 @@ class LogManager:
     # --- Directories ---
 
     def directory_of(self, path: Path) -> LogDirectory:
-        """The directory that a log's directory lies in."""
+        """The log directory that contains a log's own directory."""
         return next(each for each in self.directories if each.path == path.parent)
 
     def find_directory(self, path: str) -> LogDirectory:
@@ -190,15 +196,15 @@ class LogManager:
         return {key: log for key, log in list(self.logs.items()) if log.directory.parent == directory.path}
 
     def _place(self, partition: Partition) -> LogDirectory:
-        """Where a new log goes: where it was asked to be, or into the directory that has the fewest."""
+        """The directory for a new log: the one requested for it, or the one with the fewest logs."""
         wanted = self._wanted.pop(partition, None)
         if wanted is not None or len(self.directories) == 1:
             return wanted or self.directories[0]
         return min(self.directories, key=lambda each: len(self._logs_in(each)))
 
     def move(self, partition: Partition, target: LogDirectory) -> LogMove | None:
-        """Have a log moved to another directory, or made there if there is none yet. A move to elsewhere ends. Returns
-        the move whose steps are to be taken, if it has just begun."""
+        """Move a log to another directory, or create it there if it does not exist yet. Cancels a move to a different
+        directory. Returns the new move if there are steps to take, else None."""
         with self.lock:
             log = self.logs.get(partition)
             going = self.moves.get(partition)
@@ -215,8 +221,8 @@ class LogManager:
             return move
 
     def continue_move(self, partition: Partition, move: LogMove, max_bytes: int) -> int:
-        """Copy up to `max_bytes` more, and put the log in its new place when all is there. Returns the bytes that were
-        copied; 0: the move has ended. Raises KafkaStorageError."""
+        """Copy up to `max_bytes` more, and put the log in its new place once everything is copied. Returns the bytes
+        copied; 0 if the move has ended. Raises KafkaStorageError."""
         if self.moves.get(partition) is not move:
             return 0
         try:
@@ -226,7 +232,7 @@ class LogManager:
             with self.lock:
                 if self.moves.get(partition) is not move:
                     return 0
-                # Known there before it is there, with what it had deleted from its start.
+                # The target's checkpoints have the log's bounds before the log is there.
                 logs = {**self._logs_in(move.target), partition: move.log}
                 for name in (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE):
                     move.target.write_checkpoint(name, logs)
@@ -248,11 +254,11 @@ class LogManager:
 
     @property
     def last_producer_id(self) -> int:
-        """The largest id of any producer that a log remembers; -1: none."""
+        """The largest producer id in any log's producer state; -1 if there is none."""
         return max((each for log in self.logs.values() for each in log.producers.producers), default=-1)
 
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID, config: TopicConfig) -> Log:
-        """The partition's log, made where there is none. Raises InconsistentTopicIdError, KafkaStorageError."""
+        """The partition's log, created if needed. Raises InconsistentTopicIdError, KafkaStorageError."""
         with self.lock:
             key = (topic, partition)
             log = self.logs.get(key)
@@ -271,17 +277,18 @@ class LogManager:
                     )
             except OSError as failed:
                 raise KafkaStorageError(
-                    f"can't make {directory.path / f'{topic}-{partition}'}: {failed.strerror}; "
+                    f"can't create {directory.path / f'{topic}-{partition}'}: {failed.strerror}; "
                     "free space or repair the data directory"
                 ) from failed
             return log
 
     def of_topics(self, topic_ids: Collection[uuid.UUID]) -> list[Partition]:
-        """The logs of these topics, by the ids that their directories have. Raises KafkaStorageError, OSError."""
+        """The logs of these topics, by the topic ids in their directories. Raises KafkaStorageError, OSError."""
         return [key for key, log in self.logs.items() if topic_ids and read_topic_id(log.directory) in topic_ids]
 
     def delete(self, topic: str, partition: int) -> Path | None:
-        """Take the partition's log away at once; its directory, renamed, is removed by `remove_doomed`."""
+        """Remove the partition's log from the table and rename its directory, which is returned for `remove_doomed`.
+        Raises KafkaStorageError."""
         key = (topic, partition)
         with self.lock:
             log = self.logs.pop(key, None)
@@ -300,7 +307,7 @@ class LogManager:
                     raise KafkaStorageError(f"can't delete {log.directory}: {failed.strerror}") from failed
 
     def flush_deletions(self) -> None:
-        """Have it on the disk that logs were deleted. Raises KafkaStorageError."""
+        """Fsync the directories, so that deletions survive a power failure. Raises KafkaStorageError."""
         for directory in self.directories:
             directory.flush_names()
 
@@ -314,7 +321,7 @@ class LogManager:
         return sum(self._each("its old segments can't be deleted", lambda log: log.delete_old_segments()))
 
     def _each(self, trouble: str, job: Callable[[Log], int]) -> list[int]:
-        """Do a job to every log: one that fails is told of, and doesn't keep the others from theirs."""
+        """Run a job on every log. A failure is logged and doesn't stop the other logs' jobs."""
         results = []
         for log in list(self.logs.values()):
             try:
@@ -325,9 +332,9 @@ class LogManager:
         return results
 
     def clean_logs(self) -> int:
-        """Compact the logs whose topics ask for it; returns how many were. Raises OSError.
+        """Compact the logs of topics with the compact policy. Returns the number compacted. Raises OSError.
 
-        One that is damaged is left alone until the broker is started again; what the disk refuses is tried again.
+        A damaged log is skipped until the broker restarts. Disk errors are retried in the next round.
         """
         cleaned: set[LogDirectory] = set()
         count = 0
@@ -343,7 +350,7 @@ class LogManager:
                 )
             except (CorruptRecordError, KafkaStorageError, OSError) as failed:
                 if log.is_closed:
-                    # Deleted in the meantime, so there is nothing left to compact.
+                    # Deleted in the meantime, so nothing is left to compact.
                     continue
                 level = self._repeats.level(key, logging.WARNING, self.clock.now_ms())
                 _log.log(level, "%r can't be compacted: %s", log, failed)
@@ -360,8 +367,8 @@ class LogManager:
         return count
 
     def _flush_for_cleaning(self, key: Partition, log: Log) -> None:
-        """Have the recovery point on the disk past all that is compacted: above it a gap in a log means that something
-        was lost. Raises OSError, KafkaStorageError."""
+        """Move the recovery point on the disk past everything that is compacted: above it, a gap in a log means lost
+        records. Raises OSError, KafkaStorageError."""
         end = log.segments[-1].base_offset
         if log.recovery_point < end:
             log.flush()
@@ -382,14 +389,14 @@ class LogManager:
         self._each("it can't be flushed", flush)
 
     def expire_producers(self) -> None:
-        """Forget idempotent producers that have been quiet for long."""
+        """Forget idempotent producers that wrote nothing for `producer.id.expiration.ms`."""
         wall_ms = self.clock.wall_ms()
         for log in list(self.logs.values()):
             with log.lock:
                 log.producers.expire(wall_ms)
 
     def checkpoint(self) -> None:
-        """Write where each log is flushed up to, where it starts, and its high watermark. Raises OSError."""
+        """Write the recovery point, start offset and high watermark of every log. Raises OSError."""
         for directory in self.directories:
             self._checkpoint_all(directory)
 
@@ -403,6 +410,6 @@ class LogManager:
             directory.write_checkpoint(name, self._logs_in(directory))
 
     def _checkpoint_recovery_point(self, log: Log) -> None:
-        """Called with the log's lock held. Raises OSError."""
+        """Called by a log, with its lock held. Raises OSError."""
         directory = self.directory_of(log.directory)
         directory.write_checkpoint(RECOVERY_POINT_FILE, self._logs_in(directory))

@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent producers: duplicates, gaps and fencing (KIP-98, Kafka's
+"""A partition's state of its idempotent producers, to detect duplicates, gaps and fenced producers (KIP-98, Kafka's
 `ProducerStateManager`).
 
 A snapshot is written at each roll and at a clean stop, in Kafka's `.snapshot` format version 1: version (int16),
@@ -21,7 +21,7 @@ from .files import replace_file
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-#: As many batches of one producer as may be in flight are remembered, so that each can be recognised when sent again.
+#: The number of recent batches remembered per producer to detect duplicates: as many as may be in flight.
 BATCHES_KEPT = 5
 
 _HEAD = struct.Struct(">hIi")
@@ -30,11 +30,11 @@ _SNAPSHOT_VERSION = 1
 
 
 class CorruptSnapshotError(ValueError):
-    """A `.snapshot` file is not one; an older one, or the log itself, is read instead."""
+    """A `.snapshot` file is damaged. An older one, or the log itself, is read instead."""
 
 
 class IdempotentBatch(Protocol):
-    """The part of a batch's header that matters here."""
+    """The fields of a batch's header that the producer state needs."""
 
     @property
     def base_offset(self) -> int: ...
@@ -89,7 +89,7 @@ class ProducerStateEntry:
         return self.batches[-1].last_offset if self.batches else -1
 
     def find_duplicate(self, batch: IdempotentBatch) -> BatchMetadata | None:
-        """The remembered batch that has this one's epoch and sequence numbers."""
+        """The remembered batch with the same epoch and sequence numbers, or None."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         last_sequence = increment_sequence(batch.base_sequence, batch.last_offset_delta)
@@ -103,8 +103,8 @@ class ProducerStateEntry:
         epoch = batch.producer_epoch
         if epoch < self.producer_epoch:
             raise InvalidProducerEpochError(
-                f"producer {self.producer_id} wrote with epoch {epoch}, but epoch "
-                f"{self.producer_epoch} is known: a newer "
+                f"producer {self.producer_id} wrote with epoch {epoch}, but its epoch is now "
+                f"{self.producer_epoch}: a newer "
                 "producer has taken over; start a new one"
             )
         if epoch > self.producer_epoch:
@@ -112,7 +112,7 @@ class ProducerStateEntry:
                 raise OutOfOrderSequenceNumberError(
                     f"producer {self.producer_id} begins epoch {epoch} at sequence {batch.base_sequence} instead of 0"
                 )
-        # Nothing remembered (retention, DeleteRecords): any sequence number is a beginning.
+        # Without remembered batches (retention, DeleteRecords) any sequence number may be the first.
         elif self.producer_epoch != NO_PRODUCER_EPOCH and batch.base_sequence != (
             increment_sequence(self.last_sequence, 1) if self.last_sequence != NO_SEQUENCE else 0
         ):
@@ -121,7 +121,7 @@ class ProducerStateEntry:
                 f"after {self.last_sequence}"
             )
         if self.current_txn_first_offset >= 0 and not batch.is_transactional:
-            raise InvalidTxnStateError(f"producer {self.producer_id} wrote without its transaction while it is open")
+            raise InvalidTxnStateError(f"producer {self.producer_id} wrote outside its open transaction")
 
     def add(self, batch: IdempotentBatch) -> None:
         if batch.producer_epoch != self.producer_epoch:
@@ -141,9 +141,9 @@ class ProducerStateEntry:
 
 
 class ProducerStateManager:
-    """All producers of one log. Owned by the log: used only under the log's lock.
+    """All producers of one log. Owned by the log and used only under its lock.
 
-    Invariant: it tells the state after every batch below `end_offset`, and of nothing else.
+    Invariant: it reflects exactly the batches below `end_offset`.
     """
 
     def __init__(self, directory: Path, *, expiration_ms: int) -> None:
@@ -157,20 +157,20 @@ class ProducerStateManager:
         return None if entry is None else entry.find_duplicate(batch)
 
     def check(self, batch: IdempotentBatch) -> None:
-        """Raise unless a client's batch follows what its producer wrote before (see `ProducerStateEntry.check`)."""
+        """Raise unless a client's batch continues its producer's sequence (see `ProducerStateEntry.check`)."""
         entry = self.producers.get(batch.producer_id)
         if entry is not None:
             entry.check(batch)
 
     def update(self, batch: IdempotentBatch) -> None:
-        """Remember a batch that is in the log."""
+        """Record a batch that is in the log."""
         entry = self.producers.get(batch.producer_id)
         if entry is None:
             entry = self.producers[batch.producer_id] = ProducerStateEntry(batch.producer_id)
         entry.add(batch)
 
     def end_transaction(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> None:
-        """Remember that a control batch ended the producer's open transaction."""
+        """Record that a control batch ended the producer's open transaction."""
         entry = self.producers.setdefault(producer_id, ProducerStateEntry(producer_id))
         if producer_epoch > entry.producer_epoch:
             entry.batches.clear()
@@ -190,7 +190,7 @@ class ProducerStateManager:
             del self.producers[producer_id]
 
     def first_unstable_offset(self) -> int | None:
-        """Where the oldest open transaction began."""
+        """The offset at which the oldest open transaction began; None if there is none."""
         return min(
             (
                 entry.current_txn_first_offset
@@ -206,15 +206,15 @@ class ProducerStateManager:
         return self.directory / f"{offset:020d}.snapshot"
 
     def snapshot_offsets(self) -> list[int]:
-        """The offsets at which there are snapshots, ascending."""
+        """The offsets of the snapshots, ascending."""
         return sorted(int(path.stem) for path in self.directory.glob("*.snapshot") if path.stem.isdigit())
 
     def take_snapshot(self) -> None:
-        """Write the state at `end_offset`. Raises OSError."""
+        """Write a snapshot of the state at `end_offset`. Raises OSError."""
         replace_file(self.snapshot_path(self.end_offset), encode_snapshot(self.producers.values()), sync=False)
 
     def load_snapshot(self, at_most: int, at_least: int, wall_ms: int) -> None:
-        """Restore the newest readable snapshot within `at_least`..`at_most`; none: an empty state at `at_least`."""
+        """Load the newest readable snapshot within `at_least`..`at_most`; without one, an empty state at `at_least`."""
         self.producers.clear()
         self.end_offset = at_least
         for offset in reversed(self.snapshot_offsets()):
@@ -238,7 +238,7 @@ class ProducerStateManager:
 
 
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
-    """A snapshot file's content. As in Kafka, of each producer only the last batch is kept."""
+    """Encode a snapshot file. Like Kafka's, it has only the last batch of each producer."""
     rows = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, entry.last_timestamp)
@@ -259,12 +259,12 @@ def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
 
 
 def decode_snapshot(content: bytes) -> list[ProducerStateEntry]:
-    """The producers in a snapshot file. Raises CorruptSnapshotError."""
+    """Decode the producers of a snapshot file. Raises CorruptSnapshotError."""
     if len(content) < _HEAD.size:
-        raise CorruptSnapshotError("a producer snapshot is cut off in its header")
+        raise CorruptSnapshotError("a producer snapshot is truncated in its header")
     version, crc, count = _HEAD.unpack_from(content)
     if version != _SNAPSHOT_VERSION:
-        raise CorruptSnapshotError(f"a producer snapshot has version {version}, known is {_SNAPSHOT_VERSION}")
+        raise CorruptSnapshotError(f"a producer snapshot has version {version}, expected {_SNAPSHOT_VERSION}")
     if crc != crc32c(memoryview(content)[6:]) or len(content) != _HEAD.size + count * _ENTRY.size:
         raise CorruptSnapshotError("a producer snapshot's CRC or size doesn't fit its content")
     entries = []

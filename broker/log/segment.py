@@ -1,4 +1,4 @@
-"""One segment of a log: `.log`, `.index` and `.timeindex`, named by the offset it begins at (Kafka's `LogSegment`)."""
+"""One segment of a log: `.log`, `.index` and `.timeindex`, named for its first offset (Kafka's `LogSegment`)."""
 
 from __future__ import annotations
 
@@ -21,23 +21,28 @@ MAX_SEGMENT_BYTES = 2**31 - 1
 
 
 class FoundBatch(NamedTuple):
-    """Where a batch stands in its segment."""
+    """A batch's header and its byte position in the segment."""
 
     position: int
     header: BatchHeader
 
 
 def segment_name(base_offset: int) -> str:
-    """An offset as it stands in file names: 20 digits."""
+    """Format an offset for file names: 20 digits."""
     return f"{base_offset:020d}"
 
 
 class LogSegment:
     """A run of batches from `base_offset` on.
 
-    Changed only under its log's lock; reads need none (the file is read by position, and what a reader may see is
-    bounded by the log's end, which moves only after the bytes are there). The indexes of a segment are loaded at
-    their first use.
+    Changed only under its log's lock. Reads need no lock: they read the file by position, and never past the log's end,
+    which moves only after the bytes are in the file. The indexes are loaded at their first use.
+
+    directory: the log's directory.
+    base_offset: the offset that names the segment. No batch is below it.
+    index_interval_bytes: bytes of log between two index entries.
+    max_index_bytes: the size at which an index is full.
+    created_ms: wall-clock time of creation, from which records without a timestamp age.
     """
 
     def __init__(
@@ -58,7 +63,7 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._bytes_since_index_entry = 0
-        # Of `segment.jitter.ms`: segments that begin together shouldn't end together.
+        # The fraction of `segment.jitter.ms` used: segments that begin together should not all roll together.
         self._jitter = random.random()
         self._first_timestamp: int | None = None
         self._max_timestamp: TimestampOffset | None = None
@@ -69,7 +74,7 @@ class LogSegment:
 
     @property
     def offset_index(self) -> OffsetIndex:
-        """Raises CorruptIndexError at the first use of a broken file."""
+        """The offset index. Raises CorruptIndexError at the first use if the file is damaged."""
         if self._offset_index is None:
             path = self.directory / f"{segment_name(self.base_offset)}.index"
             self._offset_index = OffsetIndex(path, self.base_offset, self.max_index_bytes)
@@ -77,7 +82,7 @@ class LogSegment:
 
     @property
     def time_index(self) -> TimeIndex:
-        """Raises CorruptIndexError at the first use of a broken file."""
+        """The time index. Raises CorruptIndexError at the first use if the file is damaged."""
         if self._time_index is None:
             path = self.directory / f"{segment_name(self.base_offset)}.timeindex"
             self._time_index = TimeIndex(path, self.base_offset, self.max_index_bytes)
@@ -85,7 +90,7 @@ class LogSegment:
 
     @property
     def max_timestamp(self) -> TimestampOffset:
-        """The largest timestamp so far, and the last offset of the batch that has it; (-1, base offset) when empty."""
+        """The largest timestamp so far and the last offset of its batch; (-1, base offset) if the segment is empty."""
         if self._max_timestamp is None:
             self._max_timestamp = self._scan_max_timestamp()
         return self._max_timestamp
@@ -102,8 +107,7 @@ class LogSegment:
     def should_roll(
         self, size_bytes: int, last_offset: int, max_timestamp: int, now_ms: int, *, limits: SegmentLimits
     ) -> bool:
-        """Whether the next append of `size_bytes` belongs into a new segment: by size, age, full index or offset
-        range."""
+        """Whether an append of `size_bytes` needs a new segment: by size, age, full index or offset range."""
         size = self.log.size_bytes
         if size == 0:
             return not self.offset_index.can_append_offset(last_offset)
@@ -112,7 +116,7 @@ class LogSegment:
         if self.offset_index.is_full or self.time_index.is_full or not self.offset_index.can_append_offset(last_offset):
             return True
         first = self.first_timestamp()
-        # By the records' own time where they have one, so that replicas roll alike (KIP-33).
+        # By the records' timestamps if they have any, so that replicas roll at the same batch (KIP-33).
         age_ms = max_timestamp - first if first >= 0 and max_timestamp >= 0 else now_ms - self.created_ms
         return age_ms > limits.segment_ms - self._jitter * min(limits.segment_jitter_ms, limits.segment_ms)
 
@@ -126,7 +130,7 @@ class LogSegment:
         return self._first_timestamp
 
     def append(self, buffers: list, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Write whole batches at the end. Raises KafkaStorageError or OSError, nothing then written."""
+        """Append whole batches. On KafkaStorageError or OSError nothing is written."""
         position = self.log.size_bytes
         self.offset_index.write_behind()
         self.time_index.write_behind()
@@ -142,7 +146,7 @@ class LogSegment:
         self._bytes_since_index_entry += size_bytes
 
     def truncate_to(self, offset: int) -> int:
-        """Cut the batch that holds `offset` and all after it; returns the bytes cut. Raises OSError."""
+        """Truncate the segment before the batch with `offset`. Returns the bytes removed. Raises OSError."""
         found = self.find(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
@@ -157,15 +161,15 @@ class LogSegment:
         return cut
 
     def close_for_appends(self) -> None:
-        """Give the time index its last entry and write both indexes out: at a roll and at a clean stop. Raises
-        OSError."""
+        """Append the time index's last entry and write both indexes to their files: at a roll and at a clean stop.
+        Raises OSError."""
         if self.log.size_bytes:
             self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.write_out()
         self.time_index.write_out()
 
     def flush(self) -> None:
-        """Have records and indexes on the disk. Raises OSError."""
+        """Force records and indexes to the disk. Raises OSError."""
         self.log.sync()
         self.offset_index.write_out(sync=True)
         self.time_index.write_out(sync=True)
@@ -173,7 +177,8 @@ class LogSegment:
     # --- Reading ---
 
     def batches(self, position: int = 0, end: int | None = None) -> Iterator[FoundBatch]:
-        """The headers from `position` on, up to a partial one. Raises CorruptRecordError, KafkaStorageError."""
+        """The headers from `position` up to the first incomplete batch. Raises CorruptRecordError,
+        KafkaStorageError."""
         end = self.log.size_bytes if end is None else end
         read = self.log.read
         while end - position >= HEADER_BYTES:
@@ -190,11 +195,11 @@ class LogSegment:
             position += header.size_bytes
 
     def position_before(self, position: int) -> int:
-        """Where some batch begins, at or before a position, as near as the index knows."""
+        """The start of a batch at or before `position`, the closest one in the index."""
         return self.offset_index.entry_before_position(position)
 
     def offset_at(self, position: int) -> int:
-        """The offset of the first batch that begins at or after a position; the next offset where there is none."""
+        """The offset of the first batch that begins at or after a position; the next offset if there is none."""
         next_offset = self.base_offset
         for found in self.batches(self.position_before(position)):
             if found.position >= position:
@@ -210,18 +215,18 @@ class LogSegment:
         return None
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> Iterator[FoundBatch]:
-        """The batches that may hold the first record at or after both `timestamp` and `start_offset`, in order."""
+        """The batches that may contain the first record at or after both `timestamp` and `start_offset`, in order."""
         hint = self.time_index.lookup(timestamp)
         for found in self.batches(self.offset_index.lookup(max(hint.offset, start_offset)).position):
             if found.header.max_timestamp >= timestamp and found.header.last_offset >= start_offset:
                 yield found
 
     def read_batch(self, found: FoundBatch) -> bytes:
-        """One whole batch. Raises KafkaStorageError."""
+        """Read one whole batch. Raises KafkaStorageError."""
         return self.log.read(found.position, found.header.size_bytes)
 
     def next_offset(self) -> int:
-        """The offset after the last batch; the base offset where there is none."""
+        """The offset after the last batch; the base offset if there is none."""
         next_offset = self.base_offset
         for found in self.batches(self.offset_index.last_entry.position):
             next_offset = found.header.next_offset
@@ -230,7 +235,7 @@ class LogSegment:
     # --- Recovery ---
 
     def sanity_check(self) -> None:
-        """Raise CorruptIndexError unless both index files are there and keep their rules."""
+        """Raise CorruptIndexError unless both index files exist and keep their invariants."""
         for index in (self.offset_index, self.time_index):
             if self.log.size_bytes and not index.path.exists():
                 raise CorruptIndexError(f"{index.path} is missing")
@@ -239,10 +244,10 @@ class LogSegment:
             self._check_entry(self.offset_index.last_entry)
 
     def _check_entry(self, entry: OffsetPosition) -> None:
-        """Raise CorruptIndexError unless there is a batch where an entry points, and not one after the entry's.
+        """Raise CorruptIndexError unless an entry points at a batch that does not begin after the entry's offset.
 
-        It may be one before it: of several batches that are appended at once, Kafka before 4.0 notes the first one's
-        position and the last one's offset.
+        The batch may be before the entry's offset: for several batches in one append, Kafka before 4.0 records the
+        position of the first and the offset of the last.
         """
         try:
             found = next(self.batches(entry.position), None)
@@ -250,14 +255,15 @@ class LogSegment:
             found = None
         if found is None or found.header.base_offset > entry.offset:
             raise CorruptIndexError(
-                f"{self.offset_index.path} has offset {entry.offset} at byte {entry.position}, {self.log.path} hasn't"
+                f"{self.offset_index.path} has offset {entry.offset} at byte {entry.position}, but {self.log.path} "
+                "doesn't"
             )
 
     def recover(self, accepts: Callable[[BatchHeader], bool]) -> int:
-        """Check every batch (CRC too), cut the file after the last good one, rebuild both indexes.
+        """Check every batch including its CRC, truncate the file after the last good one, and rebuild both indexes.
 
-        Calls `accepts` with each batch that is whole, in order; the first one that it refuses is cut off, too. Returns
-        the bytes cut. Raises OSError, KafkaStorageError.
+        Calls `accepts` with each whole batch, in order. The file is truncated before the first one it rejects. Returns
+        the bytes removed. Raises OSError, KafkaStorageError.
         """
         self._reset_indexes()
         position, last_indexed, next_offset = 0, 0, self.base_offset
@@ -282,7 +288,7 @@ class LogSegment:
                 position += header.size_bytes
                 next_offset = header.next_offset
         except CorruptRecordError:
-            # The torn tail of a write that was cut short: what is good ends at `position`.
+            # The torn tail of an interrupted write: the good batches end at `position`.
             pass
         except UnsupportedForMessageFormatError:
             if self._is_legacy_message(position):
@@ -297,7 +303,7 @@ class LogSegment:
         return size - position
 
     def _is_legacy_message(self, position: int) -> bool:
-        """Whether there is a whole message of format v0 or v1, not garbage that looks like one."""
+        """Whether there is a whole message of format v0 or v1 at `position`, not just garbage that resembles one."""
         try:
             LegacyBatch(self.log.read(position, self.log.size_bytes - position)).validate()
         except CorruptRecordError:
@@ -313,7 +319,7 @@ class LogSegment:
     # --- Files ---
 
     def load(self) -> None:
-        """Open the file and read the indexes, for those who go on reading when others take their place. Raises
+        """Open the file and read the indexes, for readers that keep this segment after it is replaced. Raises
         KafkaStorageError, CorruptIndexError."""
         self.log.fileno()
         assert self.offset_index is not None
@@ -325,7 +331,6 @@ class LogSegment:
         return [self.directory / (stem + suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")]
 
     def delete(self) -> None:
-        """Remove the files; a fetch answer that is being sent keeps reading from its open descriptor. Raises
-        OSError."""
+        """Remove the files. A fetch response in flight keeps reading from its open descriptor. Raises OSError."""
         for path in self.paths:
             path.unlink(missing_ok=True)

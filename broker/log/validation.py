@@ -1,8 +1,8 @@
-"""What a batch must be before it is appended (Kafka's `LogValidator`).
+"""The checks of a batch before it is appended (Kafka's `LogValidator`).
 
-The CRC covers every record, so a batch that passes it holds what its producer wrote. That this is records is held
-against their sizes, as far as they aren't compressed; more is looked at only where the topic asks something of them.
-Kafka reads every record, and decompresses what is compressed: that would cost more than all else here.
+The CRC covers every record, so a batch that passes it has the bytes that its producer wrote. Uncompressed records are
+also checked by their sizes. Records are parsed only if the topic's configuration requires it. Kafka parses every
+record, after decompression if need be; that would cost more than the rest of the broker's produce path.
 """
 
 from __future__ import annotations
@@ -25,60 +25,61 @@ _CODECS = frozenset(Compression)
 
 
 class RejectedRecords:
-    """Base of the errors of a batch that is rejected for some of its records: `indexes` has their places (KIP-467)."""
+    """Base of the errors for a batch rejected because of some records. `indexes` are their indexes (KIP-467)."""
 
     indexes: list[int]
 
 
 class RecordsOutOfTimeError(RejectedRecords, InvalidTimestampError):
-    """A batch was rejected for the times of some of its records."""
+    """A batch was rejected because of the timestamps of some records."""
 
     def __init__(self, indexes: list[int], earliest_ms: int, latest_ms: int) -> None:
         super().__init__(
-            f"the topic takes timestamps from {earliest_ms} to {latest_ms} only (message.timestamp.before.max.ms, "
+            f"the topic accepts timestamps from {earliest_ms} to {latest_ms} only (message.timestamp.before.max.ms, "
             "message.timestamp.after.max.ms)"
         )
         self.indexes = indexes
 
 
 class RecordsWithoutKeyError(RejectedRecords, InvalidRecordError):
-    """A batch was rejected for records without a key."""
+    """A batch was rejected because some records have no key."""
 
     def __init__(self, indexes: list[int]) -> None:
-        super().__init__("a compacted topic takes no record without a key")
+        super().__init__("a compacted topic accepts no record without a key")
         self.indexes = indexes
 
 
 def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -> BatchHeader:
-    """The header of the one batch that a producer sent for a partition, once it has been found sound.
+    """Check the single batch that a producer sent for a partition. Returns its header.
 
     Needs no lock; the CRC is computed with the GIL released. Raises InvalidRecordError, CorruptRecordError,
     MessageSizeTooLargeError, InvalidTimestampError, UnsupportedForMessageFormatError.
     """
     size_bytes = len(records)
     if size_bytes < HEADER_BYTES:
-        raise InvalidRecordError(f"a record batch has at least {HEADER_BYTES} bytes, here are {size_bytes}")
+        raise InvalidRecordError(f"a record batch has at least {HEADER_BYTES} bytes, not {size_bytes}")
     header = read_header(records)
     if header.size_bytes != size_bytes:
         if header.size_bytes < size_bytes:
-            raise InvalidRecordError("a producer sends exactly one batch a partition; there are bytes after the first")
-        raise InvalidRecordError(f"the batch says it has {header.size_bytes} bytes, {size_bytes} are there")
+            raise InvalidRecordError("a producer sends exactly one batch per partition; more bytes follow the first")
+        raise InvalidRecordError(f"the batch's header says {header.size_bytes} bytes, but {size_bytes} were sent")
     if size_bytes > config.max_message_bytes:
         raise MessageSizeTooLargeError(
-            f"the batch has {size_bytes} bytes, the topic takes {config.max_message_bytes} (max.message.bytes)"
+            f"the batch has {size_bytes} bytes, but the topic accepts at most {config.max_message_bytes} "
+            "(max.message.bytes)"
         )
     if header.crc != crc32c(records[ATTRIBUTES_OFFSET:]):
-        raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was changed on its way")
+        raise CorruptRecordError(f"the batch's CRC is not {header.crc:#010x}: it was damaged in transit")
     if header.base_offset != 0:
         raise InvalidRecordError(f"a producer's batch has base offset 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecordError("clients can't write control batches")
     if header.is_transactional:
-        raise InvalidTxnStateError("this broker has no transactions; leave transactional.id away")
+        raise InvalidTxnStateError("transactions are not supported yet; remove transactional.id")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         raise InvalidRecordError(f"{header.count} records can't end at offset delta {header.last_offset_delta}")
     if header.compression not in _CODECS:
-        raise InvalidRecordError(f"there is no codec {header.compression}")
+        raise InvalidRecordError(f"unknown compression codec {header.compression}")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecordError(
             f"producer {header.producer_id} has no epoch or sequence: {header.producer_epoch}, {header.base_sequence}"
@@ -98,7 +99,7 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
 
 
 def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) -> tuple[memoryview, BatchHeader]:
-    """A sound batch in the codec of its topic (`compression.type`), and its header: most often the same as before.
+    """Recompress a valid batch with its topic's codec (`compression.type`), if it differs. Returns batch and header.
 
     Raises CorruptRecordError, MessageSizeTooLargeError.
     """
@@ -109,7 +110,8 @@ def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) ->
     buffer = bytearray(HEADER_BYTES) + compress(codec, plain, config.codec_level)
     if len(buffer) > config.max_message_bytes:
         raise MessageSizeTooLargeError(
-            f"with {codec.label} the batch has {len(buffer)} bytes, the topic takes {config.max_message_bytes} "
+            f"with {codec.label} the batch has {len(buffer)} bytes, but the topic accepts at most "
+            f"{config.max_message_bytes} "
             "(max.message.bytes)"
         )
     write_header(
@@ -130,9 +132,9 @@ def recompressed(batch: memoryview, header: BatchHeader, config: TopicConfig) ->
 
 
 def _check_timestamps(records: memoryview, header: BatchHeader, config: TopicConfig, wall_ms: int) -> None:
-    """Raise RecordsOutOfTimeError unless the topic takes the records' times.
+    """Raise RecordsOutOfTimeError unless the topic accepts the timestamps of all records.
 
-    Records are looked at only where the header can't tell: it has the largest time, and not the smallest.
+    Records are parsed only if the header does not suffice: it has the largest timestamp, but not the smallest.
     """
     earliest_ms = wall_ms - config.message_timestamp_before_max_ms
     latest_ms = wall_ms + config.message_timestamp_after_max_ms
@@ -150,7 +152,7 @@ def _check_timestamps(records: memoryview, header: BatchHeader, config: TopicCon
 def assign(
     batch: memoryview, header: BatchHeader, first_offset: int, leader_epoch: int, append_time: int
 ) -> BatchHeader:
-    """Write into the batch what the leader decides: offset, epoch and, unless `append_time` is -1, the time."""
+    """Set the fields that the leader decides: offset, epoch and, unless `append_time` is -1, the timestamp."""
     view = RecordBatch(batch)
     view.set_base_offset(first_offset)
     view.set_partition_leader_epoch(leader_epoch)
@@ -161,7 +163,7 @@ def assign(
 
 
 def check_replicated_batches(records: memoryview) -> tuple[list[BatchHeader], int]:
-    """The headers of the whole batches that a leader sent, and the bytes they take. Raises CorruptRecordError."""
+    """Check the whole batches that a leader sent. Returns their headers and total size. Raises CorruptRecordError."""
     headers: list[BatchHeader] = []
     position, size_bytes = 0, len(records)
     while size_bytes - position >= HEADER_BYTES:
@@ -171,7 +173,7 @@ def check_replicated_batches(records: memoryview) -> tuple[list[BatchHeader], in
             break
         if header.crc != crc32c(records[position + ATTRIBUTES_OFFSET : end]):
             raise CorruptRecordError(
-                f"the CRC of the batch at offset {header.base_offset} doesn't fit what the leader sent"
+                f"the CRC of the batch at offset {header.base_offset} doesn't match what the leader sent"
             )
         headers.append(header)
         position = end

@@ -1,4 +1,4 @@
-"""An operation that waits, and the rule that it is completed once."""
+"""An operation that waits and is completed exactly once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..timer import TimerTask
 
 
 class OperationKeeper(Protocol):
-    """What an operation knows of the purgatory that it waits in."""
+    """The purgatory as an operation sees it."""
 
     def forget(self, operation: DelayedOperation) -> None: ...
 
@@ -25,15 +25,15 @@ class Lock(Protocol):
 
 
 class DelayedOperation(TimerTask, ABC):
-    """Something to complete when a condition holds, and `delay_ms` milliseconds after its start at the latest.
+    """An operation to complete when a condition holds, or at the latest `delay_ms` milliseconds after its start.
 
     Subclasses define `try_complete` and `on_complete`, and may define `on_expiration`.
 
-    Invariant: `on_complete` is called once, by the one `force_complete` that returns True; whatever is thrown at it
-    (handlers of other requests, the timer), on whatever threads.
+    Invariant: `on_complete` is called once, by the one `force_complete` that returns True, no matter which threads
+    (handlers of other requests, the timer) try to complete the operation concurrently.
 
-    `lock` serialises `try_complete`; it is re-entrant, because completing an operation may lead to a check of its own
-    key. Operations that work on one thing (the members of a group) may share that thing's lock.
+    `lock` serialises `try_complete`. It is re-entrant, because completing an operation may lead to a check of its own
+    key. Operations on the same thing (the members of a group) may share that thing's lock.
     """
 
     __slots__ = ("_completion", "_keeper", "_lock")
@@ -41,31 +41,31 @@ class DelayedOperation(TimerTask, ABC):
     def __init__(self, delay_ms: float, lock: Lock | None = None) -> None:
         super().__init__(delay_ms)
         self._lock = threading.RLock() if lock is None else lock
-        # A compare-and-set: taken once, by whoever completes the operation, and never released.
+        # A compare-and-set: acquired once, by the thread that completes the operation, and never released.
         self._completion = threading.Lock()
         self._keeper: OperationKeeper | None = None
 
     @abstractmethod
     def try_complete(self) -> bool:
-        """Look whether the operation can be completed now; if so `return self.force_complete()`, else return False.
+        """Check whether the operation can be completed now: `return self.force_complete()` if so, else False.
 
         Called with the operation's lock held, any number of times, also after completion.
         """
 
     @abstractmethod
     def on_complete(self) -> None:
-        """Answer. Called once, on the thread that completes the operation, which may hold its lock or not."""
+        """Answer. Called once, on the thread that completes the operation, with or without the operation's lock."""
 
     def on_expiration(self) -> None:
-        """Called after `on_complete`, on the timer's executor, if it was the timer that completed the operation."""
+        """Called after `on_complete`, on the timer's executor, if the timer completed the operation."""
 
     @property
     def is_completed(self) -> bool:
-        """Whether somebody has completed (or abandoned) the operation; their `on_complete` may still be running."""
+        """Whether the operation was completed or abandoned. Its `on_complete` may still be running."""
         return self._completion.locked()
 
     def force_complete(self) -> bool:
-        """Complete the operation whatever its condition says. True for the one call that did it."""
+        """Complete the operation regardless of its condition. True for the one call that completed it."""
         if not self._completion.acquire(blocking=False):
             return False
         self._leave()
@@ -73,7 +73,7 @@ class DelayedOperation(TimerTask, ABC):
         return True
 
     def abandon(self) -> None:
-        """Give the operation up: `on_complete` is not called, now or ever, unless it has been already."""
+        """Drop the operation: `on_complete` is never called, unless it has been already."""
         if self._completion.acquire(blocking=False):
             self._leave()
 
@@ -83,7 +83,7 @@ class DelayedOperation(TimerTask, ABC):
             return self.try_complete()
 
     def safe_try_complete_or_else(self, otherwise: Callable[[], object]) -> bool:
-        """Try; if it can't be completed call `otherwise` and try once more, all under the operation's lock."""
+        """Try; if that fails, call `otherwise` and try again, all under the operation's lock."""
         with self._lock:
             if self.try_complete():
                 return True
@@ -91,7 +91,7 @@ class DelayedOperation(TimerTask, ABC):
             return self.try_complete()
 
     def run(self) -> None:
-        """The time is over: called by the timer."""
+        """Called by the timer when the operation expires."""
         if self.force_complete():
             self.on_expiration()
 

@@ -1,4 +1,4 @@
-"""Where delayed operations wait, by what they wait for."""
+"""The purgatory: watches delayed operations under the keys of what they wait for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .reaper import ExpiredOperationReaper
 
 OperationT = TypeVar("OperationT", bound=DelayedOperation)
 
-#: Kafka has 512. Here the interpreter's lock leaves less to contend for: enough that a thread which is interrupted
-#: while it holds a shard seldom stands in another's way.
+#: Kafka has 512. Here the interpreter lock leaves less contention: 32 shards are enough that a thread preempted while
+#: it holds a shard's lock rarely blocks another.
 _SHARDS = 32
 DEFAULT_PURGE_INTERVAL = 1_000
 
@@ -22,8 +22,8 @@ DEFAULT_PURGE_INTERVAL = 1_000
 class _WatcherList(Generic[OperationT]):
     """A shard of the watched keys. Its lock is never held while an operation is tried.
 
-    Each key has its operations in the order of their coming: a dict, for its order and its constant-time removal.
-    `size` is the number of operations under all keys; it may be read without the lock.
+    Each key has its operations in the order they were added: a dict, for its order and its constant-time removal.
+    `size` is the number of entries under all keys. It may be read without the lock.
     """
 
     __slots__ = ("_by_key", "_lock", "size")
@@ -47,7 +47,7 @@ class _WatcherList(Generic[OperationT]):
             self._remove(key, operations)
 
     def take(self, key: Hashable) -> list[OperationT]:
-        """All operations of a key, which nobody else gets then."""
+        """Remove and return all operations of a key, so that no other thread gets them."""
         with self._lock:
             operations = list(self._by_key.pop(key, ()))
             self.size -= len(operations)
@@ -73,16 +73,22 @@ class _WatcherList(Generic[OperationT]):
 
 
 class DelayedOperationPurgatory(Generic[OperationT]):
-    """Keeps operations of a kind until they can be completed, or until their time is over.
+    """Keeps operations of one kind until they can be completed or expire.
 
-    Every method may be called from any thread. It has no thread of its own: timeouts come from the timer's executor,
-    and the `reaper`, which drives the timer, also purges (without one, tests call `purge_if_due`).
+    Every method may be called from any thread. A purgatory has no thread of its own: expired operations run on the
+    timer's executor, and the `reaper`, which drives the timer, also purges (without one, tests call `purge_if_due`).
 
-    Invariants: a watched operation misses no change that is followed by a `check_and_complete` of one of its keys; and
-    what completed operations leave behind (they are watched under many keys and found by one) is no more, after the
-    reaper's next round, than `purge_interval` places or as many as the waiting operations have.
+    Invariants: a watched operation misses no change that is followed by a `check_and_complete` of one of its keys. An
+    operation is watched under several keys but completed through one, which leaves stale entries under the others.
+    After each reaper pass at most `max(purge_interval, pending entries)` of them remain.
 
-    Lock order: an operation's lock, then a shard's or the timer's. See the package for what callers must not hold.
+    Lock order: an operation's lock, then a shard's or the timer's. The package's docstring says which locks callers
+    must not hold.
+
+    name: Names the kind of operation.
+    timer: Expires the operations. Shared by the broker's purgatories.
+    reaper: Purges this purgatory regularly; None: the caller calls `purge_if_due`.
+    purge_interval: The number of stale entries from which a purge may run.
     """
 
     def __init__(
@@ -98,17 +104,17 @@ class DelayedOperationPurgatory(Generic[OperationT]):
         self._purge_interval = purge_interval
         self._watcher_lists: list[_WatcherList[OperationT]] = [_WatcherList() for _ in range(_SHARDS)]
         self._pending_lock = threading.Lock()
-        self._pending: dict[DelayedOperation, int] = {}  # what waits, and under how many keys
+        self._pending: dict[DelayedOperation, int] = {}  # waiting operation -> number of its keys
         self._pending_places = 0
         if reaper is not None:
             reaper.look_after(self)
 
     def try_complete_else_watch(self, operation: OperationT, keys: Collection[Hashable]) -> bool:
-        """Try an operation; if it can't be completed, keep it under `keys` and start its time.
+        """Try an operation. If it can't be completed, watch it under `keys` and start its timer.
 
-        True if this call completed it. An operation is given to one purgatory, once. Raises IllegalStateError without
-        keys, and when the timer is closed. An error, also one of the operation's own, means that the operation is the
-        caller's to answer: nobody completes it any more.
+        True if this call completed it. An operation is added to one purgatory, once. Raises IllegalStateError if there
+        are no keys or the timer is closed. After an error, including one from the operation itself, the caller has to
+        answer the request: nothing else completes the operation.
         """
         if not keys:
             raise IllegalStateError("a delayed operation needs a key, or nothing could complete it but its timeout")
@@ -123,9 +129,9 @@ class DelayedOperationPurgatory(Generic[OperationT]):
                 self._watcher_list(key).watch(key, operation)
 
         try:
-            # The second try comes when every key is watched: it sees a change before it, and one after it comes with a
-            # check that finds the operation. Its lock is held throughout, as in Kafka, so that no check can take it in
-            # between and wait for something that this thread's caller holds.
+            # The second try runs once every key is watched. It sees every change made before it, and each later change
+            # is followed by a check that finds the operation. The operation's lock is held throughout, as in Kafka:
+            # otherwise a check could take it in between and wait for something that this thread's caller holds.
             if operation.safe_try_complete_or_else(watch):
                 return True
             if not operation.is_completed:
@@ -134,15 +140,15 @@ class DelayedOperationPurgatory(Generic[OperationT]):
             operation.abandon()
             raise
         if operation.is_completed:
-            # Completed while it was being watched or added, when it was too early to undo that.
+            # Completed while it was being watched or added, too early for its completion to undo that.
             operation.cancel()
             self.forget(operation)
         return False
 
     def check_and_complete(self, key: Hashable) -> int:
-        """Try every operation that waits for `key`; the number that this call completed.
+        """Try every operation that waits for `key`. Returns the number that this call completed.
 
-        An operation that raises keeps none of the others from its turn; the first error is raised after them.
+        If an operation raises, the others are still tried; the first error is raised after them.
         """
         watcher_list = self._watcher_list(key)
         operations = watcher_list.watching(key)
@@ -162,9 +168,9 @@ class DelayedOperationPurgatory(Generic[OperationT]):
         return completed
 
     def cancel_for_key(self, key: Hashable) -> list[OperationT]:
-        """Stop the time of the operations that wait for `key` and give them back, uncompleted: they are the caller's.
+        """Cancel the timers of the operations that wait for `key` and return them, uncompleted: the caller owns them.
 
-        One that is watched under another key too may still be completed by a check of that.
+        An operation that is also watched under another key may still be completed by a check of that key.
         """
         cancelled = [operation for operation in self._watcher_list(key).take(key) if not operation.is_completed]
         for operation in cancelled:
@@ -174,18 +180,19 @@ class DelayedOperationPurgatory(Generic[OperationT]):
 
     @property
     def watched(self) -> int:
-        """Size of all watch lists: an operation counts for each of its keys, and until it is purged."""
+        """Number of entries in all watch lists: an operation counts once per key until it is purged."""
         return sum(watcher_list.size for watcher_list in self._watcher_lists)
 
     @property
     def num_delayed(self) -> int:
-        """Number of operations that wait."""
+        """Number of pending operations."""
         return len(self._pending)
 
     def purge_if_due(self) -> int:
-        """Drop completed operations from the watch lists if there are more places of theirs than the purge interval.
+        """Remove completed operations from the watch lists if their entries outnumber the purge interval.
 
-        The lists are gone through as a whole, so it is not due either before half of what is in them is to go.
+        A purge scans all lists, so it also waits until more than half of the entries are stale. Returns the number
+        removed.
         """
         pending_places = self._pending_places
         if self.watched - pending_places <= max(self._purge_interval, pending_places):

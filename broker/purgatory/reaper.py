@@ -1,4 +1,4 @@
-"""The thread that lets a broker's time pass."""
+"""The thread that advances a broker's timer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 from ...network.sections import section_thread
 from ..timer import Timer
 
-#: As long as a purge may be late; an expiration wakes the thread by itself.
+#: How late a purge may be, in milliseconds. An expiration wakes the thread by itself.
 _POLL_MS = 200.0
 
 
@@ -18,7 +18,7 @@ class Purgeable(Protocol):
 class ExpiredOperationReaper:
     """A daemon thread that advances a timer and purges the purgatories that share it.
 
-    It only moves expired operations on to the timer's executor, so no operation ever holds it up. `look_after` and
+    It only passes expired operations to the timer's executor, so no operation ever blocks it. `look_after` and
     `shutdown` may be called from any thread.
     """
 
@@ -30,11 +30,11 @@ class ExpiredOperationReaper:
         self._thread.start()
 
     def look_after(self, purgatory: Purgeable) -> None:
-        """Purge this one too from now on."""
+        """Purge this purgatory as well from now on."""
         self._purgatories.append(purgatory)
 
     def shutdown(self) -> None:
-        """End the thread, then close the timer. Operations that still wait are not completed. May be called again."""
+        """Stop the thread, then close the timer. Pending operations are not completed. May be called again."""
         self._stopping = True
         self._timer.wakeup()
         self._thread.join()

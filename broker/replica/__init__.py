@@ -1,2 +1,2 @@
-"""Replicas: partitions with their leaders and followers, the requests that wait for them, the fetchers between
+"""Replicas: partitions with their leaders and followers, the requests that wait for them, and the fetchers between
 brokers."""

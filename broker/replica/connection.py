@@ -1,4 +1,4 @@
-"""A broker's own connection to another broker."""
+"""A broker's connection to another broker."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ...network.protocol.message import Request
 from ..metadata import BrokerEndpoint
 
 _MAX_RESPONSE_BYTES = 2**30
-#: How the client ids of brokers begin, for whom a broker never acts as an older one.
+#: Prefix of the client ids of brokers. A broker never acts as an older release toward these clients.
 CLIENT_ID_PREFIX = "headrace-broker-"
 
 
 class Links(Protocol):
-    """Which brokers can reach which: a test may cut some off."""
+    """Which brokers can reach each other. A test may cut links between some of them."""
 
     def is_cut(self, one: int, other: int) -> bool: ...
 
 
 class CutLinks:
-    """Which brokers a test has cut off from which. Any thread: the set is replaced, never changed."""
+    """The links that a test has cut. Any thread may use it: the set is replaced, never changed."""
 
     def __init__(self) -> None:
         self.cut: frozenset[frozenset[int]] = frozenset()
@@ -39,7 +39,7 @@ class InterBrokerConnection(BlockingConnection):
     def __init__(
         self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, receive_buffer_bytes: int, links: Links
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's."""
+        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -54,7 +54,7 @@ class InterBrokerConnection(BlockingConnection):
         self._links = links
 
     def request(self, message: Request, version: int | None = None) -> Any:
-        """As `BlockingConnection.request`; KafkaConnectionError while the link is cut."""
+        """Like `BlockingConnection.request`, but raises KafkaConnectionError while the link is cut."""
         if self._links.is_cut(self._own_id, self._peer_id):
             self.close()
             raise KafkaConnectionError(f"broker {self._own_id} is cut off from broker {self._peer_id}")

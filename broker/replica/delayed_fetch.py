@@ -11,9 +11,10 @@ from .replicas import Replicas
 
 
 class DelayedFetch(DelayedOperation):
-    """Completes when one of these is so: this broker doesn't lead a partition any more; a partition is unknown; a fetch
-    is below the active segment, so what it asks for won't grow; there are `min_bytes`. On expiry it answers with what
-    there is. `respond` is called exactly once, on the thread that completes it, or by `aside` where that is given."""
+    """Completes when one of these conditions holds: this broker no longer leads one of the partitions; a partition is
+    unknown; a fetch is below the active segment, so its data won't grow; `min_bytes` are available. On expiry it
+    answers with the available records. `respond` is called exactly once, on the thread that completes the operation, or
+    through `aside` if that is given."""
 
     def __init__(
         self,
@@ -37,7 +38,7 @@ class DelayedFetch(DelayedOperation):
             entry = result.entry
             try:
                 partition = self._replicas.partition(entry.key)
-                # Raises for the first two conditions, and where truncation has moved the end below the fetch.
+                # Raises for the first two conditions, and if truncation has moved the end below the fetch offset.
                 read = self._replicas.read_one(self._params, entry, partition, entry.max_bytes)
             except BrokerResponseError:
                 return self.force_complete()
@@ -58,4 +59,4 @@ class DelayedFetch(DelayedOperation):
         self._respond(self._replicas.read(self._params, [result.entry for result in self._results]))
 
     def on_expiration(self) -> None:
-        """Nothing is left to do: `on_complete` has answered."""
+        """Does nothing: `on_complete` has answered."""

@@ -14,7 +14,7 @@ from .replicas import Replicas, without_frames
 
 @dataclass(slots=True)
 class ProduceResult:
-    """What became of one partition's batch: where it stands, or why not, and where the log begins, if that matters."""
+    """The outcome of one partition's batch: its offsets, or the error, with the log start offset if that matters."""
 
     info: AppendInfo | None
     error: BrokerResponseError | None = None
@@ -23,14 +23,14 @@ class ProduceResult:
 
     @property
     def required_offset(self) -> int:
-        """What the high watermark has to reach for the batch to be safe."""
+        """The offset that the high watermark must reach for the batch to be acknowledged."""
         return -1 if self.info is None else self.info.last_offset + 1
 
 
 class DelayedProduce(DelayedOperation):
-    """Completes when each partition's batch is on all in-sync replicas or has failed; on expiry the rest gets
-    REQUEST_TIMED_OUT. `respond` is called exactly once, on the thread that completes it, or by `aside` where that is
-    given."""
+    """Completes when each partition's batch is on all in-sync replicas or has failed. On expiry the remaining ones get
+    REQUEST_TIMED_OUT. `respond` is called exactly once, on the thread that completes the operation, or through `aside`
+    if that is given."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class DelayedProduce(DelayedOperation):
             if result.is_pending:
                 result.is_pending = False
                 result.error = RequestTimedOutError(
-                    f"{topic}-{index} wrote the records, but not all in-sync replicas had them in time"
+                    f"{topic}-{index} appended the records, but not all in-sync replicas had them in time"
                 )
         if self._aside is None:
             self._respond(self._results)
@@ -75,4 +75,4 @@ class DelayedProduce(DelayedOperation):
             self._aside(lambda: self._respond(self._results))
 
     def on_expiration(self) -> None:
-        """Nothing is left to do: `on_complete` has answered."""
+        """Does nothing: `on_complete` has answered."""

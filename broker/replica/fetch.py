@@ -1,4 +1,4 @@
-"""What a fetch asks for and what it finds."""
+"""The parameters and results of a fetch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..metadata import PartitionKey
 
 
 class FetchParams(NamedTuple):
-    """The parts of a fetch that hold for all its partitions."""
+    """The parameters of a fetch that apply to all its partitions."""
 
     replica_id: int
     max_wait_ms: int
@@ -39,7 +39,7 @@ class FetchEntry(NamedTuple):
 
 @dataclass(slots=True)
 class FetchResult:
-    """What one partition has for a fetch."""
+    """The result of a fetch for one partition."""
 
     entry: FetchEntry
     error: BrokerResponseError | None = None

@@ -41,7 +41,7 @@ _LIST_OFFSETS_VERSION = 7
 
 @dataclass(slots=True, eq=False)
 class Followed:
-    """A partition that is being copied, in the epoch of the leader it is copied from."""
+    """A partition that is being copied, with the leader epoch it is copied in."""
 
     partition: Partition
     leader_epoch: int
@@ -49,7 +49,7 @@ class Followed:
 
 
 class _Position(NamedTuple):
-    """Where a partition's copy stands: what its leader has to be told."""
+    """The fetch position of a partition, as sent to its leader."""
 
     current_leader_epoch: int
     fetch_offset: int
@@ -61,8 +61,8 @@ _FetchKey = tuple[uuid.UUID, int]
 
 
 class _Session:
-    """What the leader knows already, so that only changes are told (KIP-227): a thousand partitions at rest cost a
-    request of a few bytes. Belongs to the fetcher's thread."""
+    """A fetch session (KIP-227): the leader remembers the positions, so only changes are sent. A fetch of a thousand
+    idle partitions is a request of a few bytes. Used only by the fetcher's thread."""
 
     def __init__(self) -> None:
         self.session_id = FetchRequest.NO_SESSION
@@ -70,7 +70,7 @@ class _Session:
         self.told: dict[_FetchKey, _Position] = {}
 
     def take_up(self, session_id: int, told: dict[_FetchKey, _Position]) -> None:
-        """The leader has answered, and knows these positions if it keeps a session."""
+        """Record a successful response. The leader remembers these positions if it keeps a session."""
         has_session = session_id != FetchRequest.NO_SESSION
         self.epoch = FetchRequest.next_epoch(self.epoch) if has_session else FetchRequest.INITIAL_EPOCH
         self.session_id = session_id
@@ -78,10 +78,10 @@ class _Session:
 
 
 class FetcherThread:
-    """Copies everything that this broker follows of one leader, on its own thread.
+    """Copies all partitions that this broker follows from one leader, on its own thread.
 
-    `_followed` is guarded by `_condition`; a change wakes the thread, also out of a fetch that waits at the leader: the
-    connection is cut, for a new partition shouldn't wait until others have something new.
+    `_condition` guards `_followed`. A change wakes the thread, even from a fetch that waits at the leader: the
+    connection is interrupted, because a new partition should not wait until others have new records.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class FetcherThread:
 
     def forget(self, keys: Iterable[PartitionKey]) -> None:
         with self._condition:
-            # Without hurry: what a fetch brings for a partition in another epoch isn't taken.
+            # No need to wake the thread: fetched records of a partition in another epoch are dropped.
             for key in keys:
                 self._followed.pop(key, None)
 
@@ -127,11 +127,11 @@ class FetcherThread:
             self._connection.interrupt()
 
     def disconnect(self) -> None:
-        """Break the connection; a fetch that waits fails and is tried again."""
+        """Interrupt the connection. A fetch in flight fails and is retried."""
         self._connection.interrupt()
 
     def stop(self) -> None:
-        """End the thread; returns when it has ended."""
+        """Stop the thread and wait until it has ended."""
         with self._condition:
             self._stopping = True
             self._condition.notify()
@@ -148,12 +148,12 @@ class FetcherThread:
             try:
                 self._fetch(due)
             except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
-                # Nobody knows whether the leader has taken the changes.
+                # It is unknown whether the leader has applied the changes.
                 self._session = _Session()
                 with self._condition:
                     if self._changed or self._stopping:
                         continue
-                # Once, not at each try.
+                # Logged once at INFO, not for each retry.
                 level = logging.DEBUG if self._failing else logging.INFO
                 _log.log(
                     level, "broker %d can't fetch from broker %d: %s", self._broker_id, self.leader.node_id, failed
@@ -165,7 +165,7 @@ class FetcherThread:
         self._connection.close()
 
     def _wait_for_work(self) -> list[Followed] | None:
-        """The partitions to fetch now; None: stop."""
+        """Wait for partitions to fetch and return them; None to stop."""
         with self._condition:
             self._fetching = False
             while not self._stopping:
@@ -199,7 +199,7 @@ class FetcherThread:
         session = self._session
         response = self._connection.request(self._request(session, positions), _FETCH_VERSION)
         if response.error_code:
-            _log.debug("broker %d begins to fetch anew: %s", self._broker_id, make_error(response.error_code))
+            _log.debug("broker %d starts a new fetch session: %s", self._broker_id, make_error(response.error_code))
             self._session = _Session()
             if session.session_id == FetchRequest.NO_SESSION:
                 self._back_off(due)
@@ -211,7 +211,7 @@ class FetcherThread:
                 if followed is not None:
                     self._take(followed, data)
                 else:
-                    # Of a topic that is gone, and can't be forgotten by an id that the leader doesn't know any more.
+                    # From a deleted topic, which can't be forgotten by an id that the leader no longer knows.
                     self._session = _Session()
 
     def _request(self, session: _Session, positions: dict[_FetchKey, _Position]) -> FetchRequest:
@@ -244,14 +244,14 @@ class FetcherThread:
         )
 
     def _max_wait_ms(self) -> int:
-        """How long the leader may keep the fetch: no longer than until a partition that had to pause is due."""
+        """How long the leader may delay the response: at most until a partition in backoff is due."""
         now_ms = self._clock.now_ms()
         with self._condition:
             pauses_ms = [each.not_before_ms - now_ms for each in self._followed.values() if each.not_before_ms > now_ms]
         return int(min([self._config.replica_fetch_wait_max_ms, *pauses_ms]))
 
     def _take(self, followed: Followed, data: PartitionData) -> None:
-        """Do what one partition's answer asks for."""
+        """Handle one partition's part of a fetch response."""
         partition, epoch = followed.partition, followed.leader_epoch
         try:
             if data.error_code == OffsetOutOfRangeError.code:
@@ -259,21 +259,21 @@ class FetcherThread:
                     self._list_offset(partition, epoch, ListOffsetsRequest.EARLIEST_TIMESTAMP),
                     self._list_offset(partition, epoch, ListOffsetsRequest.LATEST_TIMESTAMP),
                 )
-                _log.warning("%r: the leader has %d to %d", partition, start, end)
+                _log.warning("%r: its leader has offsets %d to %d", partition, start, end)
                 partition.start_anew(epoch, start, end)
             elif data.error_code:
                 _log.debug("%r: the leader answered %s", partition, make_error(data.error_code))
                 self._back_off([followed])
             elif data.diverging_epoch.end_offset >= 0:
                 diverging = data.diverging_epoch
-                _log.info("%r differs from its leader after epoch %d", partition, diverging.epoch)
+                _log.info("%r diverges from its leader after epoch %d", partition, diverging.epoch)
                 partition.truncate_to_divergence(epoch, diverging.epoch, diverging.end_offset)
             else:
                 records = memoryview(b"") if data.records is None else memoryview(data.records)
                 partition.append_as_follower(records, epoch, data.high_watermark, data.log_start_offset)
         except (BrokerResponseError, OSError) as failed:
-            # Tried again after a pause: the leader may have changed, the disk may have room again.
-            _log.warning("%r can't take what its leader sent: %s", partition, failed)
+            # Retried after a backoff: by then there may be a new leader, or space on the disk.
+            _log.warning("%r can't apply the leader's response: %s", partition, failed)
             self._back_off([followed])
 
     def _list_offset(self, partition: Partition, leader_epoch: int, timestamp: int) -> int:
@@ -286,13 +286,13 @@ class FetcherThread:
         answer = self._connection.request(request, _LIST_OFFSETS_VERSION).topics[0].partitions[0]
         if answer.error_code:
             raise make_error(
-                answer.error_code, f"the leader of {partition.topic}-{partition.index} can't tell its bounds"
+                answer.error_code, f"the leader of {partition.topic}-{partition.index} can't return its bounds"
             )
         return answer.offset
 
 
 class FetcherManager:
-    """One fetcher a leader. Called by the replica manager, under its lock, in the order of images."""
+    """The fetchers, one per leader. Called by the replica manager, under its lock, in the order of images."""
 
     def __init__(self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links) -> None:
         self._broker_id = broker_id
@@ -303,7 +303,7 @@ class FetcherManager:
         self._closed = False
 
     def follow(self, partitions: Iterable[Partition], image: ClusterImage) -> None:
-        """Copy these partitions from their leaders, as far as they are alive; stop copying from leaders that aren't."""
+        """Copy these partitions from leaders that are alive, and stop the fetchers of leaders that aren't."""
         if self._closed:
             return
         for node_id in [node for node, thread in self._threads.items() if image.brokers.get(node) != thread.leader]:
@@ -321,19 +321,19 @@ class FetcherManager:
             thread.follow(followed)
 
     def stop_following(self, keys: Iterable[PartitionKey]) -> None:
-        """Copy these no more."""
+        """Stop copying these partitions."""
         doomed = list(keys)
         if doomed:
             for thread in self._threads.values():
                 thread.forget(doomed)
 
     def disconnect(self) -> None:
-        """Break all connections to leaders; the fetchers try again."""
+        """Interrupt all connections to leaders. The fetchers reconnect."""
         for thread in list(self._threads.values()):
             thread.disconnect()
 
     def close(self) -> None:
-        """End all fetchers; returns when their threads have ended."""
+        """Stop all fetchers and wait until their threads have ended."""
         self._closed = True
         threads, self._threads = self._threads, {}
         for thread in threads.values():

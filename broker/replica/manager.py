@@ -1,4 +1,4 @@
-"""All replicas of one broker: appends, reads, and what waits for them (Kafka's `ReplicaManager`)."""
+"""All replicas of one broker: appends, reads, and the requests that wait for them (Kafka's `ReplicaManager`)."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ Aside = Callable[[Callable[[], None]], object]
 
 
 class IsrAuthority(Protocol):
-    """The part of the controller that the leader of a partition talks to."""
+    """The part of the controller that partition leaders call."""
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> Sequence[PartitionState | BrokerResponseError]: ...
 
 
 class Fetchers(Protocol):
-    """Copies the leaders' logs for the partitions that this broker follows."""
+    """Copies the leaders' logs of the partitions that this broker follows."""
 
     def follow(self, partitions: Iterable[Partition], image: ClusterImage) -> None: ...
 
@@ -64,8 +64,17 @@ class Fetchers(Protocol):
 class ReplicaManager:
     """The partitions of a broker by (topic, index).
 
-    Any thread. `_lock` serialises the taking of images and is never taken while a log's lock is held; reading the table
-    of partitions needs no lock. Delayed operations are woken without any lock held.
+    Any thread may call it. `_lock` serialises the application of images and is never acquired while a log's lock is
+    held. Reading the table of partitions needs no lock. Delayed operations are completed without any lock held.
+
+    broker_id: the id of this broker.
+    config: the broker's configuration. `reconfigure` replaces it.
+    clock: the time of fetches and timeouts.
+    logs: the logs of this broker.
+    scheduler: runs the periodic jobs, and jobs that must not run on the calling thread.
+    controller: decides about in-sync replicas.
+    produce_purgatory, fetch_purgatory: the requests that wait, by partition.
+    run_aside: runs a function on another thread, for the responses of large requests.
     """
 
     def __init__(
@@ -95,18 +104,18 @@ class ReplicaManager:
         self.replicas = Replicas(broker_id, ClusterImage(logs.cluster_id))
         self._lock = threading.RLock()
         self._retry_is_scheduled = False
-        #: Directories of deleted logs that are not scheduled to be removed yet, by the delay.
+        #: Directories of deleted logs whose removal is not scheduled yet, by delay in milliseconds.
         self._doomed: dict[int, list[Path]] = {}
         self._partitions = self.replicas.partitions
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as this broker knows it."""
+        """The cluster metadata as this broker has it."""
         return self.replicas.image
 
     @property
     def partitions(self) -> Mapping[PartitionKey, Partition]:
-        """The partitions of this broker."""
+        """The partitions with a replica on this broker."""
         return self._partitions
 
     def partition(self, key: PartitionKey) -> Partition:
@@ -116,9 +125,9 @@ class ReplicaManager:
     # --- Images ---
 
     def apply_image(self, image: ClusterImage) -> Callable[[], None]:
-        """Take a new image: make, lead and delete what it says. Called by the controller, in order.
+        """Apply a new image: create, delete and change the roles of partitions. Called by the controller, in order.
 
-        Returns what makes this broker copy what it follows, to be called when the leaders have the image, too.
+        Returns a function that starts fetching from leaders. It is to be called once the leaders have the image, too.
         """
         with self._lock:
             if image.version <= self.image.version:
@@ -152,7 +161,7 @@ class ReplicaManager:
         return lambda: self._follow(followed, image)
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Take another configuration, for all partitions. Called by the controller, as `apply_image` is, before it."""
+        """Apply another broker configuration to all partitions. Called by the controller before `apply_image`."""
         with self._lock:
             self.config = config
             for partition in self._partitions.values():
@@ -167,7 +176,7 @@ class ReplicaManager:
             self._wake(partition.key)
 
     def _retry_offline(self) -> None:
-        """Make what couldn't be made: the disk may have space again."""
+        """Create the replicas that couldn't be created: the disk may have space again."""
         touched: list[Partition] = []
         restarted: list[Partition] = []
         with self._lock:
@@ -193,8 +202,8 @@ class ReplicaManager:
                 self.fetchers.follow(followed, image)
 
     def _leftovers(self, image: ClusterImage) -> list[PartitionKey]:
-        """The logs of topics that were deleted while this broker was away (there may be others of their name), and of
-        partitions that other brokers hold now."""
+        """The logs of topics that were deleted while this broker was down (new topics may have their names), and of
+        partitions that are now on other brokers."""
         leftovers = self.logs.of_topics(image.deleted)
         for key in self.logs.logs:
             partition = image.partition(*key)
@@ -203,7 +212,7 @@ class ReplicaManager:
         return leftovers
 
     def _remove_later(self) -> None:
-        """Logs were deleted: have that on the disk, and remove their files after each one's `file.delete.delay.ms`."""
+        """Flush the deletion of logs, and schedule the removal of files after each log's `file.delete.delay.ms`."""
         try:
             self.logs.flush_deletions()
         except KafkaStorageError:
@@ -219,7 +228,7 @@ class ReplicaManager:
             if log is not None and directory is not None:
                 self._doomed.setdefault(log.config.file_delete_delay_ms, []).append(directory)
         except KafkaStorageError:
-            # The other brokers must hear of the image, too, whatever this one's disk is like.
+            # The other brokers must receive the image regardless of the state of this broker's disk.
             _log.exception("broker %d can't delete %s-%d", self.broker_id, *key)
 
     def _is_gone(self, key: PartitionKey, image: ClusterImage) -> bool:
@@ -234,7 +243,7 @@ class ReplicaManager:
     def _apply_topic(
         self, topic: TopicState, before: TopicState | None, touched: list[Partition], restarted: list[Partition]
     ) -> None:
-        """Collects the partitions that have changed and, of those, the ones that have another leader or epoch."""
+        """Append the partitions that have changed to `touched`, and those with a new leader or epoch to `restarted`."""
         config = None
         for index, state in enumerate(topic.partitions):
             if self.broker_id not in state.replicas:
@@ -242,7 +251,7 @@ class ReplicaManager:
             key = (topic.name, index)
             partition = self._partitions.get(key)
             if partition is not None and partition.topic_id != topic.topic_id:
-                # Deleted and made again between two images.
+                # Deleted and created again between two images.
                 del self._partitions[key]
                 self._delete_log(key)
                 partition = None
@@ -252,9 +261,9 @@ class ReplicaManager:
                 try:
                     log = self.logs.get_or_create(topic.name, index, topic.topic_id, config)
                 except KafkaError as failed:
-                    # The broker goes on without this replica, whose clients are told that its storage has failed.
+                    # The broker continues without this replica. Its clients get a storage error.
                     if key not in self.replicas.offline:
-                        _log.error("broker %d can't take %s-%d yet: %s", self.broker_id, topic.name, index, failed)
+                        _log.error("broker %d can't open %s-%d yet: %s", self.broker_id, topic.name, index, failed)
                         self.replicas.offline.add(key)
                         self._retry_later()
                     continue
@@ -285,7 +294,7 @@ class ReplicaManager:
         batches: Iterable[tuple[PartitionKey, memoryview]],
         respond: Respond,
     ) -> None:
-        """Append each partition's batch; `respond` is called once, now or when the in-sync replicas have them."""
+        """Append each partition's batch. `respond` is called once, now or when all in-sync replicas have them."""
         results: dict[PartitionKey, ProduceResult] = {}
         appended: list[PartitionKey] = []
         moved_keys: list[PartitionKey] = []
@@ -300,7 +309,7 @@ class ReplicaManager:
                 partition = self.partition(key)
                 info, moved = partition.append(records, required_acks=required_acks)
             except BrokerResponseError as error:
-                # A producer tells by the start of the log whether what it wrote before has been deleted (KIP-360).
+                # From the log start offset a producer concludes whether its earlier records were deleted (KIP-360).
                 results[key] = ProduceResult(None, without_frames(error))
                 if partition is not None and not isinstance(error, _ERRORS_WITHOUT_LOG_START):
                     results[key].log_start_offset = partition.log.log_start_offset
@@ -310,7 +319,7 @@ class ReplicaManager:
             appended.append(key)
             if moved:
                 moved_keys.append(key)
-        # Once all is appended, or a fetch of many partitions would be answered with the first of them.
+        # Only after all appends: otherwise a fetch of many partitions would be answered with the first of them.
         for key in moved_keys:
             self.produce_purgatory.check_and_complete(key)
         for key in appended:
@@ -327,7 +336,7 @@ class ReplicaManager:
     def fetch_records(
         self, params: FetchParams, entries: list[FetchEntry], respond: Callable[[list[FetchResult]], None]
     ) -> None:
-        """Read each partition; `respond` is called once, now or when there is enough."""
+        """Read each partition. `respond` is called once, now or when `min_bytes` are available."""
         results = self.replicas.read(params, entries)
         if params.is_follower:
             self._note_fetches(params.replica_id, results)
@@ -343,7 +352,8 @@ class ReplicaManager:
         self.fetch_purgatory.try_complete_else_watch(delayed, [result.entry.key for result in results])
 
     def _aside_if_many(self, parts: Sized) -> Aside | None:
-        """Where a request is answered that has waited: whoever completes it isn't held up by another's large answer."""
+        """The executor for the delayed response of a large request, so that it doesn't block the thread that completes
+        it; None for a small one."""
         return self._run_aside if len(parts) > FEW_ELEMENTS else None
 
     def _note_fetches(self, node: int, results: list[FetchResult]) -> None:
@@ -364,24 +374,24 @@ class ReplicaManager:
                 to_expand.append(partition)
         if to_expand:
             self.scheduler.schedule("expand-isrs", lambda: self._expand_isrs(to_expand), delay_ms=0)
-        # Once all is noted: a produce that waits for many of these partitions then finds them all.
+        # Only after all positions are recorded: a produce that waits for many partitions then completes at once.
         for key in moved:
             self._wake(key)
 
-    # --- In-sync replicas: the two jobs that Kafka schedules, and the expansion a fetch asks for ---
+    # --- In-sync replicas: the periodic job that shrinks them, and the expansion that a fetch triggers ---
 
     def schedule(self) -> None:
-        """Start the job that drops followers that lag (every half of `replica.lag.time.max.ms`)."""
+        """Start the job that drops lagging followers (every half of `replica.lag.time.max.ms`)."""
         period_ms = max(self.config.replica_lag_time_max_ms / 2, 1)
         self.scheduler.schedule("isr-expiration", self.shrink_isrs, delay_ms=period_ms, period_ms=period_ms)
 
     def shrink_isrs(self) -> None:
-        """Take followers that lag out of the in-sync replicas."""
+        """Propose to remove lagging followers from the in-sync replicas."""
         proposals = []
         for partition in list(self._partitions.values()):
             proposal = partition.propose_shrinking(self.config.replica_lag_time_max_ms)
             if proposal is not None:
-                _log.info("%r: only %s are in sync, others lag", partition, proposal.isr)
+                _log.info("%r: shrinking the in-sync replicas to %s", partition, proposal.isr)
                 proposals.append((partition, proposal))
         self._alter_isrs(proposals)
 
@@ -390,7 +400,7 @@ class ReplicaManager:
         self._alter_isrs([(partition, proposal) for partition, proposal in proposals if proposal is not None])
 
     def _alter_isrs(self, proposals: Sequence[tuple[Partition, IsrProposal]]) -> None:
-        """Propose new in-sync replicas; the controller's image brings them back. No lock is held."""
+        """Propose new in-sync replicas. They take effect with the controller's image. Called without any lock held."""
         if not proposals:
             return
         changes = [
@@ -402,7 +412,7 @@ class ReplicaManager:
             for at, outcome in enumerate(self.controller.alter_isrs(changes)):
                 if isinstance(outcome, BrokerResponseError):
                     refused.add(at)
-                    _log.debug("the controller refused %s: %s", changes[at], outcome)
+                    _log.debug("the controller rejected %s: %s", changes[at], outcome)
         finally:
             for at, (partition, proposal) in enumerate(proposals):
                 partition.end_proposal(proposal, is_refused=at in refused)
@@ -410,7 +420,7 @@ class ReplicaManager:
     # --- Stop ---
 
     def close(self) -> None:
-        """Close the logs, with the marker of a clean stop. Raises KafkaStorageError."""
+        """Close the logs and leave the marker of a clean stop. Raises KafkaStorageError."""
         try:
             self.logs.close()
         except OSError as failed:

@@ -24,7 +24,7 @@ UNKNOWN_OFFSET = -1
 
 @dataclass(slots=True)
 class FollowerState:
-    """What the leader knows of a follower: how far it has fetched, and when it last had everything (monotonic ms)."""
+    """A follower as its leader sees it: how far it has fetched, and when it had last caught up (monotonic ms)."""
 
     log_end_offset: int = UNKNOWN_OFFSET
     log_start_offset: int = UNKNOWN_OFFSET
@@ -34,7 +34,7 @@ class FollowerState:
 
 
 class IsrProposal(NamedTuple):
-    """The in-sync replicas that a leader asks the controller for, and the epochs that it asks in."""
+    """The in-sync replicas that a leader proposes to the controller, and the epochs of the proposal."""
 
     isr: tuple[int, ...]
     leader_epoch: int
@@ -42,15 +42,20 @@ class IsrProposal(NamedTuple):
 
 
 class Partition:
-    """One replica and, where this broker leads, its view of the others.
+    """One replica and, if this broker leads, its view of the others.
 
-    Guarded by the log's own lock, the only lock of a partition: every method that changes something takes it.
-    Nothing is called from inside that could take another partition's lock or the controller's; whatever has to
-    follow (waking delayed operations, telling the controller of new in-sync replicas) is for the ReplicaManager,
-    after the lock.
+    The log's own lock is the only lock of a partition: every method that changes something acquires it. No code under
+    the lock calls anything that could acquire another partition's lock or the controller's. What has to follow a change
+    (completing delayed operations, proposing in-sync replicas to the controller) is done by the ReplicaManager after
+    the lock is released.
 
-    Invariants: `isr` holds the leader; the high watermark is the least log end of the in-sync replicas, those included
-    that the controller may have added already, and never falls while this broker leads.
+    Invariants: `isr` includes the leader. The high watermark is the smallest log end of the in-sync replicas, including
+    those proposed to the controller, and never decreases while this broker leads.
+
+    topic, index, topic_id: the partition.
+    broker_id: the id of this broker.
+    log: the replica's log.
+    clock: the time of fetches.
     """
 
     def __init__(self, topic: str, index: int, topic_id: uuid.UUID, broker_id: int, log: Log, clock: Clock) -> None:
@@ -82,13 +87,13 @@ class Partition:
 
     @property
     def min_isr(self) -> int:
-        """`min.insync.replicas`, but never more than there are replicas."""
+        """`min.insync.replicas`, but at most the number of replicas."""
         return min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
 
     # --- Roles ---
 
     def apply(self, state: PartitionState) -> bool:
-        """Take the controller's decision. True if the leader or its epoch is a new one."""
+        """Apply the controller's decision. True if the leader or its epoch is new."""
         with self.log.lock:
             if state.partition_epoch < self.partition_epoch or state.leader_epoch < self.leader_epoch:
                 return False
@@ -113,8 +118,9 @@ class Partition:
 
     def _become_leader(self) -> None:
         self.leader_epoch_start = self.log.end.offset
-        # The epoch is noted before its first record, so that a follower of an older epoch finds where it ended. The
-        # file can wait: its first batch would tell it again, and without one nobody asks after a crash.
+        # The epoch is recorded before its first record, so that a follower of an older epoch can look up where that
+        # ended. The file can be written later: the first batch implies the entry, and without a batch no replica
+        # needs it after a crash.
         self.log.leader_epochs.assign(self.leader_epoch, self.log.end.offset, write=False)
         self.followers = {}
         self._know_followers()
@@ -123,14 +129,14 @@ class Partition:
         now_ms = self.clock.now_ms()
         known = self.followers
         self.followers = {
-            # A follower that was in sync gets the whole lag time to show up with the new leader.
+            # A follower that was in sync has the full lag time to fetch from the new leader.
             node: known.get(node) or FollowerState(last_caught_up_ms=now_ms if node in self.isr else LONG_AGO_MS)
             for node in self.replicas
             if node != self.broker_id
         }
 
     def check_leader(self, current_leader_epoch: int = -1) -> None:
-        """Raise unless this broker leads, in the epoch that the client knows of (KIP-320): NotLeaderForPartitionError,
+        """Raise unless this broker leads in the epoch that the client knows (KIP-320): NotLeaderForPartitionError,
         FencedLeaderEpochError, UnknownLeaderEpochError."""
         self.check_epoch(current_leader_epoch)
         if not self.is_leader:
@@ -139,26 +145,27 @@ class Partition:
             )
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Raise FencedLeaderEpochError or UnknownLeaderEpochError unless the epoch is the current one (-1: not
-        told)."""
+        """Raise FencedLeaderEpochError or UnknownLeaderEpochError unless the epoch is the current one. -1 skips the
+        check."""
         if current_leader_epoch < 0:
             return
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpochError(
-                f"{self.topic}-{self.index} is in epoch {self.leader_epoch}, {current_leader_epoch} "
-                "is over; refresh metadata"
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch}, epoch {current_leader_epoch} "
+                "has ended; refresh metadata"
             )
         if current_leader_epoch > self.leader_epoch:
             raise UnknownLeaderEpochError(
-                f"{self.topic}-{self.index} is in epoch {self.leader_epoch} as far as this broker "
-                f"knows, not in {current_leader_epoch}"
+                f"{self.topic}-{self.index} is in epoch {self.leader_epoch} on this broker, "
+                f"which does not know epoch {current_leader_epoch} yet"
             )
 
     # --- Records ---
 
     def append(self, records: memoryview, *, required_acks: int) -> tuple[AppendInfo, bool]:
-        """Append a client's batch; also whether the high watermark moved. Raises what `check_client_batch` and
-        `Log.append_as_leader` raise, NotLeaderForPartitionError, NotEnoughReplicasError."""
+        """Append a client's batch. Also returns whether the high watermark advanced. Raises the errors of
+        `check_client_batch`, `recompressed` and `Log.append_as_leader`, NotLeaderForPartitionError,
+        NotEnoughReplicasError."""
         log = self.log
         header = check_client_batch(records, log.config, log.clock.wall_ms())
         records, header = recompressed(records, header, log.config)
@@ -167,7 +174,7 @@ class Partition:
                 self.check_leader()
             if required_acks == -1 and len(self.isr) < self.min_isr:
                 raise NotEnoughReplicasError(
-                    f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, min.insync.replicas is "
+                    f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, but min.insync.replicas is "
                     f"{self.min_isr}"
                 )
             info = log.append_as_leader(records, header, self.leader_epoch)
@@ -183,9 +190,9 @@ class Partition:
         committed_only: bool,
         min_one_batch: bool,
     ) -> LogRead:
-        """Find records for a client (up to the high watermark or the last stable offset) or a follower (to the end).
+        """Read for a client (up to the high watermark or the last stable offset) or a follower (to the log's end).
 
-        Raises what `check_leader` raises, OffsetOutOfRangeError, OffsetNotAvailableError, KafkaStorageError.
+        Raises the errors of `check_leader`, OffsetOutOfRangeError, KafkaStorageError.
         """
         self.check_leader(current_leader_epoch)
         log = self.log
@@ -193,11 +200,11 @@ class Partition:
         return log.read(offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch)
 
     def readable_offset(self, committed_only: bool) -> int:
-        """Where a client's view of the log ends."""
+        """The end of the log for a client."""
         return self.log.last_stable_offset if committed_only else self.log.high_watermark
 
     def check_high_watermark_is_known(self) -> None:
-        """Raise OffsetNotAvailableError while a new leader doesn't know yet how far its followers are (KIP-207)."""
+        """Raise OffsetNotAvailableError until a new leader knows the positions of its followers (KIP-207)."""
         if self.log.high_watermark < self.leader_epoch_start and len(self.isr) > 1:
             raise OffsetNotAvailableError(
                 f"the leader of {self.topic}-{self.index} doesn't know its high watermark yet"
@@ -206,14 +213,15 @@ class Partition:
     # --- Followers ---
 
     def note_fetch(self, node: int, offset: int, log_start_offset: int) -> bool:
-        """A follower asked for `offset`, so it has everything before. True if the high watermark moved."""
+        """A follower fetches from `offset`, so it has everything before. True if the high watermark advanced."""
         with self.log.lock:
             follower = self.followers.get(node)
             if follower is None or not self.is_leader:
                 return False
             now_ms = self.clock.now_ms()
             end = self.log.end.offset
-            # Caught up is who has what was there at the fetch before, too: under load nobody ever has all of it.
+            # A follower that has everything up to the log's end at its previous fetch counts as caught up, too: under
+            # load no follower ever reaches the current end.
             if offset >= end:
                 follower.last_caught_up_ms = now_ms
             elif offset >= follower.leader_end_at_last_fetch >= 0:
@@ -239,7 +247,7 @@ class Partition:
         return log.advance_high_watermark(offset)
 
     def followers_to_add(self) -> tuple[int, ...]:
-        """Followers outside the in-sync replicas that have reached the high watermark within this leader's epoch."""
+        """Followers outside the in-sync replicas that have reached the high watermark in this leader's epoch."""
         if not self.is_leader or self.isr_change_pending or len(self.isr) == len(self.replicas):
             return ()
         high_watermark = self.log.high_watermark
@@ -267,10 +275,10 @@ class Partition:
         )
 
     def propose_expansion(self) -> IsrProposal | None:
-        """Ask for the followers that have caught up to be in sync; None where there are none.
+        """Propose to add the followers that have caught up to the in-sync replicas; None if there are none.
 
-        From now on the high watermark waits for them, too: the controller may make one of them the leader before this
-        broker hears that it may be (Kafka's `PendingExpandIsr`).
+        From now on they count for the high watermark: the controller may elect one of them before this broker receives
+        the new in-sync replicas (Kafka's `PendingExpandIsr`).
         """
         with self.log.lock:
             self.isr_change_pending = False
@@ -278,7 +286,7 @@ class Partition:
             return self._propose((*self.isr, *added)) if added else None
 
     def propose_shrinking(self, max_lag_ms: float) -> IsrProposal | None:
-        """Ask for followers that lag to be in sync no more; None where there are none. They count until it is so."""
+        """Propose to remove lagging followers; None if there are none. They count until the controller agrees."""
         with self.log.lock:
             dropped = self.followers_to_drop(max_lag_ms)
             return self._propose(tuple(node for node in self.isr if node not in dropped)) if dropped else None
@@ -289,8 +297,9 @@ class Partition:
         return IsrProposal(isr, self.leader_epoch, self.partition_epoch)
 
     def end_proposal(self, proposal: IsrProposal, *, is_refused: bool) -> None:
-        """The controller has answered, or can't. What it has taken comes with its image; what it has refused is
-        forgotten; otherwise nobody knows, and the proposed replicas go on to count."""
+        """Finish a proposal after the controller's response, or without one. An accepted proposal arrives with the next
+        image; a rejected one is dropped. Without a response the outcome is unknown, and the proposed replicas still
+        count."""
         with self.log.lock:
             if proposal.partition_epoch == self.partition_epoch:
                 self.isr_change_pending = False
@@ -302,9 +311,9 @@ class Partition:
     def append_as_follower(
         self, records: memoryview, leader_epoch: int, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """Take what the leader of `leader_epoch` sent. False where this broker doesn't follow it any more.
+        """Append what the leader of `leader_epoch` sent. False if this broker no longer follows that leader.
 
-        Raises what `Log.append_as_follower` raises.
+        Raises the errors of `Log.append_as_follower`.
         """
         log = self.log
         with log.lock:
@@ -318,10 +327,10 @@ class Partition:
             return True
 
     def truncate_to_divergence(self, leader_epoch: int, epoch: int, end_offset: int) -> bool:
-        """Cut off what the leader doesn't have: it says that `epoch` ended at `end_offset` (KIP-101, KIP-279).
+        """Truncate the records that the leader doesn't have: its `epoch` ended at `end_offset` (KIP-101, KIP-279).
 
-        Where this log doesn't know the epoch, it is cut to the end of the last one before, and the next fetch goes on
-        looking. False where this broker doesn't follow that leader any more. Raises OSError.
+        If this log doesn't have the epoch, it is truncated to the end of the previous one, and the next fetch continues
+        the search. False if this broker no longer follows that leader. Raises OSError.
         """
         log = self.log
         with log.lock:
@@ -338,8 +347,8 @@ class Partition:
             return True
 
     def start_anew(self, leader_epoch: int, leader_start: int, leader_end: int) -> bool:
-        """Where this log and the leader's don't meet (OFFSET_OUT_OF_RANGE): cut what is past its end, or begin where it
-        begins. False where this broker doesn't follow that leader any more. Raises OSError."""
+        """Resume where this log and the leader's don't overlap (OFFSET_OUT_OF_RANGE): truncate to the leader's end, or
+        restart at the leader's start. False if this broker no longer follows that leader. Raises OSError."""
         log = self.log
         with log.lock:
             if self.is_leader or self.leader_epoch != leader_epoch:
@@ -353,7 +362,7 @@ class Partition:
     # --- Waiting for replicas ---
 
     def is_replicated(self, required_offset: int) -> bool:
-        """Whether every in-sync replica has all before `required_offset`. Raises NotLeaderForPartitionError,
+        """Whether every in-sync replica has all records before `required_offset`. Raises NotLeaderForPartitionError,
         NotEnoughReplicasAfterAppendError."""
         if not self.is_leader:
             self.check_leader()
@@ -361,7 +370,7 @@ class Partition:
             return False
         if len(self.isr) < self.min_isr:
             raise NotEnoughReplicasAfterAppendError(
-                f"{self.topic}-{self.index} wrote the records, but has only {len(self.isr)} in-sync replicas now, "
+                f"{self.topic}-{self.index} appended the records, but now has only {len(self.isr)} in-sync replicas; "
                 f"min.insync.replicas is {self.min_isr}"
             )
         return True

@@ -1,4 +1,4 @@
-"""The replicas of one broker, and what can be read from them: the floor that appends and waiting requests stand on."""
+"""The replicas of one broker and reads from them. Appends and delayed requests build on this module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .partition import Partition
 
 
 def without_frames(error: BrokerResponseError) -> BrokerResponseError:
-    """An error to be kept in a result: its frames have the result, too, and the log. Only the garbage collector would
-    part them, and until then a deleted log would keep its place on the disk."""
+    """Strip the tracebacks of an error that is kept in a result. Their frames reference the result and the log: a cycle
+    that only the garbage collector would free, and until then a deleted log would keep its disk space."""
     each: BaseException | None = error
     while each is not None:
         each.__traceback__ = None
@@ -27,10 +27,10 @@ def without_frames(error: BrokerResponseError) -> BrokerResponseError:
 
 
 class Replicas:
-    """The partitions that this broker holds, by (topic, index), and the image that says which there are elsewhere.
+    """The partitions with a replica on this broker, by (topic, index), and the image of the whole cluster.
 
-    `offline` are those that should be here and couldn't be made or loaded. Any thread reads; only `ReplicaManager`
-    changes `image`, `partitions` and `offline`, under its lock.
+    `offline` has the replicas that should be here but couldn't be created or loaded. Any thread may read. Only
+    `ReplicaManager` changes `image`, `partitions` and `offline`, under its lock.
     """
 
     def __init__(self, broker_id: int, image: ClusterImage) -> None:
@@ -40,19 +40,21 @@ class Replicas:
         self.offline: set[PartitionKey] = set()
 
     def partition(self, key: PartitionKey) -> Partition:
-        """Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError where another broker has it,
-        KafkaStorageError where this one should and can't."""
+        """A partition of this broker. Raises UnknownTopicOrPartitionError, NotLeaderForPartitionError if only other
+        brokers have a replica, KafkaStorageError if this broker's replica is offline."""
         found = self.partitions.get(key)
         if found is None:
             if key in self.offline:
-                raise KafkaStorageError(f"broker {self.broker_id} can't keep {key[0]}-{key[1]}; its log says why")
+                raise KafkaStorageError(
+                    f"{key[0]}-{key[1]} is offline on broker {self.broker_id}; see the broker's log for the cause"
+                )
             if self.image.partition(*key) is not None:
                 raise NotLeaderForPartitionError(f"broker {self.broker_id} has no replica of {key[0]}-{key[1]}")
             raise UnknownTopicOrPartitionError(f"there is no partition {key[0]}-{key[1]}")
         return found
 
     def read(self, params: FetchParams, entries: list[FetchEntry]) -> list[FetchResult]:
-        """What each partition has now, together at most `max_bytes` (but at least one batch)."""
+        """Read each partition, at most `max_bytes` in total (but at least one batch)."""
         left = params.max_bytes
         results = []
         for entry in entries:
@@ -76,7 +78,7 @@ class Replicas:
                         log_start_offset=log.log_start_offset,
                         diverging_epoch=diverging,
                     )
-            # Only the first answer with records ignores the limits, so that a batch larger than them gets through.
+            # Only the first result with records may exceed the limits, so that a batch larger than them gets through.
             read = self.read_one(
                 params, entry, partition, min(entry.max_bytes, max(left, 0)), min_one_batch=left == params.max_bytes
             )
@@ -94,14 +96,14 @@ class Replicas:
             return FetchResult(entry, error=without_frames(error), leader=leader)
 
     def _divergence(self, partition: Partition, entry: FetchEntry) -> tuple[int, int] | None:
-        """Where the follower's log leaves the leader's: an epoch and its end here; None where it doesn't (KIP-595)."""
+        """The epoch and its end here after which the follower's log diverges; None if it doesn't (KIP-595)."""
         partition.check_leader(entry.current_leader_epoch)
         epoch, end_offset = partition.log.leader_epochs.end_offset_for(
             entry.last_fetched_epoch, partition.log.end.offset
         )
         if epoch < 0:
             raise OffsetOutOfRangeError(
-                f"{entry.key[0]}-{entry.key[1]} doesn't know the epoch {entry.last_fetched_epoch} that was fetched last"
+                f"{entry.key[0]}-{entry.key[1]} doesn't know the last fetched epoch {entry.last_fetched_epoch}"
             )
         if epoch < entry.last_fetched_epoch or end_offset < entry.offset:
             return epoch, end_offset
@@ -116,7 +118,7 @@ class Replicas:
         *,
         min_one_batch: bool = True,
     ) -> LogRead:
-        """One partition's read; raises as `Partition.read` does."""
+        """Read one partition. Raises the errors of `Partition.read`."""
         return partition.read(
             entry.offset,
             max_bytes,

@@ -1,11 +1,11 @@
-"""Hierarchical timing wheels: timers that are set and cancelled in constant time, in great numbers.
+"""Hierarchical timing wheels: large numbers of timers, each added and cancelled in constant time.
 
-`SystemTimer` is the way in: `add(task)`, `task.cancel()`, and somebody (the purgatory's reaper, or a test with a
-`MockClock`) who calls `advance_clock`. Expired tasks run on the timer's executor, never on the thread that advances.
+`SystemTimer` is the entry point: `add(task)`, `task.cancel()`, and a thread that calls `advance_clock` (the purgatory's
+reaper, or a test with a `MockClock`). Expired tasks run on the timer's executor, never on the thread that advances.
 
 From the outside in: a `SystemTimer` has a `TimingWheel` with its overflow wheels and one `DelayQueue`. A wheel has
 buckets (`TimerTaskList`), a bucket has entries (`TimerTaskEntry`), an entry has its `TimerTask`. The delay queue holds
-buckets and not tasks, which is what keeps it small: `wheel_size` buckets a wheel, whatever the number of timers.
+buckets instead of tasks, which keeps it small: `wheel_size` buckets per wheel, whatever the number of timers.
 
 After Kafka's `org.apache.kafka.server.util.timer` and Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
 """

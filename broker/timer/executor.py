@@ -1,4 +1,4 @@
-"""Where expired tasks run."""
+"""The executor that runs expired tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...network.sections import section_thread
 
 
 class TaskExecutor(Protocol):
-    """Runs what it is given, at once or later. `submit` may be called from any thread."""
+    """Runs each submitted task, immediately or later. `submit` may be called from any thread."""
 
     def submit(self, run: Callable[[], object]) -> object: ...
 
@@ -20,13 +20,13 @@ class TaskExecutor(Protocol):
 
 
 class SerialExecutor:
-    """One daemon thread that runs what was submitted, in its order.
+    """One daemon thread that runs tasks in the order they were submitted.
 
-    A task that raises is reported to `threading.excepthook`, as it would be if the thread were its own, and the next
-    one runs: a task's failure must not keep other people's requests from their timeouts. (An executor of
-    `concurrent.futures` would keep the exception in a future that nobody reads.)
+    A task that raises is reported to `threading.excepthook`, as if it had its own thread, and the next task runs: one
+    task's failure must not delay the timeouts of other requests. (An executor of `concurrent.futures` would keep the
+    exception in a future that nobody reads.)
 
-    What waits is bounded by who submits: there are so many timers, each submitted once, or so many connections.
+    The queue is unbounded, but its submitters bound it: each timer is submitted once, and each connection.
     """
 
     def __init__(self, name: str) -> None:
@@ -38,7 +38,7 @@ class SerialExecutor:
         self._tasks.put(run)
 
     def close(self, timeout_ms: float) -> None:
-        """Run what was submitted before, then end; wait at most `timeout_ms` for that. May be called again."""
+        """Run the tasks submitted so far, then end; wait up to `timeout_ms` for that. May be called again."""
         self._tasks.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_ms / 1000.0)

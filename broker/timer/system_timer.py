@@ -1,4 +1,4 @@
-"""The timer: wheels, the queue of their buckets, one lock, and an executor for what expires."""
+"""The timer: timing wheels, the queue of their buckets, one lock, and an executor for expired tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLOSE_TIMEOUT_MS = 5_000.0
 
 
 class Timer(Protocol):
-    """What a purgatory needs of a timer (Kafka's interface of the same name)."""
+    """The timer as a purgatory uses it (Kafka's interface of the same name)."""
 
     def add(self, task: TimerTask) -> None: ...
 
@@ -31,17 +31,24 @@ class Timer(Protocol):
 
 
 class SystemTimer:
-    """Tasks that run once their delay is over, on hierarchical timing wheels over the injected clock.
+    """Runs tasks when their delay expires, with hierarchical timing wheels over the injected clock.
 
-    A task expires never before its delay is over, and within a tick after it, provided that somebody keeps calling
-    `advance_clock`; tasks of the same tick run in no particular order.
+    A task never expires before its delay, and at most one tick after it, provided that a thread keeps calling
+    `advance_clock`. Tasks of the same tick run in no particular order.
 
-    Every method may be called from any thread. One lock guards the wheels, the queue and all entries: each turn under
-    it is a few steps (a flush is as long as its bucket), and under one interpreter lock finer ones would cost more than
-    they part. Tasks are submitted with the lock released: an executor may run them at once, and they may use the timer.
+    Every method may be called from any thread. One lock guards the wheels, the queue and all entries. Each critical
+    section is a few steps long (a flush is as long as its bucket), and under the interpreter lock finer-grained locks
+    would cost more than they save. Tasks are submitted with the lock released: an executor may run them immediately,
+    and they may use the timer.
 
-    After Kafka's `SystemTimer`, whose wheel of 20 ticks of 1 ms is the default. Unlike there, a delay that is no
+    After Kafka's `SystemTimer`, whose wheel of 20 ticks of 1 ms is the default. Unlike there, a delay that is not a
     multiple of the tick is rounded up.
+
+    name: Names the executor's thread.
+    clock: The time and the waiting.
+    tick_ms: The resolution, 1 ms or more.
+    wheel_size: Buckets per wheel, two or more.
+    executor: Runs expired tasks; None: a `SerialExecutor` of the timer's own.
     """
 
     def __init__(
@@ -60,7 +67,7 @@ class SystemTimer:
         self._clock = clock
         self._tick_ms = tick_ms
         self._executor = SerialExecutor(f"executor-{name}") if executor is None else executor
-        self._changed = threading.Condition(threading.Lock())  # who waits on it is in advance_clock
+        self._changed = threading.Condition(threading.Lock())  # advance_clock waits on it
         self._queue = DelayQueue(on_new_first=self._changed.notify)
         self._wheel = TimingWheel(
             tick_ms=tick_ms, wheel_size=wheel_size, start_ms=int(clock.now_ms()), queue=self._queue
@@ -70,7 +77,7 @@ class SystemTimer:
         self._closed = False
 
     def add(self, task: TimerTask) -> None:
-        """Run `task` when its delay from now on is over; at once, on the executor, if it is not above zero.
+        """Run `task` when its delay expires. A delay of zero or less runs it at once, on the executor.
 
         Raises IllegalStateError after `close`.
         """
@@ -78,7 +85,7 @@ class SystemTimer:
         entry = TimerTaskEntry(task, expiration_ms, self)
         with self._changed:
             if self._closed:
-                raise IllegalStateError("the timer is closed: nothing can be added to it any more")
+                raise IllegalStateError("the timer is closed: no task can be added to it")
             held = task._entry
             if held is not None:
                 self._unlink(held)
@@ -89,14 +96,14 @@ class SystemTimer:
         self._executor.submit(task.run)
 
     def cancel_entry(self, entry: TimerTaskEntry) -> None:
-        """Take an entry out if it is still in: `TimerTask.cancel` comes here."""
+        """Remove an entry if it is still in the timer. Called by `TimerTask.cancel`."""
         with self._changed:
             self._unlink(entry)
 
     def advance_clock(self, timeout_ms: float) -> bool:
-        """Submit every task that has expired. Where no bucket is due, first wait up to `timeout_ms` for one.
+        """Submit every task that has expired. If no bucket is due, first wait up to `timeout_ms` for one.
 
-        False if there was none (the time is over, or somebody called `wakeup` or `close`).
+        False if there was none (the timeout passed, or a thread called `wakeup` or `close`).
         """
         end_ms = self._clock.now_ms() + timeout_ms
         with self._changed:
@@ -117,27 +124,27 @@ class SystemTimer:
         return True
 
     def wakeup(self) -> None:
-        """Make the `advance_clock` that waits now, or else the next one, return without waiting."""
+        """Make the current `advance_clock`, or else the next one, return without waiting."""
         with self._changed:
             self._woken = True
             self._changed.notify_all()
 
     @property
     def size(self) -> int:
-        """Number of tasks that wait for their time."""
+        """Number of tasks that have not expired yet."""
         return self._size
 
     def close(self) -> None:
-        """Accept no more tasks, run those that have been submitted, and forget the rest. May be called again."""
+        """Accept no more tasks, run those already submitted, and drop the rest. May be called again."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._executor.close(_CLOSE_TIMEOUT_MS)
 
     def _flush_next_bucket(self, now_ms: float) -> list[TimerTask] | None:
-        """Empty the first bucket that is due: its expired tasks. None where no bucket is due.
+        """Empty the first bucket that is due and return its expired tasks; None if no bucket is due.
 
-        A bucket at a time, so that a clock that made a big step doesn't keep the lock from everybody else.
+        The lock is held for one bucket at a time, so that a big step of the clock doesn't block other threads.
         """
         with self._changed:
             bucket = self._queue.poll(now_ms)

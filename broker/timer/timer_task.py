@@ -1,4 +1,4 @@
-"""A task with a delay, its place in a wheel, and the bucket that is such a place."""
+"""A task with a delay, its entry in a wheel, and the bucket that holds entries."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 
 
 class EntryOwner(Protocol):
-    """What an entry knows of the timer that it was added to."""
+    """The timer as its entries see it."""
 
     def cancel_entry(self, entry: TimerTaskEntry) -> None: ...
 
 
 class TimerTask(ABC):
-    """Something to run once, `delay_ms` milliseconds after it is added to a timer. Subclasses define `run`.
+    """A task to run once, `delay_ms` milliseconds after it is added to a timer. Subclasses define `run`.
 
-    A task is held by one timer at most. Adding it to that timer again moves it, with its delay counted anew.
+    A task is in one timer at most. Adding it to that timer again moves it and restarts its delay.
     `cancel` and `is_pending` may be called from any thread.
     """
 
@@ -28,10 +28,10 @@ class TimerTask(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Called on the timer's executor when the delay is over. What it raises goes to `threading.excepthook`."""
+        """Called on the timer's executor when the delay expires. An exception goes to `threading.excepthook`."""
 
     def cancel(self) -> None:
-        """Take the task out of its timer, in constant time. Does nothing to one that has expired or was never added."""
+        """Remove the task from its timer, in constant time. No effect if it has expired or was never added."""
         entry = self._entry
         if entry is not None:
             entry.owner.cancel_entry(entry)
@@ -43,7 +43,7 @@ class TimerTask(ABC):
 
 
 class TimerTaskEntry:
-    """One stay of a task in a timer: a node of a bucket's list. All fields are guarded by the timer's lock."""
+    """One addition of a task to a timer: a node of a bucket's list. The timer's lock guards all fields."""
 
     __slots__ = ("bucket", "expiration_ms", "next", "owner", "previous", "task")
 
@@ -57,9 +57,9 @@ class TimerTaskEntry:
 
 
 class TimerTaskList:
-    """A bucket: the entries that fall into one tick of a wheel, as a doubly linked list in the order of their coming.
+    """A bucket: the entries of one tick of a wheel, as a doubly linked list in the order they were added.
 
-    `expiration_ms` is when the tick begins, or `NOT_QUEUED` while the bucket is not in the delay queue. Not
+    `expiration_ms` is the start of the tick, or `NOT_QUEUED` while the bucket is not in the delay queue. Not
     thread-safe: the timer's lock guards it.
     """
 
@@ -73,7 +73,7 @@ class TimerTaskList:
         self._last: TimerTaskEntry | None = None
 
     def add(self, entry: TimerTaskEntry) -> None:
-        """Put an entry that is in no bucket at the end."""
+        """Append an entry that is in no bucket."""
         entry.bucket = self
         last = self._last
         if last is None:
@@ -97,9 +97,9 @@ class TimerTaskList:
         entry.bucket = entry.next = entry.previous = None
 
     def flush(self) -> Iterator[TimerTaskEntry]:
-        """Take every entry out, first come first, and leave the bucket ready for another turn of the wheel.
+        """Remove every entry, oldest first, and leave the bucket ready for the wheel's next turn.
 
-        The caller may add an entry that it was given to any bucket before it asks for the next one.
+        The caller may add a yielded entry to any bucket before it asks for the next one.
         """
         entry = self._first
         self._first = self._last = None

@@ -1,4 +1,4 @@
-"""The wheel itself, and the queue that says which of its buckets is due."""
+"""The timing wheel, and the queue that orders its buckets by expiration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .timer_task import TimerTaskEntry, TimerTaskList
 
 
 class DelayQueue:
-    """Buckets by their expiration: a heap, with at most one place for a bucket at a time.
+    """Buckets by their expiration: a heap in which each bucket appears at most once.
 
     Not thread-safe: the timer's lock guards it.
     """
@@ -18,38 +18,39 @@ class DelayQueue:
     def __init__(self, *, on_new_first: Callable[[], object]) -> None:
         self._on_new_first = on_new_first
         self._heap: list[tuple[int, int, TimerTaskList]] = []
-        self._order = itertools.count()  # buckets are not compared with each other
+        self._order = itertools.count()  # a tiebreaker, so that buckets are never compared
 
     def offer(self, bucket: TimerTaskList) -> None:
-        """Put in a bucket; `on_new_first` is called if it is due before all others."""
+        """Add a bucket. Calls `on_new_first` if it is due before all others."""
         heapq.heappush(self._heap, (bucket.expiration_ms, next(self._order), bucket))
         if self._heap[0][2] is bucket:
             self._on_new_first()
 
     def next_expiration_ms(self) -> int | None:
-        """When the first bucket is due, or None where there is none."""
+        """The time at which the first bucket is due, or None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def poll(self, now_ms: float) -> TimerTaskList | None:
-        """Take out the first bucket if it is due."""
+        """Remove and return the first bucket if it is due, else None."""
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         return heapq.heappop(self._heap)[2]
 
 
 class TimingWheel:
-    """A circle of `wheel_size` buckets, each for `tick_ms` milliseconds, and a coarser wheel for all that is later.
+    """A circle of `wheel_size` buckets of `tick_ms` milliseconds each, and a coarser wheel for everything later.
 
     An entry goes into the finest wheel that reaches its expiration. When the bucket of a coarser wheel is due, its
-    entries are added again from the finest wheel on, so that each comes down a wheel at a time until its own tick. One
-    tick of an overflow wheel is a whole turn of the wheel below it, and it is made when an entry first needs it.
+    entries are added again starting from the finest wheel, so each moves down through the wheels to its own tick. One
+    tick of an overflow wheel is a whole turn of the wheel below it. An overflow wheel is created when an entry first
+    needs it.
 
     Invariants:
 
     - `current_ms` is a multiple of `tick_ms`. The wheel holds expirations from `current_ms + tick_ms` up to, but not
       including, `current_ms + tick_ms * wheel_size`; so a bucket never mixes two turns.
     - A bucket is in the queue exactly while its `expiration_ms` is set. The clock only moves to the expiration of a
-      bucket that was just taken from the queue, in their order, so none is passed over.
+      bucket just taken from the queue, in the queue's order, so no bucket is skipped.
 
     Not thread-safe: the timer's lock guards it and everything in it.
     """
@@ -66,9 +67,9 @@ class TimingWheel:
         self.current_ms = start_ms - start_ms % tick_ms
 
     def add(self, entry: TimerTaskEntry) -> bool:
-        """Put an entry into the bucket of its expiration. False, and nothing done, if it has expired.
+        """Put an entry into the bucket of its expiration. Returns False and does nothing if it has expired.
 
-        The cost is the number of wheels it passes, whatever the number of timers.
+        The cost is the number of wheels it passes through, whatever the number of timers.
         """
         expiration_ms = entry.expiration_ms
         if expiration_ms < self.current_ms + self._tick_ms:

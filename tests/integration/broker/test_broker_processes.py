@@ -130,7 +130,7 @@ def test_a_fault_on_one_broker_lasts_until_it_is_removed(cluster, topic):
 
 
 def test_it_acts_as_an_older_release(cluster, topic):
-    with pytest.raises(KafkaConfigurationError, match="known are"):
+    with pytest.raises(KafkaConfigurationError, match="known releases are"):
         cluster.act_as("1.0")
     cluster.act_as("2.8")
     assert send(cluster, topic, b"v", **{"client.id": "old"}) == [None]

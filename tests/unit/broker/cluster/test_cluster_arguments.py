@@ -47,7 +47,7 @@ either = pytest.mark.parametrize("cluster_class", [EmbeddedCluster, ProcessClust
         ({"racks": ["a"]}, r"racks is \['a'\] \(list\); give a dict"),
         ({"racks": {9: "a"}}, "racks names broker 9; the cluster has"),
         ({"racks": {1: 7}}, "the rack of broker 1 is 7"),
-        ({"profile": "quick"}, "there is no profile 'quick'; there are kafka and test"),
+        ({"profile": "quick"}, "there is no profile 'quick'; choose kafka or test"),
         ({"config": "num.partitions=3"}, "the configuration is of type str; give a dict"),
         ({"num_partition": 3}, r"did you mean num\.partitions\?"),
     ],

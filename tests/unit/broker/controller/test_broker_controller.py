@@ -96,7 +96,7 @@ def test_what_a_topic_cannot_be(controller):
     controller.create_topic("a.b", num_partitions=2)
     with pytest.raises(TopicAlreadyExistsError):
         controller.create_topic("a.b")
-    with pytest.raises(InvalidTopicError, match="differs"):
+    with pytest.raises(InvalidTopicError, match="collides"):
         controller.create_topic("a_b")
     with pytest.raises(InvalidPartitionsError):
         controller.create_topic("t", num_partitions=0)

@@ -83,7 +83,7 @@ def test_an_index_is_full_at_its_size(offset_index):
 def test_a_broken_offset_index_is_found(tmp_path):
     path = tmp_path / "0.index"
     path.write_bytes(b"12345")
-    with pytest.raises(CorruptIndexError, match="no multiple"):
+    with pytest.raises(CorruptIndexError, match="not a multiple"):
         OffsetIndex(path, 0, 80)
     path.write_bytes(struct.pack(">iiii", 9, 10, 5, 20))
     with pytest.raises(CorruptIndexError, match="ascend"):
