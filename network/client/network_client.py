@@ -78,19 +78,14 @@ class NetworkClient:
     ) -> None:
         """Store the settings; no connection is opened yet.
 
-        `selector` does the socket I/O.
-        `metadata` says which nodes exist and when an update is due.
+        `selector` does the socket I/O, and `metadata` says which nodes exist and when an update is due.
         `clock` is read after each poll.
-        `client_id` is sent in each request header (client.id).
-        `max_in_flight_requests_per_connection` to `connection_setup_timeout_max_ms` are the configuration keys of
-        those names; the last two are socket.connection.setup.timeout.ms and its maximum.
         `resolver` turns host and port into addresses.
-        `send_buffer_bytes` and `receive_buffer_bytes` are send.buffer.bytes and receive.buffer.bytes; -1 leaves the
-        system's default.
-        `metadata_recovery_strategy` and `metadata_recovery_rebootstrap_trigger_ms` are the keys of those names.
         `canonical_names` turns a bootstrap server into the names to connect to instead; None keeps the server's name.
         `random_unit` returns numbers in [0, 1) for jitter and for the choice of the first node.
         `metrics` records connections, requests and responses, if given.
+        The others are the configuration keys of those names (`connection_setup_timeout_ms` and its maximum are
+        socket.connection.setup.timeout.ms and its maximum); a buffer size of -1 leaves the system's default.
 
         Neither `resolver` nor `canonical_names` blocks: each returns None while its lookup runs and calls `wakeup`
         when the result is available (`NameLookups`).
@@ -141,10 +136,7 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent to the node now.
-
-        No node is ready while a metadata update is due: it goes first, but not twice in a row.
-        """
+        """Whether a request can be sent now. Never while a metadata update is due, which goes first, but not twice."""
         return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
