@@ -1,4 +1,4 @@
-"""What both ends of a Kafka connection share: the wire protocol, record batches, sockets, time and configuration."""
+"""Shared by both ends of a Kafka connection: the wire protocol, record batches, sockets, time and configuration."""
 
 from . import _build
 

@@ -1,8 +1,8 @@
-"""Which modules run: the compiled ones, or the same sources interpreted.
+"""Selects the compiled or the interpreted form of the hot modules.
 
 Modules on the per-record path are named ``*_cy.py``. They are plain Python, and Cython compiles them in pure-Python
-mode. Python prefers a compiled neighbour (``name_cy.*.so``) to ``name_cy.py`` by itself; ``HEADRACE_PURE=1`` in the
-environment turns that around for the whole process.
+mode. Python prefers a compiled neighbour (``name_cy.*.so``) to ``name_cy.py``. ``HEADRACE_PURE=1`` in the environment
+reverses that for the whole process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-#: Every module that is compiled when a C compiler is there. A test holds this list against the files.
+#: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
@@ -37,7 +37,7 @@ _copies: dict[str, ModuleType] = {}
 
 
 class _InterpretedFinder:
-    """Finds ``headrace.*_cy`` by its source, passing over a compiled neighbour."""
+    """Finds the source of ``headrace.*_cy`` and ignores a compiled neighbour."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None):
@@ -52,19 +52,19 @@ class _InterpretedFinder:
 
 
 def install() -> None:
-    """Make this process run the interpreted modules if ``HEADRACE_PURE`` asks for it. Called once, on first import."""
+    """Make this process run the interpreted modules if ``HEADRACE_PURE`` is set. Called once, on first import."""
     if PURE and not any(finder is _InterpretedFinder for finder in sys.meta_path):
         sys.meta_path.insert(0, _InterpretedFinder)  # type: ignore[arg-type]
 
 
 def interpreted(name: str) -> ModuleType:
-    """A second, interpreted copy of a hot module, so that one process can hold both against each other.
+    """A second, interpreted copy of a hot module, so that one process can compare both forms.
 
-    The hot modules it imports are interpreted copies too, the same ones at each call; everything else is the process's
-    own. `sys.modules` is as before when it returns. For tests: not while another thread imports.
+    The hot modules that it imports are interpreted copies too, the same ones on each call. All other modules are those
+    of the process. `sys.modules` is restored on return. For tests only: no other thread may import meanwhile.
     """
     if name not in _copies:
-        # all of them first, so that nothing but hot modules is loaded below
+        # import all of them first, so that only hot modules are loaded below
         kept = {hot: importlib.import_module(hot) for hot in HOT_MODULES}
         for hot in HOT_MODULES:
             del sys.modules[hot]
@@ -83,13 +83,13 @@ def interpreted(name: str) -> ModuleType:
 
 
 def compiled_modules() -> dict[str, bool]:
-    """Name of each hot module -> whether this process runs it compiled."""
+    """Whether this process runs each hot module compiled, by name."""
     files = {name: importlib.import_module(name).__file__ or "" for name in HOT_MODULES}
     return {name: not file.endswith(".py") for name, file in files.items()}
 
 
 def describe() -> str:
-    """``compiled``, ``interpreted`` (and why), or which are which: for ``headrace --version`` and test headers."""
+    """``compiled``, ``interpreted`` with the reason, or a mixed list: for ``headrace --version`` and test headers."""
     states = compiled_modules()
     if all(states.values()):
         return "compiled"

@@ -1,4 +1,4 @@
-"""What the hot modules use of ``cython`` when they run interpreted: decorators that change nothing, types as names.
+"""The part of ``cython`` that interpreted hot modules use: decorators that change nothing, and names of types.
 
 A hot module begins with::
 
@@ -7,14 +7,14 @@ A hot module begins with::
     if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
         import cython
 
-The interpreter keeps this module, whose `compiled` is False, and never runs the second import: whether Cython is
-installed makes no difference to it. Cython acts on ``import cython`` when it compiles, wherever that stands, and from
-there on takes ``cython`` for its own, where ``cython.compiled`` is true. That is why the condition above stands alone:
-what is compiled or interpreted otherwise belongs into an ``if cython.compiled`` of its own, below it.
+The interpreter keeps this module, whose `compiled` is False, and never runs the second import, whether or not Cython is
+installed. Cython acts on ``import cython`` at compile time, wherever it is. From there on ``cython`` is its own module,
+where ``cython.compiled`` is true. The condition above must therefore stand alone: other code for only one of the two
+goes below it, into an ``if cython.compiled`` of its own.
 
-``not TYPE_CHECKING`` keeps what is Cython's from type checkers, a user's too: a class that comes from either of two
-imports, or stands below a decorator of an unknown module, would be of no known type in the user's program. To Cython
-it is a condition like any other, and none that keeps it from an import.
+``not TYPE_CHECKING`` hides Cython's module from type checkers, including a user's. A class from either of two imports,
+or with a decorator of an unknown module, would have no known type in the user's program. Cython ignores the condition
+for imports.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ exceptval = freelist = _decorator
 
 
 def declare(_type: object = None, **_options: object) -> Any:
-    """A class attribute's C type: means nothing to the interpreter, which finds the attribute set by ``__init__``."""
+    """The C type of a class attribute. The interpreter ignores it, because ``__init__`` sets the attribute."""
 
 
 def cast(_type: type[_T], value: Any) -> _T:
-    """The value itself: C types mean nothing to the interpreter."""
+    """The value itself: the interpreter ignores C types."""
     return value
 
 
 def address(_value: object) -> Any:
     """Raises TypeError: an address exists only in compiled code, behind ``if cython.compiled``."""
-    raise TypeError("an address exists only in compiled code: ask cython.compiled first")
+    raise TypeError("an address exists only in compiled code: check cython.compiled first")
 
 
-# The names of the C types that the hot modules annotate with. Cython has the sizes, the interpreter the kinds.
+# The C types in the annotations of the hot modules, as the Python types that the interpreter uses.
 bint: TypeAlias = bool
 int: TypeAlias = builtins.int
 uint: TypeAlias = builtins.int

@@ -1,11 +1,11 @@
-"""`host:port` texts: how users and brokers write an address, IPv6 in brackets."""
+"""Parses and formats `host:port` addresses, with IPv6 addresses in brackets."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# A scheme is what listeners carry (PLAINTEXT://host:9092); a host in brackets is an IPv6 address, perhaps with a zone.
+# Listeners have a scheme (PLAINTEXT://host:9092). A host in brackets is an IPv6 address, perhaps with a zone.
 _ADDRESS = re.compile(
     r"(?:(?P<scheme>[0-9A-Za-z_.-]*)://)?"
     r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.~-]+)?)\]|(?P<host>[0-9A-Za-z_.-]+))"
@@ -13,12 +13,12 @@ _ADDRESS = re.compile(
 )
 
 
-#: The port that librdkafka, kafka-python and aiokafka take where a bootstrap address has none (Java refuses it).
+#: The default port of a bootstrap address in librdkafka, kafka-python and aiokafka. Java rejects one without a port.
 DEFAULT_PORT = 9092
 
 
 class Address(NamedTuple):
-    """Where something listens: a name or IP address, not yet resolved, and a port of 1 to 65535."""
+    """An unresolved host name or IP address, and a port from 1 to 65535."""
 
     host: str
     port: int
@@ -28,9 +28,9 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, default_port: int | None = None) -> Address:
-    """Read `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`; with a `default_port` also without the port.
+    """Parse `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`. With `default_port` the port is optional.
 
-    Raises ValueError, whose message says what is wrong with `text`. Safe on any thread; resolves nothing.
+    Raises ValueError with the problem of `text`. Any thread. Resolves nothing.
     """
     text = text.strip()
     match = _ADDRESS.fullmatch(text)
@@ -78,4 +78,4 @@ def _what_is_wrong(text: str) -> str:
 
 
 def _what_is_wrong_with_scheme(text: str, scheme: str) -> str:
-    return f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is understood"
+    return f"{text!r} asks for {scheme or 'an empty scheme'}://, but only plain host:port is supported"

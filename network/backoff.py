@@ -1,4 +1,4 @@
-"""Waiting longer after each failure, with jitter, up to a bound (KIP-580; Kafka's ExponentialBackoff)."""
+"""Exponential backoff with jitter and an upper bound (KIP-580; Kafka's ExponentialBackoff)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 
-#: Kafka's constants for retries, reconnects and connection set-up alike.
+#: Kafka's constants for retries, reconnects and connection setup alike.
 BACKOFF_BASE = 2
 BACKOFF_JITTER = 0.2
 
@@ -14,8 +14,8 @@ BACKOFF_JITTER = 0.2
 class ExponentialBackoff:
     """`initial_ms * base ** attempts`, times a random factor within `1 ± jitter`, never above `max_ms`.
 
-    Immutable; may be shared between threads. With `max_ms <= initial_ms` there is nothing to grow into: the answer is
-    then `min(initial_ms, max_ms)`, without jitter, as in Java.
+    Immutable; may be shared between threads. If `max_ms <= initial_ms`, the backoff is always
+    `min(initial_ms, max_ms)`, without jitter, as in Java.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class ExponentialBackoff:
         jitter: float = BACKOFF_JITTER,
         random_unit: Callable[[], float] = random.random,
     ) -> None:
-        """`random_unit` gives numbers in [0, 1); tests hand in a fixed one."""
+        """Store the parameters. `random_unit` returns numbers in [0, 1); tests pass a fixed one."""
         self.initial_ms = min(initial_ms, max_ms)
         self.max_ms = max_ms
         self._base = base

@@ -1,7 +1,7 @@
-"""Time, injected: the only module that reads a clock.
+"""Injectable clocks. This is the only module that reads the time.
 
-Two clocks are kept apart. The monotonic one (milliseconds as a float, from an arbitrary start) is for every deadline,
-backoff and age. The wall clock (whole milliseconds since 1970) is for record timestamps only, because it may jump.
+There are two clocks. The monotonic one (milliseconds as a float, from an arbitrary start) is for deadlines, backoffs
+and ages. The wall clock (integer milliseconds since 1970) is for record timestamps only, because it may jump.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final, Protocol
 from .latch import Latch
 
 NEVER_MS: Final = math.inf
-"""A deadline, a due time or a delay that never comes."""
+"""A deadline or delay that never ends."""
 
 LONG_AGO_MS: Final = -math.inf
-"""A time before every other: a monotonic clock may begin below 0."""
+"""A time before any other: a monotonic clock may start below 0."""
 
 MAX_WAIT_SECONDS: Final = threading.TIMEOUT_MAX
 """The longest timeout that `threading` accepts, about 292 years."""
 
 
 class Clock(Protocol):
-    """What a component may ask of time. Every method may be called from any thread."""
+    """The clock that components use. Any thread may call any method."""
 
     def now_ms(self) -> float:
         """Monotonic milliseconds."""
@@ -35,33 +35,33 @@ class Clock(Protocol):
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970, of the same clock: what the per-record path reads, because it is the quickest."""
+        """Nanoseconds since 1970, from the same clock. The per-record path reads this, because it is the fastest."""
         ...
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        """Wait on a held condition for at most `timeout_ms` (None: no limit). False when the time passed."""
+        """Wait on a held condition for at most `timeout_ms` (None: no limit). Returns False on a timeout."""
         ...
 
     def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
-        """Wait on a held condition until it is `end_ms` on the monotonic clock. False when it is.
+        """Wait on a held condition until `end_ms` on the monotonic clock. Returns False if that time is reached.
 
-        Unlike `wait` it can't miss a step that the clock makes between the caller's look at the time and the wait.
+        Unlike `wait` it does not miss a step of the clock between the caller's reading and the wait.
         """
         ...
 
     def await_latch(self, latch: Latch, end_ms: float) -> bool:
-        """Wait until the latch is set, or until it is `end_ms` on the monotonic clock. Returns whether it is set."""
+        """Wait until the latch is set or until `end_ms` on the monotonic clock. Returns whether it is set."""
         ...
 
     def sleep(self, duration_ms: float) -> None:
-        """Pass `duration_ms` milliseconds."""
+        """Sleep for `duration_ms`."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The system's clocks."""
 
-    # the C function itself, without a Python call around it
+    # the C function itself, without a Python wrapper
     wall_ns = staticmethod(time.time_ns)
 
     def now_ms(self) -> float:
@@ -71,7 +71,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading accepts no longer waits, and no negative ones
+        # threading accepts neither longer nor negative timeouts
         if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
             return condition.wait()
         return condition.wait(max(timeout_ms, 0.0) / 1000.0)
@@ -87,9 +87,9 @@ class SystemClock:
 
 
 class MockClock:
-    """A clock that moves only by `advance`: for stepping state machines in tests and for a broker's virtual time.
+    """A clock that moves only by `advance`: for tests that step state machines and for a broker's virtual time.
 
-    A wait on it ends when someone notifies the condition, or when `advance` has moved past its end.
+    A wait ends if the condition is notified or if `advance` moves past its end.
     """
 
     def __init__(self, now_ms: float = 0.0, wall_ms: int = 1_600_000_000_000) -> None:
@@ -109,7 +109,7 @@ class MockClock:
         return int(self._wall_ms) * 1_000_000
 
     def advance(self, duration_ms: float) -> None:
-        """Move both clocks on and wake everybody who waits on this clock, so that they look at the time again."""
+        """Advance both clocks and wake all waiting threads, so that they read the time again."""
         with self._lock:
             self._now_ms += duration_ms
             self._wall_ms += duration_ms
@@ -122,7 +122,7 @@ class MockClock:
             latch.wake()
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Make the wall clock jump (backwards too); the monotonic clock stays."""
+        """Set the wall clock, backwards too. The monotonic clock does not change."""
         self._wall_ms = float(wall_ms)
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
@@ -148,7 +148,7 @@ class MockClock:
             self._latches.append(latch)
         try:
             while True:
-                # the turn first: a step of the clock after the look at the time still wakes it
+                # join first: a step of the clock after reading the time still wakes this thread
                 turn = latch.join()
                 try:
                     if latch.is_set or self._now_ms >= end_ms:

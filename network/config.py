@@ -1,12 +1,12 @@
-"""Configuration as a table: the class body declares the keys, everything else is derived from it.
+"""Configuration as a table: the class body declares the keys, and everything else is derived from it.
 
     class ProducerConfig(Config, env_prefix="HEADRACE_"):
         linger_ms: int = key(default=5, at_least=0, importance="medium", doc="...")
 
-`linger_ms` is the attribute, `linger.ms` Kafka's name of the key; wherever a user names a key, both spellings do.
-`ProducerConfig.resolve({"linger.ms": "10"}, acks="all")` gathers the values from every source, parses and checks them
-(texts too, as files, environment variables and Spark options give nothing else), applies the rules across keys and
-returns a frozen instance. Everything that is wrong comes in one KafkaConfigurationError.
+`linger_ms` is the attribute, and `linger.ms` is Kafka's name of the key. Users may write either.
+`ProducerConfig.resolve({"linger.ms": "10"}, acks="all")` gathers the values from every source, parses and checks them,
+applies the rules across keys and returns a frozen instance. Values may be text, because files, environment variables
+and Spark options provide nothing else. One KafkaConfigurationError lists all problems.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _log = logging.getLogger(__name__)
 
 
 class Item(NamedTuple):
-    """One value as a source gives it, before anything is known about its key."""
+    """One value from a source, before its key is looked up."""
 
     name: str
     value: Any
     origin: str
 
     def __str__(self) -> str:
-        """The name as messages write it, with the source unless the caller's own code is the source."""
+        """The name for messages, with the source unless that is the caller's code."""
         return str(self.name) if self.origin in (_KEYWORD, _MAPPING) else f"{self.name} ({self.origin})"
 
 
 @dataclass(eq=False, kw_only=True)
 class Key:
-    """One declared key. `attribute`, `name` and `type_name` are filled in from the class that declares it."""
+    """One declared key; see `key`. `attribute`, `name` and `type_name` come from the class that declares it."""
 
     default: Any
     doc: str
@@ -72,7 +72,7 @@ class Key:
     nullable: bool = False
 
     def read(self, value: Any) -> Any:
-        """The typed, checked value. Raises ValueError whose message continues a sentence that begins with the value."""
+        """The parsed, checked value. Raises ValueError; its message continues a sentence that starts with the value."""
         if value is None:
             if self.none_means is not _UNSET:
                 return self.none_means
@@ -97,14 +97,14 @@ class Key:
         return parsed
 
     def text(self, value: Any) -> str:
-        """`value` as messages and listings show it."""
+        """`value` as shown in messages and listings; a secret is masked."""
         if self.secret:
             return MASK if value is not None else "None"
         return self.show(value)
 
     @property
     def range_text(self) -> str:
-        """What is allowed beyond the type, in words; empty when everything of the type is."""
+        """The allowed range in words; empty if the type alone decides."""
         if self.allowed:
             return self.allowed
         if self.choices:
@@ -119,7 +119,7 @@ class Key:
 
     @property
     def allowed_text(self) -> str:
-        """Type and range in words."""
+        """The type and range in words."""
         if self.allowed:
             return self.allowed
         if self.choices:
@@ -149,12 +149,20 @@ def key(
 ) -> Any:
     """Declare a key of a Config.
 
-    default: the typed value when no source gives one. at_least, at_most: both inclusive. choices: texts, read without
-    regard to case. parse: value of any kind -> typed value, raising ValueError; by default what the annotation (bool,
-    int, str, tuple[str, ...]) calls for; with it goes `allowed`, which says in words what may be given.
-    check: typed value -> what is wrong with it, or None. none_means: the value that None stands for; without it None
-    is refused unless the annotation allows it. aliases: other names of the key, dotted. secret: never shown.
-    show: typed value -> text. default_text: the default in words, where the value itself would say nothing.
+    default: the typed value if no source has one.
+    doc: the description.
+    importance: Kafka's importance.
+    at_least, at_most: the bounds, both inclusive.
+    choices: the allowed texts, case-insensitive.
+    parse: converts any value to the typed value or raises ValueError. The default follows the annotation: bool, int,
+    str or tuple[str, ...].
+    allowed: describes the values that `parse` accepts.
+    check: returns the problem with a typed value, or None.
+    none_means: the value that None stands for. Without it None is rejected unless the annotation allows it.
+    aliases: other names of the key, dotted.
+    secret: whether the value is masked everywhere.
+    show: converts a typed value to text.
+    default_text: the default in words, if the value itself says nothing.
     """
     return Key(
         default=default,
@@ -183,7 +191,7 @@ def dotted(name: str) -> str:
 
 
 class Draft:
-    """The values of a configuration in the making, as the rules across keys see and adjust them (by attribute)."""
+    """The values of an unfinished configuration by attribute. The rules across keys read and adjust them."""
 
     def __init__(self, values: dict[str, Any], origins: dict[str, str]) -> None:
         self.values = values
@@ -194,7 +202,7 @@ class Draft:
         return self.values[attribute]
 
     def is_explicit(self, attribute: str) -> bool:
-        """Whether any source gave the value."""
+        """Whether the value comes from a source and not from a default."""
         return not self.origins[dotted(attribute)].startswith(DEFAULT)
 
     def adjust(self, attribute: str, value: Any, why: str) -> None:
@@ -203,12 +211,12 @@ class Draft:
         self.origins[dotted(attribute)] += f", {why}"
 
     def problem(self, text: str) -> None:
-        """Refuse the configuration; `text` says what to do."""
+        """Reject the configuration; `text` says what to do."""
         self.problems.append(text)
 
 
 class Rule(NamedTuple):
-    """A rule across keys. It runs only when each of the keys it looks at (attributes) has a sound value of its own."""
+    """A rule across keys. It runs only if each of its `keys` (attributes) has a valid value."""
 
     keys: tuple[str, ...]
     apply: Callable[[Draft], None]
@@ -223,15 +231,17 @@ class Rule(NamedTuple):
 
 
 class Config(Mapping[str, Any]):
-    """Base of the tables. An instance is frozen, may be used on any thread, compares by value and pickles (values
-    permitting: a lambda among them does so with cloudpickle only); `origins` says where each value came from.
+    """Base class of configurations.
 
-    An instance is also a read-only mapping. Iteration gives the attribute names, so that ``**config`` passes keywords;
-    lookups accept any spelling.
+    An instance is frozen, may be used on any thread, compares by value and pickles if its values do. A lambda among
+    them needs cloudpickle. `origins` maps each key to the source of its value.
 
-    Sources, the strongest first: keywords, the mapping, the file that `config.file` names, environment variables,
-    defaults. None of them may name a key twice or name one that doesn't exist; only environment variables may, as
-    others' variables can begin with the same prefix.
+    An instance is also a read-only mapping. Iteration yields the attribute names, so that ``**config`` passes keywords.
+    Lookups accept any spelling.
+
+    Sources, in order of precedence: keywords, the mapping, the file named by `config.file`, environment variables,
+    defaults. A source must not name a key twice or name an unknown key. Unknown environment variables are ignored,
+    because those of other programs may start with the same prefix.
     """
 
     entries: ClassVar[tuple[Key, ...]] = ()
@@ -265,17 +275,18 @@ class Config(Mapping[str, Any]):
         fixed: Mapping[str, tuple[str, str]] | None = None,
         carried_along: Mapping[str, Callable[[Any], bool]] | None = None,
     ) -> None:
-        """Read the table. What a base declares is inherited.
+        """Read the declarations. Those of base classes are inherited.
 
-        listed_in: where a user finds all keys; by default the class itself.
-        left_out: names (or `prefix.*`) of keys that exist elsewhere and are refused here, with the reason.
-        without_effect: names (or `prefix.*`) that are accepted for compatibility although they change nothing, with the
-        reason.
-        fixed: names of keys that exist elsewhere and have one value here (as text), with the reason; any other value is
-        refused.
-        carried_along: for names of `left_out` and `without_effect`, whether a value is another client's default. Such a
-        value asks for nothing, so it is neither refused nor warned of.
-        Raises TypeError for a declaration that contradicts itself.
+        env_prefix: the prefix of environment variables; without one none are read.
+        listed_in: where users find all keys; by default the class itself.
+        rules: the rules across keys, added to the inherited ones.
+        left_out: keys (or `prefix.*`) of other clients or brokers that are rejected here, with the reason.
+        without_effect: keys (or `prefix.*`) that are accepted for compatibility and have no effect, with the reason.
+        fixed: keys of other clients or brokers with only one allowed value here (as text), with the reason.
+        carried_along: for names in `left_out` and `without_effect`, whether a value is another client's default. Such a
+        value is neither rejected nor logged.
+
+        Raises TypeError for a contradictory declaration.
         """
         super().__init_subclass__()
         hints = get_type_hints(cls)
@@ -288,7 +299,7 @@ class Config(Mapping[str, Any]):
             for name in (entry.name, *entry.aliases):
                 if names.setdefault(name, entry) is not entry:
                     raise TypeError(f"{cls.__name__} declares {name} twice")
-        # the base's own key goes last, being the least interesting
+        # the base class's own key goes last, as the least interesting
         cls.entries = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
         cls._names = names
         cls.rules = (*cls.rules, *rules)
@@ -300,13 +311,13 @@ class Config(Mapping[str, Any]):
         cls.carried_along = {**cls.carried_along, **(carried_along or {})}
 
     def __init__(self) -> None:
-        raise TypeError(f"{type(self).__name__} is made by {type(self).__name__}.resolve(...)")
+        raise TypeError(f"{type(self).__name__} has no constructor; use {type(self).__name__}.resolve(...)")
 
     @classmethod
     def resolve(cls: type[C], mapping: Mapping[str, Any] | None = None, /, **keywords: Any) -> C:
-        """Gather, parse and check the values of all sources; `os.environ` is read now.
+        """Gather, parse and check the values of all sources, including `os.environ`.
 
-        Raises KafkaConfigurationError listing everything that is wrong. Blocks only for reading `config.file`.
+        Raises one KafkaConfigurationError that lists all problems. Blocks only for reading `config.file`.
         """
         return cls.resolve_from(mapping, keywords, os.environ)
 
@@ -317,7 +328,7 @@ class Config(Mapping[str, Any]):
         keywords: Mapping[str, Any],
         environ: Mapping[str, str],
     ) -> C:
-        """`resolve` with the environment given too."""
+        """`resolve` with the given environment."""
         return cls._resolve_over({}, DEFAULT, mapping, keywords, environ)
 
     @classmethod
@@ -329,7 +340,7 @@ class Config(Mapping[str, Any]):
         keywords: Mapping[str, Any],
         environ: Mapping[str, str],
     ) -> C:
-        """`resolve_from`, with `defaults` in the place of some of the table's."""
+        """`resolve_from`, with `defaults` in place of some of the declared ones."""
         if mapping is not None and (not isinstance(mapping, Mapping) or isinstance(mapping, Config)):
             raise KafkaConfigurationError(
                 f"the configuration is of type {type(mapping).__name__}; give a dict of keys, or keyword arguments"
@@ -358,33 +369,35 @@ class Config(Mapping[str, Any]):
         if not cls.env_prefix:
             return
         for variable, value in environ.items():
-            # An empty variable is how shells and compose files spell "not set"
+            # shells and compose files use an empty variable for "not set"
             if variable.startswith(cls.env_prefix) and value:
                 name = dotted(variable[len(cls.env_prefix) :].lower())
                 if name in cls._names or cls.why_left_out(name) is not None:
                     yield Item(name, value, f"environment {variable}")
                 elif (nearest := cls.nearest(name, cutoff=0.85)) is not None:
                     meant = cls.env_prefix + nearest.upper().replace(".", "_")
-                    _log.warning("The environment variable %s names no key and is ignored; %s does", variable, meant)
+                    _log.warning(
+                        "The environment variable %s matches no key and is ignored; did you mean %s?", variable, meant
+                    )
 
     @classmethod
     def why_left_out(cls, name: str) -> str | None:
-        """The reason for which a key that exists elsewhere is refused here; None for any other name."""
+        """The reason why a key of other clients or brokers is rejected here; None for any other name."""
         return _by_name_or_prefix(cls.left_out, name)
 
     @classmethod
     def why_without_effect(cls, name: str) -> str | None:
-        """The reason for which a key that exists elsewhere changes nothing here; None for any other name."""
+        """The reason why a key of other clients or brokers has no effect here; None for any other name."""
         return _by_name_or_prefix(cls.without_effect, name)
 
     @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
-        """The key whose name resembles `name` most, if one does by at least `cutoff` (0 to 1)."""
+        """The key closest to `name`, if its similarity is at least `cutoff` (0 to 1); else None."""
         found = difflib.get_close_matches(name.lower(), cls._names, n=1, cutoff=cutoff)
         return cls._names[found[0]].name if found else None
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a key by any of its names. Raises KeyError, with the reason for a key that is not supported."""
+        """The value of a key by any of its names. Raises KeyError, with the reason if the key is not supported."""
         key_name = dotted(name) if isinstance(name, str) else ""
         entry = self._names.get(key_name)
         if entry is None:
@@ -399,11 +412,11 @@ class Config(Mapping[str, Any]):
         return len(self.entries)
 
     def _replaced(self: C, values: Mapping[str, Any], origins: Mapping[str, str]) -> C:
-        """With other values (by attribute, parsed and checked) and origins (by name) for some keys."""
+        """A copy with other values (by attribute, parsed and checked) and origins (by name) for some keys."""
         return _restore(type(self), {**self._values(), **values}, {**self.origins, **origins})
 
     def describe(self) -> str:
-        """Every key with its value and origin, a line each, secrets masked."""
+        """Every key with its value and origin, one line per key. Secrets are masked."""
         return "\n".join(
             f"{entry.name} = {entry.text(getattr(self, entry.attribute))}  ({self.origins[entry.name]})"
             for entry in self.entries
@@ -418,7 +431,7 @@ class Config(Mapping[str, Any]):
         return f"{type(self).__name__}({', '.join(given)})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"{type(self).__name__} is frozen: {name} is decided when it is resolved")
+        raise AttributeError(f"{type(self).__name__} is frozen: set {name} in {type(self).__name__}.resolve(...)")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: {name} can't be deleted")
@@ -451,10 +464,10 @@ def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C
 
 
 def _complete(entry: Key, attribute: str, hint: Any) -> None:
-    """Fill in what the class says about a key and check the declaration against itself."""
+    """Fill in a key's attribute, name and type from its class, and check the declaration."""
     name = dotted(attribute)
     if entry.name:
-        return  # inherited: done by the base
+        return  # inherited: completed by the base class
     if hasattr(Mapping, attribute):
         raise TypeError(f"{attribute} is a method of a mapping, and can't be a key")
     entry.attribute, entry.name = attribute, name
@@ -475,11 +488,11 @@ def _complete(entry: Key, attribute: str, hint: Any) -> None:
         except ValueError as error:
             raise TypeError(f"the default {entry.default!r} of {name} {error}") from None
         if not same:
-            raise TypeError(f"the default {entry.default!r} of {name} is not in the form that its parser gives")
+            raise TypeError(f"the default {entry.default!r} of {name} is not in the form that its parser returns")
 
 
 class _Gathering:
-    """Collects values from sources, the strongest first, and everything that is wrong with them."""
+    """Collects values and their problems from sources, in order of precedence."""
 
     def __init__(self, table: type[Config]) -> None:
         self.table = table
@@ -517,7 +530,7 @@ class _Gathering:
         if name in self.table.fixed:
             self._check_fixed(item, *self.table.fixed[name])
             return None
-        # settings written for another client often carry its defaults along
+        # settings written for another client often include its defaults
         is_default = self.table.carried_along.get(name)
         asks_for_nothing = item.value is None or (is_default is not None and is_default(item.value))
         reason = self.table.why_without_effect(name)

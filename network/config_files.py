@@ -1,4 +1,4 @@
-"""Configuration files, Java properties or TOML, as (key, value, origin) items. Nothing here knows any key."""
+"""Reads configuration files, Java properties or TOML, as (key, value, origin) items. It does not interpret keys."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def read_config_file(path: str) -> list[tuple[str, Any, str]]:
     """Read a file whose name ends in `.toml` as TOML and any other as Java properties; UTF-8 either way.
 
-    A `~` at the start is the home directory. Each item's third part says where it stands, for messages and origins.
-    Raises KafkaConfigurationError when the file can't be read or has a line that is no property. Blocks on the disk.
+    A leading `~` is the home directory. An item's origin names the file and line, for messages and origins. Raises
+    KafkaConfigurationError if the file can't be read or parsed. Blocks on the disk.
     """
     path = os.path.expanduser(path)
     try:
@@ -49,7 +49,7 @@ def _toml(text: str, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    # `linger.ms = 5` is a table in a table for TOML; one key for Kafka
+    # `linger.ms = 5` is a nested table in TOML and one key in Kafka
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -94,5 +94,5 @@ def _unescape(text: str) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPED.get(code, code)
 
-    # two \\u escapes may be the halves of one character
+    # two \\u escapes may be the surrogates of one character
     return _ESCAPE.sub(replacement, text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,6 +1,6 @@
-"""From what a source gives, text or not, to the value of a configuration key.
+"""Parsers of configuration values, from text or from Python objects.
 
-Each raises ValueError, whose message continues a sentence that begins with the value.
+Each raises ValueError. Its message continues a sentence that starts with the value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def parse_bool(value: Any) -> bool:
-    """True or False, as such or as text."""
+    """A bool, or the text true or false."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -22,7 +22,7 @@ def parse_bool(value: Any) -> bool:
 
 
 def parse_int(value: Any) -> int:
-    """A whole number, as such (also numpy's, also a float without a fraction) or as decimal text."""
+    """An integer, as a number (numpy integers and floats without a fraction included) or as decimal text."""
     if isinstance(value, str):
         if re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", value) is None:
             raise ValueError("is not a whole number")
@@ -38,14 +38,14 @@ def parse_int(value: Any) -> int:
 
 
 def parse_str(value: Any) -> str:
-    """Text, and nothing else: a number where a name belongs is a mistake."""
+    """Text only: a number in place of a name is a mistake."""
     if isinstance(value, str):
         return value
     raise ValueError("is not text")
 
 
 def parse_list(value: Any) -> tuple[str, ...]:
-    """Texts, as a list or tuple or separated by commas; blanks around them and empty ones are dropped."""
+    """Strings, as a list or tuple or separated by commas. Items are stripped, and empty ones dropped."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, (list, tuple)) or not all(isinstance(item, str) for item in value):
@@ -61,7 +61,7 @@ def parse_path(value: Any) -> str:
     return path
 
 
-#: What an annotation calls for: in words, and the parser.
+#: Annotation -> its description and its parser.
 PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     bool: ("true or false", parse_bool),
     int: ("a whole number", parse_int),

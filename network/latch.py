@@ -1,7 +1,7 @@
-"""A latch: threads wait until it is set, once and for all.
+"""A latch: threads wait until it is set, and it stays set.
 
-Unlike `threading.Event` it has no lock of its own: an exception that a signal handler raises out of `wait` leaves
-nothing taken, so that `set` can never block, and `set` may be called by a finalizer that interrupted another `set`.
+Unlike `threading.Event` it has no lock of its own. If a signal handler raises out of `wait`, no lock remains held, so
+`set` never blocks. A finalizer that interrupted one `set` may call another.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import suppress
 
 
 class Latch:
-    """Open until `set`. Any thread may call any method.
+    """Blocks waiting threads until `set`. Any thread may call any method.
 
-    Each waiting thread sleeps on a lock of its own. It joins the list before it looks at `is_set`, and `set` changes
-    `is_set` before it takes the list apart: no thread is missed.
+    Each waiting thread sleeps on a lock of its own. It joins the list before it checks `is_set`, and `set` changes
+    `is_set` before it empties the list, so that no thread is missed.
     """
 
     __slots__ = ("_turns", "is_set")
@@ -24,31 +24,31 @@ class Latch:
         self._turns: list[threading.Lock] = []
 
     def set(self) -> None:
-        """Let everybody go who waits, and everybody who comes later."""
+        """Release all waiting threads. Later waits return at once."""
         self.is_set = True
         self.wake()
 
     def wake(self) -> None:
-        """Make those who wait now look again."""
+        """Make the waiting threads check again."""
         while self._turns:
-            # another thread may have been quicker, or a finalizer in between
+            # another thread or a finalizer may have emptied the list meanwhile
             with suppress(IndexError):
                 self._turns.pop().release()
 
     def join(self) -> threading.Lock:
-        """A turn of the caller's: a held lock that `wake` releases. `leave` gives it back."""
+        """Add and return a held lock that `wake` releases. `leave` removes it."""
         turn = threading.Lock()
         turn.acquire()
         self._turns.append(turn)
         return turn
 
     def leave(self, turn: threading.Lock) -> None:
-        """Forget a turn that nobody waits for any more."""
+        """Remove a lock returned by `join`."""
         with suppress(ValueError):
             self._turns.remove(turn)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the latch is set, at most `timeout` seconds (None: without limit); returns whether it is."""
+        """Wait until the latch is set, at most `timeout` seconds (None: no limit). Returns whether it is set."""
         if self.is_set:
             return True
         turn = self.join()

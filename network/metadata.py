@@ -1,13 +1,13 @@
-"""What a producer knows about its cluster, kept fresh: shared between its callers and its sender thread.
+"""The metadata of a producer's cluster, shared between its callers and its sender thread.
 
-Models: Kafka's Metadata and ProducerMetadata. Differences, on purpose:
+Models: Kafka's Metadata and ProducerMetadata. Deliberate differences:
 
-- an error reaches every thread that waits, not only the first one (Java clears it when the first has thrown it);
-- re-bootstrapping keeps the known topics, without leaders, so that `send` goes on buffering while the brokers are away
-  (as librdkafka does), where Java forgets them and blocks;
-- the backoff is drawn once an attempt and not once a question;
-- a topic that is to be asked for again, because it has no leader yet or isn't there yet, is asked for by itself and not
-  along with all others: creating ten thousand topics one after the other would ask for all of them each time.
+- An error reaches every waiting thread. Java clears it once the first thread has thrown it.
+- Rebootstrapping keeps the known topics, without leaders, so that `send` continues to buffer while the brokers are
+  unavailable, as in librdkafka. Java forgets the topics and blocks.
+- The random backoff is drawn once per attempt, not per query.
+- A topic that has no leader yet or does not exist yet is requested again without the other topics. Otherwise a program
+  that creates ten thousand topics one after the other would request all of them each time.
 """
 
 from __future__ import annotations
@@ -58,15 +58,18 @@ from .topic_names import validate_topic_name
 _log = logging.getLogger(__name__)
 
 
-#: Called with a new snapshot and the topics whose partitions are others now than at the call before: new ones and those
-#: that are no more included, those where nothing changed left out.
+#: Called with a new snapshot and the topics whose partitions have changed since the previous call, including new and
+#: removed topics.
 Listener = Callable[[Cluster, Collection[str]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataFetch:
-    """A request for metadata, and what is needed to understand its answer: how many topics had been asked for when it
-    was made, and whether it asks for the new topics only."""
+    """A request for metadata, with the context for its response.
+
+    `request_version` is the counter of requests for new topics when it was created. `is_partial` means that it covers
+    only new topics and those to be requested again.
+    """
 
     message: MetadataRequest
     request_version: int
@@ -74,16 +77,16 @@ class MetadataFetch:
 
 
 class Metadata:
-    """The current `Cluster` and when it is to be fetched again.
+    """The current `Cluster` snapshot, and when to fetch the next one.
 
-    Thread-safe. Callers add topics, request updates and await them; the sender thread fetches, updates and reports
+    Thread-safe. Callers add topics, request updates and await them. The sender thread fetches, updates and reports
     failures. `cluster` and `version` are read without the lock: the snapshot is immutable and replaced as a whole,
     always before `version` grows. Listeners run on the sender thread, without the lock.
 
-    Bounded by use: a topic that nobody has added again for `max_idle_ms` is forgotten with the next update.
+    Bounded by use: a topic that was not added again for `max_idle_ms` is forgotten with the next update.
 
-    With very many topics an update costs what it changes, but for one copy of the snapshot's tables: a topic whose
-    answer is as before keeps its very tuple of partitions, and listeners are told of the others only.
+    A metadata update costs O(changed topics), plus one shallow copy of the snapshot's tables. An unchanged topic keeps
+    its tuple of partitions, and listeners receive only the changed topics.
     """
 
     def __init__(
@@ -98,10 +101,14 @@ class Metadata:
         allow_auto_topic_creation: bool = True,
         random_unit: Callable[[], float] = random.random,
     ) -> None:
-        """`bootstrap_servers` are unresolved (host, port) pairs; nothing here touches the network.
+        """Start with the bootstrap snapshot. Nothing here does I/O.
 
-        `max_age_ms` is metadata.max.age.ms, `max_idle_ms` metadata.max.idle.ms, the backoff retry.backoff.ms and
-        retry.backoff.max.ms.
+        `clock` measures timeouts and ages.
+        `bootstrap_servers` are unresolved (host, port) pairs.
+        `refresh_backoff_ms` and `refresh_backoff_max_ms` are retry.backoff.ms and retry.backoff.max.ms.
+        `max_age_ms` is metadata.max.age.ms, and `max_idle_ms` is metadata.max.idle.ms.
+        `allow_auto_topic_creation` is allow.auto.create.topics.
+        `random_unit` returns numbers in [0, 1) for the jitter of the backoff.
         """
         self._clock = clock
         self._bootstrap_servers = tuple(bootstrap_servers)
@@ -111,19 +118,19 @@ class Metadata:
         self._allow_auto_topic_creation = allow_auto_topic_creation
 
         self._lock = threading.RLock()
-        self._change = Latch()  # set, and replaced by a new one, when something changed that is waited for
+        self._change = Latch()  # set, and replaced by a new one, when a change may end a wait
         self._cluster = Cluster.bootstrap(self._bootstrap_servers)
         self._version = 0
         self._request_version = 0
-        self._topics: dict[str, float] = {}  # when each expires
+        self._topics: dict[str, float] = {}  # the expiry time of each
         self._new_topics: set[str] = set()
-        self._unsettled_topics: set[str] = set()  # what was told of them last is hoped to pass soon
-        # a heap of (when to look whether it has expired, topic): a topic that is added again is left where it is
+        self._unsettled_topics: set[str] = set()  # their last response had a retriable error
+        # a heap of (when to check for expiry, topic); a topic that is added again keeps its entry
         self._expiries: list[tuple[float, str]] = []
         self._epochs: dict[str, dict[int, int]] = {}  # highest leader epoch seen, by topic and partition
         self._topic_errors: dict[str, type[BrokerResponseError]] = {}
         self._listeners: list[Listener] = []
-        self._told = self._cluster.partitions  # what the listeners have heard of last
+        self._told = self._cluster.partitions  # the last partitions reported to the listeners
 
         self._needs_full_update = True
         self._needs_partial_update = False
@@ -140,7 +147,7 @@ class Metadata:
         self._fatal_count = 0
         self._closed_by: KafkaError | None = None
 
-    # --- For everybody ---
+    # --- For any thread ---
 
     @property
     def cluster(self) -> Cluster:
@@ -149,7 +156,7 @@ class Metadata:
 
     @property
     def version(self) -> int:
-        """How many updates there have been; what `await_update` compares with."""
+        """The number of updates so far; the argument of `await_update`."""
         return self._version
 
     def age_ms(self, now_ms: float) -> float:
@@ -162,7 +169,7 @@ class Metadata:
 
     @property
     def last_error(self) -> KafkaError | None:
-        """Why the last attempt to talk to a broker failed, None since the last update."""
+        """The error of the last failed attempt to reach a broker; None since the last update."""
         return self._last_error
 
     @property
@@ -175,10 +182,10 @@ class Metadata:
         return self._bootstrap_servers
 
     def topic_error(self, topic: str) -> BrokerResponseError | None:
-        """What the brokers said about the topic instead of its partitions, in the last answer which covered it.
+        """The topic's error in the last response that covered it; None without an error or a response.
 
-        InvalidTopicError and TopicAuthorizationFailedError will stay; the retriable ones (unknown topic, no leader
-        yet) may be gone with the next update. None: no error, or no answer yet.
+        InvalidTopicError and TopicAuthorizationFailedError are permanent. The retriable errors (unknown topic, no
+        leader yet) may disappear with the next update.
         """
         error_class = self._topic_errors.get(topic)
         if error_class is None:
@@ -188,13 +195,13 @@ class Metadata:
     # --- For callers ---
 
     def add_topic(self, topic: str, now_ms: float) -> None:
-        """Keep the metadata of this topic for `max_idle_ms` from now; a topic not kept yet is asked for at once.
+        """Keep the metadata of this topic for `max_idle_ms` from now. A new topic is requested at once.
 
-        Raises InvalidTopicError for a name that no topic can have: asking for it would make no broker answer better.
+        Raises InvalidTopicError for a name that no topic can have, without asking a broker.
         """
         if topic in self._topics:
-            # Without the lock, because this runs for each record. Should the sender expire the topic in between, it
-            # comes back here without being new, and whoever misses it in the cluster requests a full update.
+            # No lock, because this runs for each record. If the sender expires the topic in between, this adds it back
+            # without marking it new. A caller that does not find it in the cluster requests a full update.
             self._topics[topic] = now_ms + self._max_idle_ms
             return
         validate_topic_name(topic)
@@ -212,10 +219,10 @@ class Metadata:
         return topic in self._topics
 
     def request_update(self, *, reset_backoff: bool = False) -> int:
-        """Ask for a full update as soon as the backoff allows. Returns the version that `await_update` is to outgrow.
+        """Request a full update as soon as the backoff allows. Returns the version to pass to `await_update`.
 
-        `reset_backoff` forgets that earlier answers brought nothing new: for a caller who wants something else than
-        before, not for one that tries the same again.
+        `reset_backoff` resets the backoff for responses without changes. It is for a caller with a new request, not
+        for a retry.
         """
         with here.section, self._lock:
             self._needs_full_update = True
@@ -225,9 +232,9 @@ class Metadata:
             return self._version
 
     def request_update_for_topic(self, topic: str, seen_version: int) -> None:
-        """Ask for an update that covers the topic: at once when it's new, else like `request_update`.
+        """Request an update that covers the topic: at once if it is new, else like `request_update`.
 
-        Nothing is asked for when there has been an update since `seen_version`, which the caller has looked at.
+        Does nothing if there has been an update since `seen_version`, the version that the caller has checked.
         """
         with here.section, self._lock:
             if topic in self._new_topics:
@@ -236,7 +243,7 @@ class Metadata:
                 self.request_update()
 
     def request_update_for_waiting(self, topics: Iterable[str]) -> None:
-        """Ask for an update that covers these topics, none of which is to hurry: what is asked for already suffices."""
+        """Request an update that covers these topics, unless those already requested cover them."""
         with here.section, self._lock:
             if not all(topic in self._new_topics or topic in self._unsettled_topics for topic in topics):
                 self._needs_full_update = True
@@ -244,16 +251,19 @@ class Metadata:
     def await_update(self, last_version: int, timeout_ms: float) -> None:
         """Wait until `version` is above `last_version`.
 
-        Runs on a caller's thread. Raises KafkaTimeoutError after `timeout_ms`, with the last connection error in its
-        text and as its cause; what `fatal_error` reports meanwhile (authentication, a broker that is too old, no
-        resolvable bootstrap server); ProducerClosedError or the cause given to `close`.
+        Runs on a caller's thread. Raises:
+
+        - KafkaTimeoutError after `timeout_ms`, with the last connection error in its text and as its cause;
+        - an error reported by `fatal_error` meanwhile: authentication, a broker that is too old, no resolvable
+          bootstrap server;
+        - ProducerClosedError, or the error given to `close`.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
         fatal_count = self._fatal_count
-        # in a section, so that a send from a finalizer or signal handler meanwhile doesn't begin to wait, too
+        # in a section, so that a `send` from a finalizer or signal handler does not start a wait of its own
         with here.section:
             while True:
-                # before the look at what has changed: what changes after it sets this one
+                # read before checking the state: any later change sets this latch
                 change = self._change
                 if self._version > last_version:
                     return
@@ -268,7 +278,7 @@ class Metadata:
                 self._clock.await_latch(change, deadline_ms)
 
     def add_listener(self, listener: Listener) -> None:
-        """Have `listener` called with each new snapshot, on the sender thread."""
+        """Call `listener` with each new snapshot, on the sender thread."""
         with here.section, self._lock:
             self._listeners.append(listener)
 
@@ -276,13 +286,13 @@ class Metadata:
 
     @property
     def update_requested(self) -> bool:
-        """Whether somebody has asked for an update that hasn't come yet."""
+        """Whether an update was requested and has not arrived yet."""
         return self._needs_full_update or self._needs_partial_update
 
     def time_to_next_update(self, now_ms: float) -> float:
-        """How long until metadata is to be fetched: when it is asked for or too old, but not before the backoff ends.
+        """How long until metadata is to be fetched: when requested or too old, but not before the backoff ends.
 
-        The backoff grows with failures, and with answers that bring nothing new (KIP-580).
+        The backoff grows with failures, and with responses that change nothing (KIP-580).
         """
         with here.section, self._lock:
             expires_ms = self._last_success_ms + self._max_age_ms
@@ -294,8 +304,10 @@ class Metadata:
             return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 
     def next_fetch(self, now_ms: float) -> MetadataFetch:
-        """The request to send now: for the new topics, and those to be asked for again, when nothing else is due,
-        else for all that are kept."""
+        """The request to send now.
+
+        It covers all topics if a full update is due, else only new topics and those to be requested again.
+        """
         with here.section, self._lock:
             is_partial = not self._needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
             # dict and set may grow in add_topic's fast path, but only under their present keys
@@ -314,9 +326,9 @@ class Metadata:
         version: int = MetadataResponse.versions.max,
         fetch: MetadataFetch | None = None,
     ) -> None:
-        """Take over what a broker answered, in that version of the Metadata API, and wake those who wait.
+        """Apply a broker's response and wake waiting threads. `version` is its version of the Metadata API.
 
-        Without `fetch` the answer counts as one to a full request made just now. Raises IllegalStateError after close.
+        Without `fetch` it counts as the response to a full request sent just now. Raises IllegalStateError after close.
         """
         with here.section, self._lock:
             if self._closed_by is not None:
@@ -337,7 +349,7 @@ class Metadata:
             self._unsettled_topics.difference_update(self._topics if touched is None else touched)
             self._cluster = cluster = self._merge(response, version, touched)
             self._new_topics.difference_update(answered)
-            # topics that were added since the request was made don't wait for a backoff
+            # topics added since the request was created do not wait for a backoff
             are_new = request_version < self._request_version and bool(self._new_topics)
             self._last_refresh_ms = LONG_AGO_MS if are_new else now_ms
             self._needs_partial_update = are_new or bool(self._unsettled_topics)
@@ -356,10 +368,10 @@ class Metadata:
     def update_leaders(
         self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
     ) -> set[TopicPartition]:
-        """Take over (leader id, leader epoch) by partition which a produce response told (KIP-951).
+        """Apply the (leader id, leader epoch) by partition from a produce response (KIP-951).
 
-        Ignored: incomplete answers, epochs that aren't newer, leaders whose node is unknown, unknown partitions.
-        Returns the partitions whose leader is another now.
+        Ignores incomplete entries, epochs that are not newer, leaders whose node is unknown and unknown partitions.
+        Returns the partitions whose leader has changed.
         """
         with here.section, self._lock:
             cluster = self._cluster
@@ -386,7 +398,7 @@ class Metadata:
         return set(updated)
 
     def failed_update(self, now_ms: float, error: KafkaError | None = None) -> None:
-        """An attempt to get metadata failed: wait longer before the next one."""
+        """Record that an attempt to fetch metadata failed, which extends the backoff."""
         with here.section, self._lock:
             self._last_refresh_ms = now_ms
             self._attempts_backoff_ms = self._backoff.backoff_ms(self._failed_attempts)
@@ -397,17 +409,21 @@ class Metadata:
                 self._last_error = error
 
     def record_error(self, error: KafkaError) -> None:
-        """Remember why a broker could not be asked, for those whose wait times out."""
+        """Record why a broker could not be reached, for the errors of waits that time out."""
         self._last_error = error
 
     def record_progress(self, progress: str) -> None:
-        """Remember what the client waits for on its way to metadata, for those whose wait times out without an error:
-        a broker that accepts connections and never answers."""
+        """Record what the client waits for, for the errors of waits that time out without a connection error.
+
+        An example is a broker that accepts connections and never answers.
+        """
         self._progress = progress
 
     def fatal_error(self, error: KafkaError) -> None:
-        """Report an error to everybody who waits now, because waiting longer won't help. The next attempt may succeed:
-        those who come later wait again."""
+        """Raise an error in all waiting threads, because waiting longer does not help.
+
+        Later callers wait again, as the next attempt may succeed.
+        """
         with here.section, self._lock:
             self._last_error = error
             self._fatal_error = error
@@ -415,10 +431,10 @@ class Metadata:
             self._wake()
 
     def rebootstrap(self) -> None:
-        """Go back to the configured addresses, because no known broker answers (KIP-899) or one told us so (KIP-1102).
+        """Go back to the configured addresses: no known broker answers (KIP-899) or one has asked for it (KIP-1102).
 
-        Topics stay, without leaders, so that records can still be given a partition and be buffered. Leader epochs are
-        forgotten: the brokers behind those addresses may be another cluster now.
+        Topics are kept without leaders, so that records can still be partitioned and buffered. Leader epochs are
+        forgotten, because the brokers at those addresses may belong to another cluster.
         """
         with here.section, self._lock:
             self._needs_full_update = True
@@ -430,7 +446,7 @@ class Metadata:
             self._epochs.clear()
 
     def use_bootstrap_servers(self, servers: Sequence[tuple[str, int]]) -> None:
-        """Bootstrap from these addresses, now and later, in place of those given to the constructor."""
+        """Bootstrap from these addresses from now on, instead of those given to the constructor."""
         with here.section, self._lock:
             self._bootstrap_servers = tuple(servers)
             if self._cluster.is_bootstrap:
@@ -438,7 +454,7 @@ class Metadata:
                 self._cluster = self._cluster.with_nodes(nodes.values(), is_bootstrap=True)
 
     def close(self, error: KafkaError | None = None) -> None:
-        """No more updates will come: those who wait, now or later, get `error` (None: ProducerClosedError)."""
+        """End updates. Waiting and later callers of `await_update` get `error`, by default ProducerClosedError."""
         with here.section, self._lock:
             if self._closed_by is None:
                 self._closed_by = error or ProducerClosedError("metadata was awaited after the producer was closed")
@@ -451,7 +467,7 @@ class Metadata:
     # --- Under the lock ---
 
     def _request_update_for_new_topics(self) -> None:
-        # the backoff is for retries, a new topic doesn't wait
+        # the backoff is for retries: a new topic does not wait
         self._last_refresh_ms = LONG_AGO_MS
         self._needs_partial_update = True
         self._equivalent_responses = 0
@@ -461,7 +477,7 @@ class Metadata:
     def _expire_topics(self, now_ms: float) -> list[str]:
         heap = self._expiries
         if len(heap) < len(self._topics):
-            # one expired while `add_topic` prolonged it without the lock
+            # a topic expired while `add_topic` extended it without the lock
             heap[:] = [(expires_ms, topic) for topic, expires_ms in list(self._topics.items())]
             heapify(heap)
         expired: list[str] = []
@@ -485,8 +501,8 @@ class Metadata:
     def _listeners_and_changes(
         self, before: Cluster, touched: Collection[str] | None
     ) -> tuple[tuple[Listener, ...], Collection[str]]:
-        # `touched`: the topics that may be others than `before`; on other nodes all may be. That is so after a
-        # rebootstrap, too, of which listeners aren't told: its addresses are never the nodes of an answer.
+        # `touched`: the topics that may differ from `before`. If the nodes differ, all topics may. Listeners are not
+        # called on a rebootstrap, but the next response is compared in full: its nodes are never the bootstrap nodes.
         cluster = self._cluster
         heard, self._told = self._told, cluster.partitions
         if touched is None or cluster.nodes != before.nodes:
@@ -497,7 +513,7 @@ class Metadata:
         return tuple(self._listeners), changed
 
     def _merge(self, response: MetadataResponse, version: int, touched: list[str] | None) -> Cluster:
-        # `touched`: the topics that a partial answer is about, None where the answer is about all
+        # `touched`: the topics that a partial response covers; None if the response covers all
         old = self._cluster
         nodes = {
             node.node_id: Node(node.node_id, node.host, node.port, node.rack)
@@ -509,7 +525,7 @@ class Metadata:
         errors: dict[str, type[BrokerResponseError]] = {}
         internal: set[str] = set()
         if touched is not None:
-            # what the answer doesn't mention stays as it was, but on the nodes of the answer
+            # topics that the response does not cover are kept, on the nodes of the response
             partitions = old.partitions.copy()
             topic_ids = old.topic_ids.copy()
             errors = dict(self._topic_errors)
@@ -536,7 +552,7 @@ class Metadata:
             else:
                 error = make_error(topic.error_code)
                 errors[name] = type(error)
-                # said once, however often it is asked again until it passes
+                # warn once, however often the topic is requested again until the error disappears
                 level = logging.DEBUG if self._topic_errors.get(name) is type(error) else logging.WARNING
                 _log.log(level, "Metadata of topic %s: %r", name, error)
                 if isinstance(error, InvalidMetadataError):
@@ -559,7 +575,7 @@ class Metadata:
         old = self._cluster
         epochs = self._epochs.setdefault(name, {})
         if topic.topic_id not in (ZERO_UUID, old.topic_id(name)):
-            # another topic under the old name (or one whose id wasn't known): its epochs begin anew
+            # a new topic with the old name, or one whose id was unknown: its epochs start again
             epochs.clear()
         infos: list[PartitionInfo] = []
         for partition in topic.partitions:

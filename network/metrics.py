@@ -1,8 +1,8 @@
-"""Measurements: sensors that cost one call per batch or request, and the metrics that are read from them.
+"""Metrics: sensors that cost one call per batch or request, and the metrics that are read from them.
 
-A `Sensor` is told values and remembers, over a sliding window of samples, their number, sum and greatest, and their
-totals since the start; every metric of it (average, maximum, rate, total) is worked out when somebody reads it. So what
-is paid while records flow doesn't grow with the number of metrics, and next to nothing is paid for reporters.
+A `Sensor` records values. It keeps their count, sum and maximum over a sliding window of samples, and their totals
+since the start. Its metrics (average, maximum, rate, total) are computed when read. The cost of recording does not
+grow with the number of metrics, and reporters cost next to nothing.
 
 Source: Kafka's common.metrics (Metrics, Sensor, SampledStat, Rate, MetricsReporter), with its names and windows.
 """
@@ -27,7 +27,7 @@ Tags = tuple[tuple[str, str], ...]
 
 
 class MetricName(NamedTuple):
-    """What a metric is called: Kafka's name and group, and tags such as the client's id, a topic or a node."""
+    """The name of a metric: Kafka's name and group, and tags such as the client id, a topic or a node."""
 
     name: str
     group: str
@@ -36,7 +36,7 @@ class MetricName(NamedTuple):
 
 
 class Metric:
-    """One metric of a registry: `metric_name`, and `value()` whenever somebody wants to know (Kafka's KafkaMetric)."""
+    """One metric of a registry, with its `metric_name` and current `value()` (Kafka's KafkaMetric)."""
 
     __slots__ = ("_measure", "metric_name")
 
@@ -45,7 +45,7 @@ class Metric:
         self._measure = measure
 
     def value(self) -> float | str:
-        """The value now; an average or a maximum of nothing is not a number. Any thread."""
+        """The current value; NaN for an average or maximum without observations. Any thread."""
         return self._measure()
 
 
@@ -60,16 +60,16 @@ class _Sample:
         self.greatest = float("-inf")
 
 
-#: What a sensor begins with: nothing is ever recorded in it, because it's older than any window.
+#: The initial sample of a sensor. Nothing is ever recorded in it, because it is older than any window.
 _BEFORE_ALL = _Sample(float("-inf"))
 
 
 class Sensor:
-    """What was observed of one thing. Told and read by any thread, under a lock of its own that is a leaf.
+    """Observations of one quantity. Any thread may record and read. The sensor's lock is a leaf.
 
-    A sample begins with the first observation after the one before it is `window_ms` old. Those whose last observation
-    is younger than `samples` windows count; one more than `samples` is kept, because the oldest may overlap with the
-    window's begin.
+    An observation starts a new sample if the current one is at least `window_ms` old. A sample counts if its last
+    observation is younger than `samples` windows. One more than `samples` is kept, because the oldest may overlap the
+    start of the window.
     """
 
     __slots__ = ("_clock", "_current", "_earlier_count", "_earlier_total", "_kept", "_lock", "_samples", "_window_ms")
@@ -80,13 +80,13 @@ class Sensor:
         self._samples = samples
         self._current = _BEFORE_ALL
         self._kept: list[_Sample] = []
-        # of the samples that are kept no more
+        # totals of the samples that were dropped
         self._earlier_count = 0
         self._earlier_total = 0.0
         self._lock = threading.RLock()
 
     def record(self, value: float, now_ms: float) -> None:
-        """Remember one observation."""
+        """Record one observation."""
         with here.section, self._lock:
             sample = self._current
             if now_ms - sample.start_ms >= self._window_ms:
@@ -94,11 +94,11 @@ class Sensor:
             sample.count += 1
             sample.total += value
             sample.last_ms = now_ms
-            if value > sample.greatest:  # noqa: PLR1730  (a call of max takes as long as all the rest)
+            if value > sample.greatest:  # noqa: PLR1730  (a call of max takes as long as everything else)
                 sample.greatest = value
 
     def record_all(self, count: int, total: float, greatest: float, now_ms: float) -> None:
-        """Remember `count` observations at once, which sum up to `total`."""
+        """Record `count` observations with the sum `total` and the maximum `greatest`."""
         with here.section, self._lock:
             sample = self._current
             if now_ms - sample.start_ms >= self._window_ms:
@@ -118,38 +118,38 @@ class Sensor:
         return sample
 
     def _live(self, now_ms: float) -> list[_Sample]:
-        """The samples that aren't too old. Locked."""
+        """The samples within the window. The caller holds the lock."""
         return [sample for sample in self._kept if now_ms - sample.last_ms < self._window_ms * self._samples]
 
     def average(self) -> float:
-        """Of the observations in the window; not a number where there are none."""
+        """The average of the observations in the window; NaN if there are none."""
         with here.section, self._lock:
             live = self._live(self._clock.now_ms())
             count = sum(sample.count for sample in live)
             return sum(sample.total for sample in live) / count if count else NAN
 
     def maximum(self) -> float:
-        """The greatest in the window; not a number where there are none."""
+        """The maximum of the observations in the window; NaN if there are none."""
         with here.section, self._lock:
             return float(max((sample.greatest for sample in self._live(self._clock.now_ms())), default=NAN))
 
     def rate(self) -> float:
-        """The sum of the observations per second."""
+        """The sum of the observations in the window, per second."""
         with here.section, self._lock:
             now_ms = self._clock.now_ms()
             live = self._live(now_ms)
             return sum(sample.total for sample in live) / self._elapsed_seconds(live, now_ms)
 
     def occurrence_rate(self) -> float:
-        """The number of observations per second."""
+        """The number of observations in the window, per second."""
         with here.section, self._lock:
             now_ms = self._clock.now_ms()
             live = self._live(now_ms)
             return sum(sample.count for sample in live) / self._elapsed_seconds(live, now_ms)
 
     def _elapsed_seconds(self, live: list[_Sample], now_ms: float) -> float:
-        # As Kafka's Rate: as if all windows but the last had passed, so that a first value isn't blown up. Where there
-        # is but one window, it counts as a whole one (Kafka takes what has passed of it, be it a millisecond).
+        # As in Kafka's Rate, all windows but the last count as elapsed, so that the first value is not inflated. A
+        # single window counts as a whole one; Kafka takes the part that has elapsed, even if it is a millisecond.
         elapsed_ms = now_ms - live[0].start_ms if live else 0.0
         whole = int(elapsed_ms // self._window_ms)
         elapsed_ms += max(self._samples - 1 - whole, 0) * self._window_ms
@@ -167,7 +167,7 @@ class Sensor:
 
 
 class Reading(NamedTuple):
-    """A metric that is read from a sensor: Kafka's name for it, how, and what it tells."""
+    """A metric that is read from a sensor: Kafka's name, the method to call and the description."""
 
     name: str
     measure: Callable[[Sensor], float]
@@ -175,34 +175,36 @@ class Reading(NamedTuple):
 
 
 class MetricsReporter:
-    """Base of those who carry metrics elsewhere (Kafka's MetricsReporter). A class that has these methods need not
-    derive from it.
+    """Base class of metrics reporters (Kafka's MetricsReporter). A class with these methods need not derive from it.
 
-    `init` runs on the thread that makes the producer, before anything is sent; again, with other metrics, when the same
-    object is given to another producer, or when a producer begins anew in a forked child. `metric_change` and
-    `metric_removal` mostly run on the sender thread: be quick. What they raise is logged and changes nothing.
+    `init` runs on the thread that creates the producer, before anything is sent. It runs again, with other metrics, if
+    the object is passed to another producer or if a producer restarts in a forked child. `metric_change` and
+    `metric_removal` mostly run on the sender thread and must be quick. Their exceptions are logged and otherwise
+    ignored.
     """
 
     def init(self, metrics: Metrics) -> None:
-        """Take note of the metrics there are: `metrics` iterates over them, now and whenever it is asked again. An
-        exception from here comes out of the producer's constructor."""
+        """Receive the registry. Iterating over `metrics` gives the current metrics at any time.
+
+        An exception raised here propagates from the producer's constructor.
+        """
 
     def metric_change(self, metric: Metric) -> None:
-        """A metric came into being: a topic's or a node's."""
+        """Called after a metric of a topic or a node was added."""
 
     def metric_removal(self, metric: Metric) -> None:
-        """A metric is no more."""
+        """Called after a metric was removed."""
 
     def close(self) -> None:
-        """A producer that reports here was closed. Its metrics, `is_closed` now, stay readable."""
+        """Called after a producer that reports here was closed. Its metrics stay readable, with `is_closed` True."""
 
 
 class Metrics:
-    """The metrics of one client: names and how to work each out. Thread-safe.
+    """The registry of one client's metrics. Thread-safe.
 
-    Bounded by what it is given: who makes metrics per topic or per node removes them with the topic or node. Belongs to
-    the process that made it: in a forked child it is empty, because what it tells goes on in the parent, and because
-    locks may have been held when the child was made.
+    Its size depends on its callers: code that adds metrics per topic or node removes them with the topic or node. It
+    belongs to the process that created it. In a forked child it is empty, because its metrics continue in the parent
+    and because locks may have been held at the fork.
     """
 
     def __init__(self, clock: Clock, *, window_ms: float = 30_000.0, samples: int = 2) -> None:
@@ -211,20 +213,20 @@ class Metrics:
         self._window_ms = window_ms
         self._samples = samples
         self._lock = threading.RLock()
-        # by tags first, because a topic or a node comes and goes with all of its metrics; then by group and name
+        # by tags first, because a topic or a node is added and removed with all its metrics; then by group and name
         self._tagged: dict[Tags, dict[tuple[str, str], Metric]] = {}
         self._reporters: list[MetricsReporter] = []
         self._complained_of: set[int] = set()
         self._process_id = os.getpid()
-        #: Whether the client was closed.
+        #: Whether the client is closed.
         self.is_closed = False
 
     def sensor(self) -> Sensor:
-        """A new sensor with this registry's windows. No metric reads it yet."""
+        """A new sensor with this registry's windows, without metrics."""
         return Sensor(self.clock, self._window_ms, self._samples)
 
     def add_sensors(self, group: str, tags: Tags, table: Mapping[str, tuple[Reading, ...]]) -> dict[str, Sensor]:
-        """A sensor for each entry of `table`, by its key, with the metrics that are read from it."""
+        """Add a sensor for each entry of `table`, with its metrics. Returns the sensors by the keys of `table`."""
         sensors = {kind: self.sensor() for kind in table}
         self._add(
             tags,
@@ -237,7 +239,7 @@ class Metrics:
         return sensors
 
     def add(self, name: MetricName, measure: Callable[[], float | str]) -> None:
-        """Have a metric worked out by `measure` when it is read, on the reader's thread."""
+        """Add a metric. `measure` computes its value on the reader's thread."""
         self._add(name.tags, [Metric(name, measure)])
 
     def _add(self, tags: Tags, metrics: list[Metric]) -> None:
@@ -250,7 +252,7 @@ class Metrics:
                 self._tell(reporter, "metric_change", metric)
 
     def remove(self, tags: Iterable[Tags]) -> None:
-        """Forget every metric with just one of these tags: topics or nodes that are no more."""
+        """Remove every metric whose tags equal one of `tags`: the metrics of removed topics or nodes."""
         gone: list[Metric] = []
         with here.section, self._lock:
             for each in tags:
@@ -261,13 +263,13 @@ class Metrics:
                 self._tell(reporter, "metric_removal", metric)
 
     def add_reporter(self, reporter: MetricsReporter) -> None:
-        """Have `reporter` told of the metrics there are, and of changes. What its `init` raises comes out of here."""
+        """Pass the metrics and later changes to `reporter`. Raises what its `init` raises."""
         reporter.init(self)
         with here.section, self._lock:
             self._reporters.append(reporter)
 
     def close(self) -> None:
-        """Tell the reporters that no more will happen here."""
+        """Mark the registry as closed and close the reporters."""
         self.is_closed = True
         with here.section, self._lock:
             reporters, self._reporters = self._reporters, []
@@ -275,7 +277,7 @@ class Metrics:
             self._tell(reporter, "close")
 
     def _tell(self, reporter: MetricsReporter, event: str, *arguments: Metric) -> None:
-        # optional in a class of the user's; and it must not disturb the thread it is called on
+        # The methods are optional in a user's class, and must not disturb the calling thread.
         try:
             method = getattr(reporter, event, None)
             if method is not None:
@@ -283,44 +285,44 @@ class Metrics:
         except KeyboardInterrupt:
             raise
         except BaseException:
-            # also a SystemExit, which would end the sender thread
+            # includes SystemExit, which would end the sender thread
             first = id(reporter) not in self._complained_of
             self._complained_of.add(id(reporter))
             level = logging.WARNING if first else logging.DEBUG
             _log.log(level, "%s of metric reporter %s failed", event, type(reporter).__qualname__, exc_info=True)
 
     def __iter__(self) -> Iterator[Metric]:
-        """Every metric that there is now."""
+        """The current metrics."""
         for metrics in self._snapshot():
             yield from metrics
 
     def families(self) -> list[tuple[str, str]]:
-        """Group and name of every metric: once, whatever tags there are."""
+        """The distinct (group, name) pairs of the metrics, regardless of tags."""
         if self._process_id != os.getpid():
             return []
         with here.section, self._lock:
             return list(dict.fromkeys(key for metrics in self._tagged.values() for key in metrics))
 
     def family(self, key: tuple[str, str]) -> list[Metric]:
-        """The metrics of that group and name, which differ in their tags."""
+        """The metrics with that group and name; they differ in their tags."""
         if self._process_id != os.getpid():
             return []
         with here.section, self._lock:
             return [metrics[key] for metrics in self._tagged.values() if key in metrics]
 
     def _snapshot(self) -> list[list[Metric]]:
-        """What there is now; those with the same tags together."""
+        """The current metrics, grouped by tags."""
         if self._process_id != os.getpid():
             return []
         with here.section, self._lock:
             return [list(metrics.values()) for metrics in self._tagged.values()]
 
     def values(self) -> dict[MetricName, float | str]:
-        """Every metric with its value now."""
+        """The current value of every metric."""
         return {metric.metric_name: metric.value() for metric in self}
 
     def by_group(self) -> Mapping[str, Mapping[str, float | str]]:
-        """Values by group and name. Tags other than the client's id follow the group's name: ``group.topic``."""
+        """Values by group and name. Tags other than the client id follow the group name: ``group.topic``."""
         groups: dict[str, dict[str, float | str]] = {}
         for name, value in self.values().items():
             tags = [text for tag, text in name.tags if tag != "client-id"]

@@ -1,18 +1,18 @@
-"""Log lines about trouble that lasts: said when it begins and once a minute from then on, not at each attempt."""
+"""Limits log lines about a lasting problem to one when it begins and one per minute after that."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Hashable
 
-#: How long the same trouble is not worth another line.
+#: How long a problem is not logged again at its own level.
 QUIET_MS = 60_000.0
-#: Of so much trouble is remembered that a line was said of it; of more, the oldest is forgotten (and said again).
+#: The number of problems remembered. Beyond it the oldest is forgotten and logged again.
 MAX_REMEMBERED = 1000
 
 
 class Repeats:
-    """Which level a line is logged at: its own when the trouble is new, DEBUG when it was said within the last minute.
+    """Chooses the level of a log line: its own for a new problem, DEBUG for one logged within the last minute.
 
     Belongs to one thread. Bounded by MAX_REMEMBERED.
     """
@@ -21,7 +21,7 @@ class Repeats:
         self._said_ms: dict[Hashable, float] = {}
 
     def level(self, trouble: Hashable, level: int, now_ms: float) -> int:
-        """`level`, or DEBUG. `trouble` is what the line is about, without what changes from line to line."""
+        """`level` or DEBUG. `trouble` identifies the problem, without the parts that vary from line to line."""
         said_ms = self._said_ms.pop(trouble, None)
         if said_ms is not None and now_ms - said_ms < QUIET_MS:
             self._said_ms[trouble] = said_ms
@@ -32,5 +32,5 @@ class Repeats:
         return level
 
     def over(self, trouble: Hashable) -> bool:
-        """The trouble has ended: the next time it is new. Whether there was any."""
+        """Forget a problem that has ended. Returns whether it was logged."""
         return self._said_ms.pop(trouble, None) is not None

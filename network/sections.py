@@ -1,25 +1,24 @@
 """Sections: code that its own thread must not enter a second time.
 
-Theory of operation. A finalizer or a signal handler runs between two instructions of whatever its thread was doing,
-and may call this library again: `send` in a logging handler, in ``__del__``, in a Celery time limit. If the thread
-was inside a locked region, the nested call must not take a lock: it would wait for itself, or for a thread that waits
-for it.
+Theory of operation. A finalizer or a signal handler runs between two instructions of its thread's code and may call
+this library again: `send` in a logging handler, in ``__del__``, in a Celery time limit. If the thread was inside a
+locked region, the nested call must not take a lock: it would wait for itself, or for a thread that waits for it.
 
-So every thread has one marker, and every locked region a nested call could reach is a section: the region is entered
-as ``with here.section, self._lock:``. `interrupted` tells a nested call that it runs inside a section of its own
-thread. It then takes a way without locks (`producer.accumulator.stash`) or raises; it never waits. As a thread in a
-section never waits for a lock on behalf of a nested call, two threads cannot wait for each other this way either.
+Every thread therefore has one marker, and every locked region that a nested call could reach is a section, entered as
+``with here.section, self._lock:``. A nested call checks with `interrupted` whether it runs inside a section of its own
+thread. If so, it takes a path without locks (`producer.accumulator.stash`) or raises; it never waits. A thread in a
+section never waits for a lock on behalf of a nested call, so two threads cannot deadlock this way either.
 
 Rules for the code of a section:
 
-- The marker comes first and the lock second, in one ``with`` statement. Both are C objects: CPython delivers no
-  exception of a signal handler between taking them and the protection of the ``with``.
+- The marker comes first and the lock second, in one ``with`` statement. Both are C objects: CPython raises no
+  exception of a signal handler between acquiring them and entering the ``with`` block.
 - A handler may raise after any call the section makes. A state change that must not be lost is a single statement
   without a call (an assignment, ``d[key] = value``, ``del d[key]``), or a single call of a C method.
-- User code (serializers, partitioners, interceptors, callbacks) runs outside of sections.
+- User code (serializers, partitioners, interceptors, callbacks) runs outside sections.
 
-A thread that others wait for is in a section for as long as it runs (`section_thread`): a producer's sender thread,
-and the threads of an embedded broker, which a producer in the same process may wait for.
+A thread that others wait for is in a section for as long as it runs (`section_thread`). Examples are a producer's
+sender thread and the threads of an embedded broker, which a producer in the same process may wait for.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _Here(threading.local):
     else:
 
         def __getattr__(self, name: str) -> object:
-            # Made at its first use, and not in __init__: a handler that interrupted that would find no marker at all.
+            # Created on first use and not in __init__: a handler that interrupted __init__ would find no marker.
             if name != "section":
                 raise AttributeError(name)
             self.section = marker = threading.RLock()
@@ -58,5 +57,5 @@ def section_thread(run: Callable[[], object], name: str) -> threading.Thread:
 
 
 def interrupted() -> bool:
-    """Whether the calling code runs inside a section of its own thread: whatever would wait must not be called."""
-    return here.section._is_owned()  # type: ignore[attr-defined]  # what threading.Condition asks of its lock
+    """Whether the caller runs inside a section of its own thread and therefore must not wait."""
+    return here.section._is_owned()  # type: ignore[attr-defined]  # threading.Condition uses it, too

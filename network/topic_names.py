@@ -1,4 +1,4 @@
-"""Which names a topic can have: the one rule for the producer, the broker and the Spark sinks."""
+"""The rule for valid topic names, shared by the producer, the broker and the Spark sinks."""
 
 from __future__ import annotations
 

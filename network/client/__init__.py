@@ -1,1 +1,1 @@
-"""The client's side of Kafka connections: requests, responses, metadata refreshes."""
+"""The client side of Kafka connections: requests, responses and metadata refreshes."""

@@ -1,4 +1,4 @@
-"""Which versions of which API a node understands (Kafka's NodeApiVersions)."""
+"""The API versions that a node supports (Kafka's NodeApiVersions)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..protocol.api_keys import ApiKey
 from ..protocol.errors import UnsupportedVersionError
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
-#: What brokers log and count about this client (KIP-511).
+#: The software name that brokers log and count for this client (KIP-511).
 CLIENT_SOFTWARE_NAME = "headrace"
 
 
 @functools.cache
 def client_software_version() -> str:
-    """The installed version, in the characters that KIP-511 allows; "unknown" when this is no installation."""
+    """The installed version, in the characters that KIP-511 allows; "unknown" if the package is not installed."""
     try:
         version = importlib.metadata.version("headrace")
     except importlib.metadata.PackageNotFoundError:
@@ -34,9 +34,9 @@ def handshake_request() -> ApiVersionsRequest:
 
 
 def handshake_fallback(response: ApiVersionsResponse, version: int) -> int | None:
-    """The version in which to ask again after an answer with an error to ApiVersions of `version`; None: not at all.
+    """The version for retrying ApiVersions after an error response to `version`; None if a retry is pointless.
 
-    A broker that does not know the version names those that it does know (KIP-511); before Kafka 2.4 it named none.
+    A broker that does not support the version lists those it does (KIP-511). Before Kafka 2.4 it listed none.
     """
     if response.error_code != UnsupportedVersionError.code or version <= 0:
         return None
@@ -45,10 +45,10 @@ def handshake_fallback(response: ApiVersionsResponse, version: int) -> int | Non
 
 
 class NodeApiVersions:
-    """The answer of one node to ApiVersions. Immutable.
+    """One node's response to ApiVersions. Immutable.
 
-    `finalized_features` are the cluster-wide feature levels (KIP-584), for instance `transaction.version`; they are
-    known only when `finalized_features_epoch` is not negative.
+    `finalized_features` are the cluster-wide feature levels (KIP-584), for instance `transaction.version`. They are
+    known only if `finalized_features_epoch` is not negative.
     """
 
     __slots__ = ("_ranges", "finalized_features", "finalized_features_epoch", "name")
@@ -61,7 +61,10 @@ class NodeApiVersions:
         finalized_features: Mapping[str, int] | None = None,
         finalized_features_epoch: int = -1,
     ) -> None:
-        """`ranges` holds the lowest and highest version by API key; `name` is what error messages call the node."""
+        """Store the versions of one node.
+
+        `ranges` maps an API key to its lowest and highest version; `name` is how error messages name the node.
+        """
         self.name = name
         self._ranges = dict(ranges)
         self.finalized_features: Mapping[str, int] = dict(finalized_features or {})
@@ -69,7 +72,7 @@ class NodeApiVersions:
 
     @classmethod
     def from_response(cls, response: ApiVersionsResponse, *, name: str) -> NodeApiVersions:
-        """What an ApiVersionsResponse says."""
+        """The versions and features listed in an ApiVersionsResponse."""
         return cls(
             {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys},
             name=name,
@@ -78,15 +81,15 @@ class NodeApiVersions:
         )
 
     def range_of(self, api_key: int) -> tuple[int, int] | None:
-        """The lowest and highest version of that API, None when the node doesn't have it."""
+        """The lowest and highest version of that API; None if the node does not support it."""
         return self._ranges.get(api_key)
 
     def usable_version(
         self, request_class: type[Any], *, min_version: int | None = None, max_version: int | None = None
     ) -> int:
-        """The highest version of `request_class` that both sides know, within the bounds given.
+        """The highest version of `request_class` that both sides support, within the given bounds.
 
-        Raises UnsupportedVersionError, which names both ranges, when there is none.
+        Raises UnsupportedVersionError if there is none. The error names both ranges.
         """
         own = request_class.versions
         low = own.min if min_version is None else max(own.min, min_version)

@@ -1,8 +1,8 @@
-"""One connection to a broker for code that may block: a request, its answer, the next request.
+"""A blocking connection to a broker: one request, its response, then the next request.
 
-The producer's I/O goes through `network_client`, which never blocks. The commands and the replica fetchers, which have
-a thread to themselves, use this. TLS and SASL belong here, too: `open_socket` is where the socket comes from, and
-`_connected` is where a new connection is prepared before its first request.
+The commands and the replica fetchers use it, each on a thread of their own. The producer's I/O goes through
+`network_client` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket, and
+`_connected`, which prepares a new connection before its first request.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from ..sockets.channel import (
 from ..sockets.resolver import resolve_host
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 
-#: Called with an address and a timeout in seconds; gives a connected socket or raises KafkaConnectionError.
+#: Called with an address and a timeout in seconds. Returns a connected socket or raises KafkaConnectionError.
 OpenSocket = Callable[[Address, float], socket.socket]
 
 
 def open_plaintext_socket(address: Address, timeout_s: float) -> socket.socket:
     """Connect to the first address of the host that accepts. Blocks up to `timeout_s` per address.
 
-    Raises KafkaConnectionError; UnresolvableHostError where the name has no address.
+    Raises KafkaConnectionError, or UnresolvableHostError if the name has no address.
     """
     failure = None
     for family, sockaddr in resolve_host(*address):
@@ -56,9 +56,9 @@ def open_plaintext_socket(address: Address, timeout_s: float) -> socket.socket:
 
 
 class BlockingConnection:
-    """Connects at the first request, and again after a failure, which closes it.
+    """A connection that opens on the first request, closes on a failure and reopens on the next request.
 
-    `interrupt` and `rearm` are for any thread, everything else is for one thread at a time.
+    Any thread may call `interrupt` and `rearm`. Everything else is for one thread at a time.
     """
 
     def __init__(
@@ -72,8 +72,16 @@ class BlockingConnection:
         open_socket: OpenSocket = open_plaintext_socket,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`timeout_ms` is for connecting, and again for each request with its answer; a larger answer than
-        `max_response_bytes` is an error. `peer` is what messages call the broker, its address by default."""
+        """Store the settings; nothing is opened yet.
+
+        `address` is the broker's host and port.
+        `client_id` is sent in each request header.
+        `timeout_ms` limits connecting, and separately each request with its response.
+        `max_response_bytes` is the limit above which a response is an error.
+        `peer` is how messages name the broker, its address by default.
+        `open_socket` opens the socket.
+        `clock` measures the timeout.
+        """
         self._address = address
         self._peer = str(address) if peer is None else peer
         self._client_id = client_id
@@ -90,28 +98,31 @@ class BlockingConnection:
         self._correlation_id = 0
 
     def request(self, message: Request, version: int | None = None) -> Any:
-        """Send a request and wait for its answer; without `version` in the newest one that both sides know.
+        """Send a request and wait for its response. `version` defaults to the newest one that both sides support.
 
-        Raises KafkaConnectionError, NotKafkaError and MalformedMessageError, after which the connection is closed, and
-        EncodeError and UnsupportedVersionError, after which it is as before.
+        Raises KafkaConnectionError, NotKafkaError and MalformedMessageError, which close the connection, and
+        EncodeError and UnsupportedVersionError, which leave it as it was.
         """
         return self._exchange(message, self.usable_version(type(message)) if version is None else version)
 
     def usable_version(self, request_class: type[Request]) -> int:
-        """The newest version of an API that both sides know. Asks the broker once per connection.
+        """The newest version of an API that both sides support. Asks the broker once per connection.
 
-        Raises UnsupportedVersionError where there is none, and as `request` does.
+        Raises UnsupportedVersionError if there is none, and the errors of `request`.
         """
         return self.api_versions().usable_version(request_class)
 
     def api_versions(self) -> NodeApiVersions:
-        """What the broker speaks. Connects, and asks it once per connection. Raises as `request` does."""
+        """The versions that the broker supports. Connects and asks it once per connection.
+
+        Raises the errors of `request`.
+        """
         if self._versions is None:
             self._versions = self._handshake()
         return self._versions
 
     def close(self) -> None:
-        """End the connection; the next request makes another."""
+        """Close the connection. The next request opens another."""
         with self._lock:
             sock, self._socket = self._socket, None
         self._versions = None
@@ -119,19 +130,19 @@ class BlockingConnection:
             sock.close()
 
     def rearm(self) -> None:
-        """Forget interruptions: what has led to them is known by now."""
+        """Clear an interruption, so that requests work again. Any thread."""
         with self._lock:
             self._interrupted = False
 
     def interrupt(self) -> None:
-        """Make the request that waits fail at once, and every other until `rearm`. Any thread.
+        """Make the waiting request fail at once, and every other one until `rearm`. Any thread.
 
-        The socket is shut down, not closed: its descriptor could be another's before the waiting thread has noticed.
+        The socket is shut down and not closed: a closed descriptor could be reused before the waiting thread notices.
         """
         with self._lock:
             self._interrupted = True
             if self._socket is not None:
-                # What isn't connected any more can't be shut down, and needn't be.
+                # A socket that is no longer connected cannot be shut down and need not be.
                 with contextlib.suppress(OSError):
                     self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -169,7 +180,7 @@ class BlockingConnection:
             answered_id, response = decode_response(type(message), version, payload)
             if answered_id != self._correlation_id:
                 raise CorrelationIdError(
-                    f"{self._peer} answered request {answered_id}, where {self._correlation_id} was expected"
+                    f"{self._peer} answered request {answered_id}, but {self._correlation_id} was expected"
                 )
             return response
         except BaseException:

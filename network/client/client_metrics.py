@@ -1,7 +1,7 @@
-"""What a `NetworkClient` and its selector measure: connections, requests, responses and bytes, in all and per node.
+"""Metrics of a `NetworkClient` and its selector: connections, requests, responses and bytes, overall and per node.
 
-Source: Kafka's SelectorMetrics, with its names. Differences: bytes are counted with the request or response that they
-complete, and only connections that stood count as created and closed.
+Source: Kafka's SelectorMetrics, with its names. Differences: bytes count when the request or response is complete, and
+only established connections count as created and closed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _NS_PER_MS = 1e6
 
 
 def _share(sensor: Sensor) -> float:
-    """Of a sensor that is told nanoseconds: nanoseconds per nanosecond."""
+    """Nanoseconds per nanosecond, for a sensor that records nanoseconds."""
     return sensor.rate() / 1e9
 
 
-#: sensor -> its metrics: per node and for all of them ...
+#: Sensor name -> its metrics. Kept per node and overall.
 _TRAFFIC: dict[str, tuple[Reading, ...]] = {
     "requests": (
-        Reading("request-rate", _OFTEN, "Requests sent per second, of all kinds"),
-        Reading("request-total", _COUNT, "Requests sent, of all kinds"),
-        Reading("request-size-avg", _AVG, "Bytes of a request, on average"),
-        Reading("request-size-max", _MAX, "Bytes of the largest request"),
+        Reading("request-rate", _OFTEN, "Requests of any kind sent per second"),
+        Reading("request-total", _COUNT, "Requests of any kind sent"),
+        Reading("request-size-avg", _AVG, "Average size of a request in bytes"),
+        Reading("request-size-max", _MAX, "Size of the largest request in bytes"),
         Reading("outgoing-byte-rate", _RATE, "Bytes sent per second"),
         Reading("outgoing-byte-total", _TOTAL, "Bytes sent"),
     ),
@@ -39,41 +39,41 @@ _TRAFFIC: dict[str, tuple[Reading, ...]] = {
     ),
 }
 
-#: ... per node only ...
+#: Kept per node.
 _PER_NODE: dict[str, tuple[Reading, ...]] = {
     **_TRAFFIC,
     "latency": (
-        Reading("request-latency-avg", _AVG, "Milliseconds from a request of any kind to its answer, on average"),
-        Reading("request-latency-max", _MAX, "Milliseconds from a request of any kind to its answer, at most"),
+        Reading("request-latency-avg", _AVG, "Average milliseconds from a request of any kind to its response"),
+        Reading("request-latency-max", _MAX, "Maximum milliseconds from a request of any kind to its response"),
     ),
 }
 
-#: ... and of the selector's loop.
+#: Kept overall; most are about the selector's loop.
 _OVERALL: dict[str, tuple[Reading, ...]] = {
     **_TRAFFIC,
     "created": (
-        Reading("connection-creation-rate", _RATE, "Connections made per second"),
-        Reading("connection-creation-total", _TOTAL, "Connections made"),
+        Reading("connection-creation-rate", _RATE, "Connections established per second"),
+        Reading("connection-creation-total", _TOTAL, "Connections established"),
     ),
     "closed": (
         Reading("connection-close-rate", _RATE, "Connections closed per second, by either side"),
         Reading("connection-close-total", _TOTAL, "Connections closed, by either side"),
     ),
     "operations": (
-        Reading("network-io-rate", _RATE, "Reads and writes per second, on all connections"),
-        Reading("network-io-total", _TOTAL, "Reads and writes, on all connections"),
+        Reading("network-io-rate", _RATE, "Reads and writes per second on all connections"),
+        Reading("network-io-total", _TOTAL, "Reads and writes on all connections"),
     ),
     "wait": (
-        Reading("select-rate", _OFTEN, "Times per second that the sender thread looked for I/O to do"),
-        Reading("select-total", _COUNT, "Times that the sender thread looked for I/O to do"),
-        Reading("io-wait-time-ns-avg", _AVG, "Nanoseconds that the sender thread waited for I/O each time, on average"),
+        Reading("select-rate", _OFTEN, "Polls for I/O per second by the sender thread"),
+        Reading("select-total", _COUNT, "Polls for I/O by the sender thread"),
+        Reading("io-wait-time-ns-avg", _AVG, "Average nanoseconds per poll that the sender thread waited for I/O"),
         Reading("io-wait-time-ns-total", _TOTAL, "Nanoseconds that the sender thread waited for I/O"),
-        Reading("io-wait-ratio", _share, "Share of its time that the sender thread waited for I/O"),
+        Reading("io-wait-ratio", _share, "Fraction of time that the sender thread waited for I/O"),
     ),
     "io": (
-        Reading("io-time-ns-avg", _AVG, "Nanoseconds that the sender thread did I/O each time, on average"),
+        Reading("io-time-ns-avg", _AVG, "Average nanoseconds per poll that the sender thread did I/O"),
         Reading("io-time-ns-total", _TOTAL, "Nanoseconds that the sender thread did I/O"),
-        Reading("io-ratio", _share, "Share of its time that the sender thread did I/O"),
+        Reading("io-ratio", _share, "Fraction of time that the sender thread did I/O"),
     ),
 }
 
@@ -81,7 +81,8 @@ _OVERALL: dict[str, tuple[Reading, ...]] = {
 class ClientMetrics:
     """The network metrics of one client, in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics``.
 
-    Told by the client's I/O thread alone: once a poll, once a request, once a response. Bounded by the cluster's nodes.
+    Updated by the client's I/O thread only: once per poll, per request and per response. Bounded by the cluster's
+    nodes.
     """
 
     def __init__(self, registry: Metrics, counters: SelectorCounters, *, prefix: str, tags: Tags) -> None:
@@ -92,7 +93,7 @@ class ClientMetrics:
         self._tags = tags
         sensors = registry.add_sensors(f"{prefix}-metrics", tags, _OVERALL)
         registry.add(
-            MetricName("connection-count", f"{prefix}-metrics", "Connections that stand now", tags),
+            MetricName("connection-count", f"{prefix}-metrics", "Open connections", tags),
             lambda: float(counters.connections),
         )
         self._requests = sensors["requests"]
@@ -103,14 +104,14 @@ class ClientMetrics:
         self._wait = sensors["wait"]
         self._io = sensors["io"]
         self._nodes: dict[int, dict[str, Sensor]] = {}
-        # what the selector had counted by the last poll
+        # the selector's counters as of the last poll
         self._seen_created = 0
         self._seen_closed = 0
         self._seen_operations = 0
         self._seen_waited_ms = 0.0
 
     def polled(self, duration_ms: float, now_ms: float) -> None:
-        """The selector has polled, for `duration_ms` in all."""
+        """Record a poll of the selector that took `duration_ms`, waiting included."""
         counters = self._counters
         waited_ms = counters.waited_ms - self._seen_waited_ms
         self._seen_waited_ms = counters.waited_ms
@@ -127,19 +128,22 @@ class ClientMetrics:
             self._seen_closed = counters.connections_closed
 
     def sent(self, node_id: int, size_bytes: int, now_ms: float) -> None:
-        """A request of that size, length prefix included, was written."""
+        """Record a request that was written. `size_bytes` includes the length prefix."""
         self._requests.record(size_bytes, now_ms)
         self._node(node_id)["requests"].record(size_bytes, now_ms)
 
     def answered(self, node_id: int, size_bytes: int, latency_ms: float, now_ms: float) -> None:
-        """A response of that size, length prefix included, has come that long after its request was made."""
+        """Record a response that arrived `latency_ms` after its request was created.
+
+        `size_bytes` includes the length prefix.
+        """
         self._responses.record(size_bytes, now_ms)
         node = self._node(node_id)
         node["responses"].record(size_bytes, now_ms)
         node["latency"].record(latency_ms, now_ms)
 
     def keep_nodes(self, node_ids: Collection[int]) -> None:
-        """Forget the nodes that the metadata no longer hold."""
+        """Drop the metrics of every node that is not in `node_ids`."""
         gone = [node_id for node_id in self._nodes if node_id not in node_ids]
         if gone:
             for node_id in gone:

@@ -11,16 +11,16 @@ from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError
 from ..sockets.resolver import ResolvedAddress, Resolver
 
-#: How long an attempt to connect waits for the name service. Then it counts as failed, so that other nodes are tried
-#: meanwhile; the lookup goes on, and a later attempt uses what it finds.
+#: How long a connection attempt waits for the name service. After that it counts as failed, so that other nodes are
+#: tried. The lookup continues, and a later attempt uses its result.
 RESOLVE_PATIENCE_MS = 1_000.0
 
 
 class ConnectionState(enum.Enum):
     """DISCONNECTED -> CONNECTING -> CHECKING_API_VERSIONS -> READY, and from each of them back to DISCONNECTED.
 
-    RESOLVING comes between the first two while the host's name is looked up. AUTHENTICATION_FAILED is a DISCONNECTED
-    that waiting alone won't mend.
+    RESOLVING comes between the first two while the host name is looked up. AUTHENTICATION_FAILED is a DISCONNECTED
+    that waiting alone does not resolve.
     """
 
     DISCONNECTED = "disconnected"
@@ -40,7 +40,7 @@ class ConnectionState(enum.Enum):
 
 
 class _NodeConnection:
-    """One node's connection: its state, its waits, and which address of its host is in turn."""
+    """One node's connection: its state, its backoff and timeouts, and the host address to use."""
 
     __slots__ = (
         "_address_index",
@@ -78,8 +78,8 @@ class _NodeConnection:
                 return None
             self._addresses = addresses
             self._address_index = 0
-            # after a disconnection the name is resolved anew; don't go straight back to the address that failed,
-            # it may be a load balancer's instance which is down (KIP-602)
+            # The name is resolved again after a disconnection. Do not go straight back to the address that failed:
+            # it may be an instance of a load balancer that is down (KIP-602).
             if len(self._addresses) > 1 and self._addresses[0] == self._last_address:
                 self._address_index = 1
         self._last_address = self._addresses[self._address_index]
@@ -96,10 +96,10 @@ class _NodeConnection:
 
 
 class ClusterConnectionStates:
-    """Connection states by node id, with their reconnect backoff, set-up timeout, throttling and addresses.
+    """Connection states by node id, with their reconnect backoff, setup timeout, throttling and addresses.
 
-    Belongs to the client's I/O thread. A node that was never heard of has no entry and may be connected to at once.
-    Entries are bounded by the nodes of the cluster: the client calls `retain` after each change of the metadata.
+    Belongs to the client's I/O thread. An unknown node has no entry and may be connected to at once. The entries are
+    bounded by the nodes of the cluster, because the client calls `retain` after each metadata change.
     """
 
     def __init__(
@@ -112,6 +112,14 @@ class ClusterConnectionStates:
         resolver: Resolver,
         random_unit: Callable[[], float],
     ) -> None:
+        """Start without any node.
+
+        `reconnect_backoff_ms` and `reconnect_backoff_max_ms` are reconnect.backoff.ms and reconnect.backoff.max.ms.
+        `connection_setup_timeout_ms` and `connection_setup_timeout_max_ms` are socket.connection.setup.timeout.ms and
+        socket.connection.setup.timeout.max.ms.
+        `resolver` resolves host and port to addresses, without blocking.
+        `random_unit` returns numbers in [0, 1) for jitter.
+        """
         self._reconnect_backoff = ExponentialBackoff(
             reconnect_backoff_ms, reconnect_backoff_max_ms, random_unit=random_unit
         )
@@ -120,27 +128,29 @@ class ClusterConnectionStates:
         )
         self._resolver = resolver
         self._nodes: dict[int, _NodeConnection] = {}
-        self._connecting: set[int] = set()  # those that resolve included
+        self._connecting: set[int] = set()  # includes _resolving
         self._resolving: set[int] = set()
 
     # --- Questions ---
 
     def state(self, node_id: int) -> ConnectionState:
-        """The node's state; DISCONNECTED for a node that was never tried."""
+        """The node's state; DISCONNECTED for a node never connected to."""
         node = self._nodes.get(node_id)
         return ConnectionState.DISCONNECTED if node is None else node.state
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
-        """Whether a connection may be started now: there is none, and the reconnect backoff has passed."""
+        """Whether a connection may be started now: there is none, and the reconnect backoff has elapsed."""
         node = self._nodes.get(node_id)
         if node is None:
             return True
         return node.state.is_disconnected and now_ms - node.last_attempt_ms >= node.reconnect_backoff_ms
 
     def connection_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """How long until it is worth looking at the node again: the rest of the backoff when disconnected, of the
-        set-up timeout when connecting, of RESOLVE_PATIENCE_MS when resolving, for ever (until I/O wakes the client)
-        when connected."""
+        """How long until the node is worth checking again.
+
+        That is the rest of the backoff if the node is disconnected, of the setup timeout if it is connecting, and of
+        RESOLVE_PATIENCE_MS if it is resolving. It is infinity if the node is connected: I/O wakes the client then.
+        """
         node = self._nodes.get(node_id)
         if node is None:
             return 0.0
@@ -153,45 +163,43 @@ class ClusterConnectionStates:
         return NEVER_MS
 
     def throttle_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """How much longer the node asked to be left alone (KIP-219)."""
+        """How much longer the node throttles this client (KIP-219); 0 if it does not."""
         node = self._nodes.get(node_id)
         return 0.0 if node is None else max(node.throttled_until_ms - now_ms, 0.0)
 
     def poll_delay_ms(self, node_id: int, now_ms: float) -> float:
-        """`connection_delay_ms`, or what is left of the throttling of a connected node."""
+        """The rest of a connected node's throttle time, if it is throttled; else `connection_delay_ms`."""
         throttle_ms = self.throttle_delay_ms(node_id, now_ms)
         if throttle_ms > 0 and self.state(node_id).is_connected:
             return throttle_ms
         return self.connection_delay_ms(node_id, now_ms)
 
     def is_ready(self, node_id: int, now_ms: float) -> bool:
-        """Whether requests may be sent to the node: READY, and not throttled."""
+        """Whether requests may be sent to the node: it is READY and not throttled."""
         node = self._nodes.get(node_id)
         return node is not None and node.state is ConnectionState.READY and node.throttled_until_ms <= now_ms
 
     def is_preparing(self, node_id: int) -> bool:
-        """Whether the connection is being made: the name isn't resolved, the socket isn't connected or the API versions
-        aren't known yet."""
+        """Whether the connection is being established: resolving, connecting or checking API versions."""
         state = self.state(node_id)
         return not state.is_disconnected and state is not ConnectionState.READY
 
     def address(self, node_id: int) -> str:
-        """`host:port` of the node's last connection, as the metadata or the configuration has it."""
+        """`host:port` of the node's last connection, as in the metadata or the configuration."""
         node = self._node(node_id)
         return str(Address(node.host, node.port))
 
     def last_attempt_ms(self, node_id: int) -> float:
-        """When a connection was last tried or lost; minus infinity when never."""
+        """When a connection was last tried or lost; minus infinity if never."""
         node = self._nodes.get(node_id)
         return LONG_AGO_MS if node is None else node.last_attempt_ms
 
     def setup_timeout_ms(self, node_id: int) -> float:
-        """How long the connection that is being made may take (KIP-601)."""
+        """How long the connection attempt may take (KIP-601)."""
         return self._node(node_id).setup_timeout_ms
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
-        """The nodes that have been CONNECTING for longer than their set-up timeout, or RESOLVING for longer than
-        RESOLVE_PATIENCE_MS."""
+        """The nodes that have been CONNECTING past their setup timeout, or RESOLVING past RESOLVE_PATIENCE_MS."""
         return [node_id for node_id in self._connecting if self.connection_delay_ms(node_id, now_ms) <= 0.0]
 
     def resolving(self) -> list[int]:
@@ -199,20 +207,20 @@ class ClusterConnectionStates:
         return list(self._resolving)
 
     def next_setup_timeout_ms(self, now_ms: float) -> float:
-        """How long until the first of `nodes_with_setup_timeout`, infinity when nothing is connecting."""
+        """How long until the first node is in `nodes_with_setup_timeout`; infinity if none is connecting."""
         return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=NEVER_MS)
 
     # --- Transitions ---
 
     def connecting(self, node_id: int, now_ms: float, host: str, port: int) -> None:
-        """Start a connection attempt: on to the host's next address, or resolve anew when all were tried."""
+        """Start a connection attempt at the host's next address. If all were tried, the name is resolved again."""
         node = self._nodes.get(node_id)
         if node is not None and (node.host, node.port) == (host, port):
             node.state = ConnectionState.CONNECTING
             node.last_attempt_ms = now_ms
             node.move_to_next_address()
         else:
-            # never seen, or the broker has moved: what was learnt about the old address says nothing about the new
+            # The node is new or has moved: the history of the old address says nothing about the new one.
             self._nodes[node_id] = _NodeConnection(
                 host,
                 port,
@@ -223,8 +231,10 @@ class ClusterConnectionStates:
         self._connecting.add(node_id)
 
     def current_address(self, node_id: int) -> ResolvedAddress | None:
-        """The address to connect to now; None while the name is looked up, and the node is RESOLVING then. Raises
-        UnresolvableHostError."""
+        """The address to connect to; None while the name is looked up, which makes the node RESOLVING.
+
+        Raises UnresolvableHostError if the name has no address.
+        """
         node = self._node(node_id)
         address = node.current_address(self._resolver)
         if address is None:
@@ -233,21 +243,21 @@ class ClusterConnectionStates:
         return address
 
     def attempt_started(self, node_id: int, now_ms: float) -> None:
-        """The attempt begins only now: what resolving the name took is not part of its timeout."""
+        """Restart the setup timeout: resolving the name is not part of it."""
         node = self._node(node_id)
         node.state = ConnectionState.CONNECTING
         node.last_attempt_ms = now_ms
         self._resolving.discard(node_id)
 
     def checking_api_versions(self, node_id: int) -> None:
-        """The socket is connected and the ApiVersions request is on its way."""
+        """Record that the socket is connected and the ApiVersions request is in flight."""
         node = self._node(node_id)
         node.state = ConnectionState.CHECKING_API_VERSIONS
         self._reset_setup_timeout(node)
         self._connecting.discard(node_id)
 
     def ready(self, node_id: int) -> None:
-        """The node speaks Kafka with us: only now do earlier failures count no longer."""
+        """Record that the node has answered ApiVersions. Only this resets the backoff of earlier failures."""
         node = self._node(node_id)
         node.state = ConnectionState.READY
         node.failed_attempts = 0
@@ -256,7 +266,7 @@ class ClusterConnectionStates:
         self._connecting.discard(node_id)
 
     def disconnected(self, node_id: int, now_ms: float) -> None:
-        """The connection failed or was lost: each such time in a row doubles the wait until the next attempt."""
+        """Record that the connection failed or was lost. Each failure in a row doubles the backoff, up to its limit."""
         node = self._node(node_id)
         self._back_off(node, now_ms)
         if node.state is ConnectionState.CONNECTING:
@@ -272,20 +282,20 @@ class ClusterConnectionStates:
         self._resolving.discard(node_id)
 
     def authentication_failed(self, node_id: int, now_ms: float) -> None:
-        """The node refused this client's identity."""
+        """Record that the node rejected this client's credentials."""
         node = self._node(node_id)
         self._back_off(node, now_ms)
         node.state = ConnectionState.AUTHENTICATION_FAILED
         self._connecting.discard(node_id)
 
     def throttle(self, node_id: int, until_ms: float) -> None:
-        """The node asked not to be sent anything before `until_ms`; an earlier time never replaces a later one."""
+        """Send nothing to the node before `until_ms`. An earlier time never replaces a later one."""
         node = self._nodes.get(node_id)
         if node is not None:
             node.throttled_until_ms = max(node.throttled_until_ms, until_ms)
 
     def retain(self, node_ids: Collection[int], now_ms: float) -> None:
-        """Forget the nodes that are neither in `node_ids` nor connected nor backing off."""
+        """Forget the nodes that are not in `node_ids`, unless they are connected or backing off."""
         for node_id in [known for known in self._nodes if known not in node_ids]:
             if self.can_connect(node_id, now_ms):
                 del self._nodes[node_id]

@@ -1,4 +1,4 @@
-"""Requests that were handed to a connection and have not ended yet (Kafka's InFlightRequests)."""
+"""Requests that were handed to a connection and are not complete yet (Kafka's InFlightRequests)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .request import ClientRequest
 
 
 class Send(Protocol):
-    """What is asked of the selector's `NetworkSend`: how much of it isn't written yet."""
+    """The part of the selector's `NetworkSend` used here: the number of bytes not written yet."""
 
     @property
     def remaining_bytes(self) -> int: ...
@@ -20,9 +20,9 @@ class Send(Protocol):
 
 @dataclass(eq=False, slots=True)
 class InFlightRequest:
-    """A request with the version it was encoded in and its way through the socket.
+    """A request with the version it was encoded in and the progress of its write.
 
-    `throttled_ms` is the time during which the node kept the connection throttled: it doesn't count as waiting.
+    `throttled_ms` is how long the node has throttled the connection. That time does not count toward the timeout.
     """
 
     request: ClientRequest
@@ -33,15 +33,15 @@ class InFlightRequest:
     throttled_ms: float = 0.0
 
     def deadline_ms(self) -> float:
-        """When the answer is overdue."""
+        """When the request times out."""
         return self.sent_ms + self.throttled_ms + self.request.timeout_ms
 
 
 class InFlightRequests:
-    """Per node, oldest first: a node answers in the order in which it was asked.
+    """The requests in flight per node, oldest first: a node answers in the order of its requests.
 
-    Belongs to the client's I/O thread. Invariants: at most `max_per_connection` requests a node were let in by
-    `can_send_more`, and only the youngest of a node can be unsent.
+    Belongs to the client's I/O thread. Invariants: `can_send_more` admits at most `max_per_connection` requests per
+    node, and only the newest request of a node can be unsent.
     """
 
     def __init__(self, max_per_connection: int) -> None:
@@ -49,7 +49,7 @@ class InFlightRequests:
         self._nodes: dict[int, deque[InFlightRequest]] = {}
 
     def can_send_more(self, node_id: int) -> bool:
-        """Whether another request may be handed to the node's connection: the last is written, and there's room."""
+        """Whether the node's connection can take another request: the last one is written, and there is room."""
         queue = self._nodes.get(node_id)
         return not queue or (queue[-1].send.remaining_bytes == 0 and len(queue) < self.max_per_connection)
 
@@ -57,12 +57,12 @@ class InFlightRequests:
         self._nodes.setdefault(request.request.node_id, deque()).append(request)
 
     def oldest(self, node_id: int) -> InFlightRequest | None:
-        """The request that the node's next answer belongs to, None when it owes none."""
+        """The request that the node's next response belongs to; None if nothing is in flight."""
         queue = self._nodes.get(node_id)
         return queue[0] if queue else None
 
     def complete_next(self, node_id: int) -> InFlightRequest:
-        """Take out the oldest request: its answer has arrived."""
+        """Remove and return the oldest request, whose response has arrived."""
         queue = self._nodes.get(node_id)
         if not queue:
             raise IllegalStateError(f"no request is in flight to node {node_id}")
@@ -72,7 +72,7 @@ class InFlightRequests:
         return request
 
     def complete_sent(self, node_id: int, send: Send) -> InFlightRequest | None:
-        """Take out the request that was written by `send`, if no answer is expected to it; else None."""
+        """Remove and return the request that `send` has written, if it expects no response; else None."""
         queue = self._nodes.get(node_id, ())
         for request in queue:
             if request.send is send and not request.request.expect_response:
@@ -83,22 +83,22 @@ class InFlightRequests:
         return None
 
     def clear(self, node_id: int) -> list[InFlightRequest]:
-        """Take out all requests of the node, oldest first."""
+        """Remove and return all requests of the node, oldest first."""
         return list(self._nodes.pop(node_id, ()))
 
     def count(self, node_id: int | None = None) -> int:
-        """How many requests are in flight to the node, or to all nodes: that may be asked by any thread."""
+        """The number of requests in flight to the node, or to all nodes. Any thread may ask for the latter."""
         if node_id is None:
             return sum(map(len, list(self._nodes.values())))
         return len(self._nodes.get(node_id, ()))
 
     def add_throttle_time(self, node_id: int, throttle_ms: float) -> None:
-        """The node won't answer for `throttle_ms`: its requests may wait that much longer."""
+        """Extend the deadlines of the node's requests by `throttle_ms`, during which it does not answer."""
         for request in self._nodes.get(node_id, ()):
             request.throttled_ms += throttle_ms
 
     def nodes_with_timed_out_requests(self, now_ms: float) -> list[int]:
-        """The nodes that owe an answer for longer than the request's timeout."""
+        """The nodes with a request in flight past its deadline."""
         return [
             node_id
             for node_id, queue in self._nodes.items()
@@ -106,7 +106,7 @@ class InFlightRequests:
         ]
 
     def next_timeout_ms(self, now_ms: float) -> float:
-        """How long until the first answer is overdue, infinity when nothing is in flight."""
+        """How long until the first request times out; infinity if nothing is in flight."""
         deadline_ms = min(
             (request.deadline_ms() for queue in self._nodes.values() for request in queue), default=NEVER_MS
         )

@@ -1,4 +1,4 @@
-"""When to fetch metadata, from whom, and what to do when that fails (the updater inside of Kafka's NetworkClient)."""
+"""Decides when and from which node to fetch metadata, and handles failures (Kafka's DefaultMetadataUpdater)."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _log = logging.getLogger(__name__)
 
 
 class MetadataRecoveryStrategy(enum.Enum):
-    """metadata.recovery.strategy (KIP-899): what to do when none of the known brokers can be reached."""
+    """metadata.recovery.strategy (KIP-899): what to do if none of the known brokers can be reached."""
 
     NONE = "none"
     REBOOTSTRAP = "rebootstrap"
 
 
 class Connections(Protocol):
-    """What the updater asks of the client it is part of."""
+    """The part of the client that the updater uses."""
 
     def least_loaded(self, now_ms: float) -> tuple[Node | None, bool]:
-        """The best node to ask, and whether any node is connected."""
+        """The node to send to, and whether any node is connected."""
         ...
 
     def can_send(self, node_id: int, now_ms: float) -> bool: ...
@@ -42,23 +42,23 @@ class Connections(Protocol):
     def can_connect(self, node_id: int, now_ms: float) -> bool: ...
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
-        """Start a connection; the error when that fails at once."""
+        """Start a connection. Returns the error if that fails at once."""
         ...
 
     def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
-        """Send it; the error when the node can't be sent such a request."""
+        """Send the request. Returns the error if no version of it suits the node."""
         ...
 
     def time_to_usable_node(self, now_ms: float) -> float: ...
 
     @property
     def connection_errors(self) -> Mapping[int, KafkaError]:
-        """Why each node could not be connected or was lost, since it was last ready."""
+        """The last connection error of each node since it was last ready."""
         ...
 
 
 class MetadataUpdater:
-    """At most one metadata request in flight, sent to the least loaded node when the metadata says that it's due.
+    """Keeps at most one metadata request in flight, sent to the least loaded node when an update is due.
 
     Belongs to the client's I/O thread.
     """
@@ -72,8 +72,15 @@ class MetadataUpdater:
         rebootstrap_trigger_ms: float,
         canonical_names: Callable[[str, int], Sequence[str] | None] | None,
     ) -> None:
-        """`canonical_names`, where given, replaces each configured host by others before it is used; it gives None
-        while it looks one up."""
+        """Store the settings.
+
+        `metadata` says when an update is due and takes the responses.
+        `connections` is the client.
+        `recovery_strategy` and `rebootstrap_trigger_ms` are metadata.recovery.strategy and
+        metadata.recovery.rebootstrap.trigger.ms.
+        `canonical_names`, if given, replaces each configured host by other names before use. It returns None while
+        its lookup runs.
+        """
         self._metadata = metadata
         self._connections = connections
         self._recovery_strategy = recovery_strategy
@@ -89,28 +96,28 @@ class MetadataUpdater:
         self._repeats = Repeats()
 
     def is_update_due(self, now_ms: float) -> bool:
-        """Whether a metadata request is to be sent."""
+        """Whether a metadata request is due and none is in flight."""
         return self._in_progress is None and self._metadata.time_to_next_update(now_ms) <= 0
 
     def goes_first(self, now_ms: float) -> bool:
         """Whether a metadata request is to be sent before any other.
 
-        Not twice in a row, however soon it's due again: where a broker takes longer than metadata last, or hangs up
-        when it is asked for them, nothing else would ever be sent. In Java it's twice in a row, too.
+        Never twice in a row, however soon an update is due again. If a broker answers more slowly than metadata
+        expires, or disconnects on each metadata request, nothing else would ever be sent. Java has no such limit.
         """
         return not self._others_are_next and self.is_update_due(now_ms)
 
     def note_other_request(self) -> None:
-        """A request that isn't for metadata was sent."""
+        """Record that a request other than for metadata was sent."""
         self._others_were_sent = True
 
     def maybe_update(self, now_ms: float) -> float:
-        """Fetch metadata if it's due and a node can be asked, or else start a connection for it.
+        """Send a metadata request if one is due and a node can take it, else start a connection for it.
 
-        Returns how long to wait at most until calling again; infinity when only I/O can change anything.
+        Returns the longest wait before the next call; infinity if only I/O can change anything.
         """
         if self._others_were_sent:
-            # all that were ready in this turn, not only the first of them
+            # The other requests of the whole previous turn have gone out, not only the first of them.
             self._others_are_next = self._others_were_sent = False
         if self._in_progress is not None:
             return NEVER_MS
@@ -145,17 +152,17 @@ class MetadataUpdater:
                 if error is None:
                     self._in_progress = fetch
                     return NEVER_MS
-                # the node doesn't know any version of this that we do: those who wait should learn it now
+                # No version of the request suits the node: waiting callers should see the error now.
                 self._metadata.fatal_error(error)
                 self._metadata.failed_update(now_ms)
                 return self._metadata.time_to_next_update(now_ms)
-            # it is being connected (and one connection at a time is enough for this), or has no room for a request
+            # The node is being connected, and one connection at a time is enough, or it has no room for a request.
             if not self._connections.can_connect(node.id, now_ms):
                 return NEVER_MS
             failed = self._connections.connect(node, now_ms)
             if failed is None:
                 return NEVER_MS
-            # it failed without any waiting (its name can't be resolved): try the next node
+            # The attempt failed without waiting, because the name cannot be resolved: try the next node.
             tried.add(node.id)
             self._tell_unresolvable(failed)
 
@@ -165,32 +172,32 @@ class MetadataUpdater:
         return max(self._metadata.time_to_next_update(now_ms), self._connections.time_to_usable_node(now_ms))
 
     def handle_response(self, response: MetadataResponse, version: int, now_ms: float) -> None:
-        """The answer to the request in progress has arrived."""
+        """Process the response to the request in flight."""
         fetch, self._in_progress = self._in_progress, None
         self._others_are_next = True
         if response.error_code != 0:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
             if isinstance(error, RebootstrapRequiredError):
-                self._attempts_since_ms = LONG_AGO_MS  # more than any trigger (KIP-1102)
+                self._attempts_since_ms = LONG_AGO_MS  # exceeds any trigger (KIP-1102)
             self._metadata.failed_update(now_ms, error)
         elif not response.brokers:
-            # a broker that is still starting may know nobody yet
+            # A broker that is still starting may not know any brokers yet.
             self._metadata.failed_update(now_ms)
         else:
             self._metadata.update(response, now_ms, version=version, fetch=fetch)
             self._attempts_since_ms = None
 
     def handle_failure(self, now_ms: float, error: KafkaError) -> None:
-        """The request in progress will not be answered."""
+        """Record that the request in flight failed."""
         self._in_progress = None
         self._others_are_next = True
         self._metadata.failed_update(now_ms, error)
 
     def handle_disconnection(self, now_ms: float, error: KafkaError) -> None:
-        """A connection was lost or could not be made. That may be because the metadata is out of date."""
+        """Request an update after a connection was lost or failed: the metadata may be out of date."""
         if self.is_update_due(now_ms):
-            # otherwise the next attempt would follow at once, and the next, for as long as nobody answers
+            # This backs off. Otherwise attempts would follow each other at once for as long as no broker answers.
             self._metadata.failed_update(now_ms, error)
         else:
             self._metadata.record_error(error)
@@ -200,8 +207,10 @@ class MetadataUpdater:
         self._metadata.request_update()
 
     def handle_unresolvable(self, now_ms: float, error: KafkaError) -> None:
-        """The name of a node has no address. Another node may be asked at once; only when none is left to try does the
-        attempt count as failed."""
+        """Record that a node's name has no address.
+
+        Another node may be tried at once. The attempt counts as failed only if no node is left to try.
+        """
         node, _ = self._connections.least_loaded(now_ms)
         errors = self._connections.connection_errors
         none_left = node is None or isinstance(errors.get(node.id), UnresolvableHostError)
@@ -213,7 +222,7 @@ class MetadataUpdater:
         self._metadata.request_update()
 
     def needs_rebootstrap(self, now_ms: float) -> bool:
-        """Whether metadata has been asked for in vain for metadata.recovery.rebootstrap.trigger.ms (KIP-1102)."""
+        """Whether metadata requests have failed for metadata.recovery.rebootstrap.trigger.ms (KIP-1102)."""
         return (
             self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP
             and self._attempts_since_ms is not None
@@ -221,7 +230,7 @@ class MetadataUpdater:
         )
 
     def rebootstrap(self, now_ms: float) -> None:
-        """Go back to the configured addresses, and give them the whole trigger time."""
+        """Go back to the configured addresses and restart the trigger time."""
         self._start_over()
         self._attempts_since_ms = now_ms
 
@@ -231,7 +240,7 @@ class MetadataUpdater:
         self._metadata.rebootstrap()
 
     def _look_up_names(self, now_ms: float) -> KafkaError | None:
-        """Bootstrap from the canonical names as soon as all are known; the error when no configured name has any."""
+        """Bootstrap from the canonical names once all are known. Returns the error if no configured name has any."""
         assert self._canonical_names is not None
         for host, port in self._configured_servers:
             if (host, port) in self._canonical:
@@ -264,8 +273,8 @@ class MetadataUpdater:
         return None
 
     def _tell_unresolvable(self, error: KafkaError) -> None:
-        # Before the first update there's nothing but the configured names. If none of them has an address, that's most
-        # likely a mistake in the configuration, which nobody should have to wait max.block.ms for.
+        # Before the first update only the configured names exist. If none of them has an address, the configuration is
+        # most likely wrong, and callers should see the error before max.block.ms.
         if not isinstance(error, UnresolvableHostError) or self._metadata.version > 0:
             return
         errors = self._connections.connection_errors

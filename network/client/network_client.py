@@ -1,4 +1,4 @@
-"""Requests to brokers and their answers, over connections that are made and mended here (Kafka's NetworkClient)."""
+"""Sends requests to brokers and receives the responses, over connections it keeps open (Kafka's NetworkClient)."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from .request import ClientRequest, ClientResponse, ClientSelector
 
 _log = logging.getLogger(__name__)
 
-#: Why a node may not answer ApiVersions: a request that they don't know lets Kafka 0.8 hang up and 0.9 fall silent.
-_MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and can't be used"
+#: A hint for a node that does not answer ApiVersions: Kafka 0.8 disconnects on an unknown request, 0.9 ignores it.
+_MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and are not supported"
 
 
 class NetworkClient:
-    """Connections to the nodes of a cluster, what is in flight on each, and the metadata kept fresh over them.
+    """Connections to the nodes of a cluster, the requests in flight on each, and metadata updates.
 
-    Everything except `wakeup` belongs to one thread, the sender's. Nothing blocks but `poll`, and the resolution of a
-    node's name when a connection is started (in `ready` and `poll`).
+    Everything except `wakeup` belongs to one thread, the sender's. Only `poll` blocks; names are resolved on other
+    threads.
 
-    Each connection begins with ApiVersions; only after its answer is the node ready, and then requests go out in the
-    highest version that both sides know. A node answers in the order in which it was asked: an answer that doesn't fit
-    the oldest request ends the connection, as does an answer that is overdue, and with it all requests in flight there.
+    Each connection begins with ApiVersions. The node is ready once it has answered, and requests then use the highest
+    version that both sides support. A node answers in the order of its requests. A response that does not match the
+    oldest request closes the connection and fails all requests in flight on it, and so does a request that times out.
     """
 
     def __init__(
@@ -76,10 +76,20 @@ class NetworkClient:
         random_unit: Callable[[], float] = random.random,
         metrics: ClientMetrics | None = None,
     ) -> None:
-        """`resolver` turns host and port into addresses; `canonical_names` turns a bootstrap server into the names to
-        connect to instead (None: no such thing). Neither blocks: each gives None while it looks a name up, and has
-        `wakeup` called when the answer is there (`NameLookups`). `random_unit` gives numbers in [0, 1) for jitter
-        and for the choice of the first node; `metrics` (None: nobody measures) are told what happens."""
+        """Store the settings; no connection is opened yet.
+
+        `selector` does the socket I/O, and `metadata` says which nodes exist and when an update is due.
+        `clock` is read after each poll.
+        `resolver` turns host and port into addresses.
+        `canonical_names` turns a bootstrap server into the names to connect to instead; None keeps the server's name.
+        `random_unit` returns numbers in [0, 1) for jitter and for the choice of the first node.
+        `metrics` records connections, requests and responses, if given.
+        The others are the configuration keys of those names (`connection_setup_timeout_ms` and its maximum are
+        socket.connection.setup.timeout.ms and its maximum); a buffer size of -1 leaves the system's default.
+
+        Neither `resolver` nor `canonical_names` blocks: each returns None while its lookup runs and calls `wakeup`
+        when the result is available (`NameLookups`).
+        """
         self._selector = selector
         self._metadata = metadata
         self._clock = clock
@@ -110,14 +120,13 @@ class NetworkClient:
         self._connection_errors: dict[int, KafkaError] = {}
         self._aborted: list[ClientResponse] = []
         self._next_correlation_id = 0
-        self._handshakes: dict[int, int] = {}  # the version in which each node is still to be asked for its versions
+        self._handshakes: dict[int, int] = {}  # version of the ApiVersions request still to be sent, by node
         self._closed = False
 
     # --- Connections ---
 
     def ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent to the node now. If there is no connection, one is started, as soon as the
-        reconnect backoff allows."""
+        """Whether a request can be sent to the node now. If not, starts a connection once the backoff allows it."""
         if self.is_ready(node, now_ms):
             return True
         if self._states.can_connect(node.id, now_ms):
@@ -127,36 +136,38 @@ class NetworkClient:
         return False
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
-        """Whether a request can be sent to the node now. No node is ready while metadata is due: it goes first, but
-        not twice before something else was sent."""
+        """Whether a request can be sent now. Never while a metadata update is due, which goes first, but not twice."""
         return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How long until it's worth trying the node again; infinity when it's connected and I/O will tell."""
+        """How long until the node is worth trying again; infinity if it is connected: I/O wakes the client then."""
         return self._states.connection_delay_ms(node.id, now_ms)
 
     def poll_delay_ms(self, node: Node, now_ms: float) -> float:
-        """`connection_delay_ms`, or what is left of a connected node's throttling."""
+        """The rest of a connected node's throttle time, if it is throttled; else `connection_delay_ms`."""
         return self._states.poll_delay_ms(node.id, now_ms)
 
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
-        """How much longer the node asked not to be sent anything (KIP-219)."""
+        """How much longer the node throttles this client (KIP-219); 0 if it does not."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
-        """The node with the fewest requests in flight among those that can be sent to; else one that is being
-        connected; else the one that was tried longest ago of those that may be connected to; else None."""
+        """The node to use if any node will do; None if there is none.
+
+        That is the usable node with the fewest requests in flight, else a node being connected, else the node tried
+        longest ago among those whose backoff has elapsed.
+        """
         return self.least_loaded(now_ms)[0]
 
     def disconnect(self, node_id: int, now_ms: float) -> None:
-        """Close the connection to the node. The next poll answers its requests with DisconnectedError."""
+        """Close the connection to the node. The next poll completes its requests with DisconnectedError."""
         if self._states.state(node_id).is_disconnected:
             return
         error = DisconnectedError(f"this client closed the connection to {self._states.address(node_id)}")
         self._fail_connection(node_id, error, now_ms, self._aborted)
 
     def api_versions(self, node_id: int) -> NodeApiVersions | None:
-        """What the node supports; None while it isn't ready."""
+        """The versions that the node supports; None while it is not ready."""
         return self._api_versions.get(node_id)
 
     # --- Requests ---
@@ -173,8 +184,11 @@ class NetworkClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> ClientRequest:
-        """A request to be handed to `send`. `timeout_ms` is request.timeout.ms unless told otherwise; the versions
-        narrow what the message declares; `callback` runs inside of `poll`."""
+        """Create a request for `send`.
+
+        `timeout_ms` defaults to request.timeout.ms. `min_version` and `max_version` narrow the versions that the
+        message declares. `callback` runs inside `poll`.
+        """
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         return ClientRequest(
@@ -192,22 +206,22 @@ class NetworkClient:
     def send(self, request: ClientRequest, now_ms: float) -> None:
         """Send a request to a ready node.
 
-        A request that cannot be put into a version the node knows is not sent: the next poll answers it with
-        UnsupportedVersionError (or EncodeError). Raises IllegalStateError when the node isn't ready.
+        A request that cannot be encoded in a version the node supports is not sent. The next poll completes it with
+        UnsupportedVersionError or EncodeError. Raises IllegalStateError if the node is not ready.
         """
         self._ensure_open()
         if not self.can_send(request.node_id, now_ms):
-            raise IllegalStateError(f"{request} cannot be sent, because the node is not ready; ask ready() before")
+            raise IllegalStateError(f"{request} cannot be sent, because the node is not ready; call ready() first")
         self._updater.note_other_request()
         error = self._send(request, now_ms)
         if error is not None:
             self._aborted.append(request.ended(now_ms, error=error))
 
     def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]:
-        """Do I/O for at most `timeout_ms`, and what is due at `now_ms`: metadata, timeouts, handshakes.
+        """Do I/O for at most `timeout_ms`, and whatever is due: metadata updates, timeouts and handshakes.
 
-        Returns the requests that have ended, after calling the callback of each. If callbacks raise, all are called
-        nevertheless, and then the first exception comes out of here.
+        Calls the callback of each completed request and returns the responses. If callbacks raise, the others are
+        still called, and then the first exception is raised.
         """
         self._ensure_open()
         responses: list[ClientResponse] = []
@@ -232,16 +246,18 @@ class NetworkClient:
         return responses
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
-        """How many requests have not ended yet, at one node or at all of them; handshakes and metadata count too."""
+        """The number of requests in flight to one node or to all, including handshakes and metadata requests."""
         return self._in_flight.count(node_id)
 
     def wakeup(self) -> None:
-        """Make `poll` return early. May be called from any thread."""
+        """Make `poll` return early. Any thread."""
         self._selector.wakeup()
 
     def close(self) -> None:
-        """Close all connections. What is in flight gets no answer any more; those who wait for metadata get
-        ProducerClosedError. Any number of times."""
+        """Close all connections. Idempotent.
+
+        Requests in flight are never completed. Callers waiting for metadata get ProducerClosedError.
+        """
         if not self._closed:
             self._closed = True
             self._selector.close()
@@ -251,7 +267,7 @@ class NetworkClient:
 
     @property
     def connection_errors(self) -> Mapping[int, KafkaError]:
-        """Why each node could not be connected or was lost, since it was last ready."""
+        """The last connection error of each node since it was last ready."""
         return self._connection_errors
 
     def least_loaded(self, now_ms: float) -> tuple[Node | None, bool]:
@@ -292,13 +308,12 @@ class NetworkClient:
         return self._states.can_connect(node_id, now_ms)
 
     def time_to_usable_node(self, now_ms: float) -> float:
-        """How long until a node of the cluster may be connected to or is throttled no more; infinity when only I/O
-        can tell."""
+        """How long until a node's backoff or throttling ends; infinity if only I/O can change anything."""
         delays = (self._states.poll_delay_ms(node_id, now_ms) for node_id in self._metadata.cluster.nodes)
         return min(delays, default=NEVER_MS)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
-        """Start a connection; the error when its name is known to have no address."""
+        """Start a connection. Returns the error if the name is known to have no address."""
         self._states.connecting(node.id, now_ms, node.host, node.port)
         return self._go_on_connecting(node.id, now_ms)
 
@@ -316,7 +331,7 @@ class NetworkClient:
             self._metadata.record_progress(f"the name of {name} is being resolved")
             return None
         family, address = resolved
-        # what the name service has taken doesn't count as connecting
+        # the time of the lookup does not count as connecting
         self._states.attempt_started(node_id, self._clock.now_ms())
         _log.debug("Connecting to node %d (%s) at %s", node_id, name, address)
         self._metadata.record_progress(f"{name} is being connected to")
@@ -330,7 +345,7 @@ class NetworkClient:
         return None
 
     def send_metadata_request(self, node_id: int, message: MetadataRequest, now_ms: float) -> KafkaError | None:
-        """Send it; the error when it can't be put into any version that the node knows."""
+        """Send the request. Returns the error if it cannot be encoded in a version that the node supports."""
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         if message.allow_auto_topic_creation:
             return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
@@ -344,7 +359,7 @@ class NetworkClient:
             )
         return error
 
-    # --- Inside of a poll ---
+    # --- Inside a poll ---
 
     def _send(
         self, request: ClientRequest, now_ms: float, *, is_internal: bool = False, version: int | None = None
@@ -376,7 +391,7 @@ class NetworkClient:
         for receive in self._selector.completed_receives:
             node_id = int(receive.channel_id)
             if not self._states.state(node_id).is_connected:
-                continue  # an earlier receive of this poll has ended the connection
+                continue  # an earlier receive of this poll has closed the connection
             try:
                 self._handle_receive(node_id, receive.payload, responses, now_ms)
             except ProtocolError as error:
@@ -388,11 +403,11 @@ class NetworkClient:
         in_flight = self._in_flight.oldest(node_id)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         if in_flight is None:
-            raise CorrelationIdError(f"a response with correlation id {correlation_id} came without a request")
+            raise CorrelationIdError(f"a response with correlation id {correlation_id} arrived without a request")
         request = in_flight.request
         if len(payload) >= 4 and correlation_id != request.correlation_id:
             raise CorrelationIdError(
-                f"a response has the correlation id {correlation_id}, the oldest request is {request}"
+                f"a response has correlation id {correlation_id}, but the oldest request is {request}"
             )
         _, message = decode_response(type(request.message), in_flight.version, payload)
         self._in_flight.complete_next(node_id)
@@ -418,7 +433,7 @@ class NetworkClient:
         if self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS:
             failure: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {error}")
         else:
-            failure = type(error)(f"{address} sent what cannot be understood: {error}")
+            failure = type(error)(f"{address} sent a response that cannot be decoded: {error}")
         failure.__cause__ = error
         in_flight = self._in_flight.oldest(node_id)
         if in_flight is not None and not in_flight.is_internal:
@@ -454,14 +469,14 @@ class NetworkClient:
     def _handle_disconnections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id, reason in self._selector.disconnected.items():
             node_id = int(channel_id)
-            # disconnected already: its channel was closed here earlier in this poll, for a better reason
+            # If it is disconnected already, its channel was closed earlier in this poll, with a more specific error.
             if not self._states.state(node_id).is_disconnected:
                 self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
 
     def _handle_connections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id in self._selector.connected:
             self._handshakes[int(channel_id)] = ApiVersionsRequest.versions.max
-        # only now, after what this poll said of disconnections: what can be sent to is known
+        # This follows the disconnections of this poll, so that no request goes to a lost connection.
         handshakes, self._handshakes = self._handshakes, {}
         for node_id, version in handshakes.items():
             if self._selector.is_channel_ready(str(node_id)):
@@ -473,7 +488,7 @@ class NetworkClient:
                     f"({_MAYBE_TOO_OLD})"
                 )
                 if error is not None:
-                    # nothing but the client id can be at fault, and waiting won't make it shorter
+                    # only a client id that is too long can cause this, and waiting does not help
                     self._fail_connection(node_id, error, now_ms, responses)
                     self._metadata.fatal_error(error)
 
@@ -493,7 +508,7 @@ class NetworkClient:
                 )
             else:
                 error = KafkaConnectionError(
-                    f"{address} could not be connected within {self._states.setup_timeout_ms(node_id):.0f} ms "
+                    f"{address} could not be connected to within {self._states.setup_timeout_ms(node_id):.0f} ms "
                     "(socket.connection.setup.timeout.ms): nothing answers at that address, or a firewall drops it"
                 )
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
@@ -510,7 +525,7 @@ class NetworkClient:
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: float) -> None:
         if not self._updater.needs_rebootstrap(now_ms):
             return
-        error = DisconnectedError("this client closed the connection in order to bootstrap anew")
+        error = DisconnectedError("this client closed the connection to bootstrap again")
         for node_id in self._metadata.cluster.nodes:
             if not self._states.state(node_id).is_disconnected:
                 self._fail_connection(node_id, error, now_ms, responses)
@@ -542,7 +557,7 @@ class NetworkClient:
         if state is ConnectionState.READY:
             level = logging.ERROR if isinstance(error, ProtocolError) else logging.INFO
         if level > logging.INFO:
-            # a broker that is gone for minutes is tried again each second
+            # a broker that is down for minutes is retried every second
             level = self._repeats.level((node_id, level), level, now_ms)
         _log.log(level, "Disconnected from node %d while %s: %s", node_id, state.value, error)
         if isinstance(error, AuthenticationError):
@@ -564,7 +579,7 @@ class NetworkClient:
         self._updater.handle_disconnection(now_ms, error)
 
     def _explained(self, node_id: int, reason: KafkaError) -> KafkaError:
-        """The selector's reason, with the name by which the user knows the node."""
+        """The selector's error, with the node's address as the user knows it."""
         address = self._states.address(node_id)
         state = self._states.state(node_id)
         never_ready = state is not ConnectionState.READY

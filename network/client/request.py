@@ -1,4 +1,4 @@
-"""What goes into a client and what comes out of it, and the client as its callers see it."""
+"""The requests and responses of a client, and the protocols of the client and its selector."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .api_versions import NodeApiVersions
 class ClientRequest:
     """One request to one node, not yet encoded: its version depends on what the node supports when it is sent.
 
-    `min_version` and `max_version` narrow the versions that the message itself declares, None leaves them.
+    `min_version` and `max_version` narrow the versions that the message declares; None leaves them.
     """
 
     node_id: int
@@ -38,7 +38,7 @@ class ClientRequest:
         disconnected: bool = False,
         timed_out: bool = False,
     ) -> ClientResponse:
-        """How this request ended, at `now_ms`."""
+        """The ClientResponse for this request, completed at `now_ms`."""
         return ClientResponse(self, message, version, error, disconnected, timed_out, now_ms)
 
     def __str__(self) -> str:
@@ -47,12 +47,12 @@ class ClientRequest:
 
 @dataclass(eq=False, slots=True)
 class ClientResponse:
-    """How a request ended. Exactly one of these is true:
+    """The outcome of a request. Exactly one of these is true:
 
-    - `message` is the decoded response, `version` the version of the API it came in;
+    - `message` is the decoded response, and `version` is its API version;
     - the request expected no response and was written to the socket: `message` and `error` are None;
-    - `error` says what went wrong. With `disconnected` the node may have acted upon the request; `timed_out`
-      (which implies `disconnected`) tells that it was this client that gave up waiting.
+    - `error` is the reason for the failure. With `disconnected` the node may have processed the request. With
+      `timed_out`, which implies `disconnected`, this client stopped waiting.
     """
 
     request: ClientRequest
@@ -65,7 +65,7 @@ class ClientResponse:
 
     @property
     def latency_ms(self) -> float:
-        """From the making of the request to its end."""
+        """Milliseconds from the creation of the request to its completion."""
         return self.received_ms - self.request.created_ms
 
     @property
@@ -74,9 +74,9 @@ class ClientResponse:
 
 
 class KafkaClient(Protocol):
-    """What a sender uses of a `NetworkClient`, so that a test can step it with a fake.
+    """The part of `NetworkClient` that a sender uses. Tests pass a fake.
 
-    All of it belongs to the sender thread, except `wakeup`, which any thread may call.
+    Everything belongs to the sender thread, except `wakeup`, which any thread may call.
     """
 
     def ready(self, node: Node, now_ms: float) -> bool: ...
@@ -120,7 +120,7 @@ class KafkaClient(Protocol):
 
 
 class ClientSelector(Protocol):
-    """What a client uses of `Selector`; tests hand in a fake one."""
+    """The part of `Selector` that a client uses. Tests pass a fake."""
 
     connected: list[str]
     completed_sends: list[Any]

@@ -1,1 +1,1 @@
-"""The wire protocol: messages, errors and frames. Bytes to messages and back, no I/O."""
+"""The wire protocol: messages, errors and frames. Encodes and decodes without I/O."""

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """The number by which a request names its API. Source: Kafka's `ApiKeys`, up to 4.1."""
+    """The API number in a request. Source: Kafka's `ApiKeys`, up to 4.1."""
 
     PRODUCE = 0
     FETCH = 1

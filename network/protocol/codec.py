@@ -1,10 +1,10 @@
-"""Messages to bytes and back, by codecs that are compiled from their declarations.
+"""Encodes and decodes messages with codecs compiled from their declarations.
 
-A codec is compiled once per (class, version), on first use, to closures: nothing is looked up while a message passes,
-and there is no `exec`. Two threads that need the same one at the same time may both compile it, which does no harm.
+A codec is compiled once per (class, version), on first use, to closures. Nothing is looked up per message, and there is
+no `exec`. Two threads that need the same codec at the same time may both compile it, which does no harm.
 
-Reading trusts nothing: sizes and counts are held against the bytes that are there before anything is allocated for
-them, a message has to use up its bytes, and whatever is wrong with them is a `MalformedMessageError`.
+Input is not trusted: sizes and counts are checked against the available bytes before anything is allocated for them, a
+message must use all its bytes, and any violation is a `MalformedMessageError`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ENCODE_FAULTS = (structs.error, AttributeError, TypeError, ValueError, Overflow
 
 
 class Codec(NamedTuple):
-    """A compiled (class, version)."""
+    """The compiled writer and reader of a (class, version)."""
 
     write: Write
     read: Read
@@ -34,7 +34,7 @@ class Codec(NamedTuple):
 
 
 def codec_for(cls: Any, version: int, flexible: bool) -> Codec:
-    """The compiled codec of a message or a struct. Any thread."""
+    """The compiled codec of a message or struct. Any thread."""
     codec = cls.__codecs__.get((version, flexible))
     if codec is None:
         codec = cls.__codecs__[version, flexible] = _compile(cls, version, flexible)
@@ -42,7 +42,7 @@ def codec_for(cls: Any, version: int, flexible: bool) -> Codec:
 
 
 class _Part(NamedTuple):
-    """A run of neighbours of fixed size, packed at once, and the fields of other types that follow it."""
+    """A run of adjacent fixed-size fields, packed at once, and the fields of other types that follow it."""
 
     names: tuple[str, ...]
     layout: structs.Struct | None
@@ -108,7 +108,7 @@ def _compile_type(where: str, type_: Any, version: int, flexible: bool, nullable
 
 
 def _nullable(where: str, codec: Codec) -> Codec:
-    """A struct that may be None has a byte before it: 1, or -1 where it is missing."""
+    """A codec for a nullable struct, which has a byte before it: 1, or -1 for None."""
     write_struct, read_struct = codec.write, codec.read
 
     def write(out: bytearray, value: Any, references: References) -> None:
@@ -171,7 +171,7 @@ def _struct_writer(cls: Any, version: int, parts: list[_Part], lost: list[tuple[
             if getattr(value, name) != default:
                 raise EncodeError(
                     f"{cls.__name__}.{name} = {getattr(value, name)!r:.80} cannot be sent in version {version}, "
-                    "which has no place for it"
+                    "which has no such field"
                 )
         for pack, values_of, others in steps:
             if pack is not None and values_of is not None:
@@ -315,7 +315,7 @@ def _array_reader(where: str, element: Codec, fixed: str | None, flexible: bool,
     return read
 
 
-# --- Messages as a whole ---
+# --- Whole messages ---
 
 
 def check_version(cls: type[Message], version: int) -> None:
@@ -325,16 +325,17 @@ def check_version(cls: type[Message], version: int) -> None:
 
 
 def encode(message: Message, version: int) -> list[Any]:
-    """The bytes of a message as a gather list, records by reference. Any thread.
+    """Encode a message as a gather list, with records by reference. Any thread.
 
-    Raises `EncodeError` for a value that the version cannot carry, `UnsupportedVersionError` for another version.
+    Raises `EncodeError` for a value that the version cannot represent, `UnsupportedVersionError` for an unsupported
+    version.
     """
     out = bytearray()
     return gather(out, write_message(out, message, version))
 
 
 def write_message(out: bytearray, message: Message, version: int) -> References:
-    """Append a message to `out`, and return what has to be put in between for `gather`."""
+    """Append a message to `out`. Returns the values by reference with their positions, for `gather`."""
     cls = type(message)
     check_version(cls, version)
     references: References = []
@@ -348,7 +349,7 @@ def write_message(out: bytearray, message: Message, version: int) -> References:
 
 
 def gather(out: bytearray, references: References) -> list[Any]:
-    """Put what goes by reference to its places between the bytes of `out`, without copying either."""
+    """Insert the values by reference at their positions in `out`, without copying."""
     if not references:
         return [out]
     parts: list[Any] = []
@@ -370,11 +371,11 @@ def gather(out: bytearray, references: References) -> list[Any]:
 def decode(
     cls: type[_MessageT], version: int, buffer: Any, *, max_elements: int = sys.maxsize, exact: bool = True
 ) -> _MessageT:
-    """The message in `buffer`, which has to be used up by it where `exact`. Any thread.
+    """Decode the message in `buffer`. With `exact` it must use all bytes. Any thread.
 
-    `Records` come as memoryviews into the buffer. `max_elements` bounds the array elements of the whole message,
-    because objects take more memory than the bytes they come from. Raises `MalformedMessageError`
-    (`TooManyElementsError` for that), `UnsupportedVersionError`.
+    `Records` are memoryviews of the buffer. `max_elements` bounds the array elements of the whole message, because
+    objects take more memory than their bytes. Raises `MalformedMessageError` (its subclass `TooManyElementsError` for
+    that bound) and `UnsupportedVersionError`.
     """
     check_version(cls, version)
     view = memoryview(buffer)
@@ -393,7 +394,7 @@ def decode(
 
 
 def _fault(value: Any, version: int, flexible: bool) -> str:
-    """Which value of a message it was that could not be written: only asked after a failure."""
+    """Describe the value of a message that could not be encoded. Only called after a failure."""
     for spec in fields_of(type(value)):
         if version not in spec.versions or not hasattr(value, spec.name):
             continue

@@ -1,19 +1,19 @@
-"""Every error that Headrace raises or reports: one class statement an error, one place to look.
+"""Every error that Headrace raises or reports: one class statement per error.
 
-Three kinds:
+There are three kinds:
 
-- `BrokerResponseError`: what a broker answers. One class a wire code (`class SomethingError(..., code=3)`); the table
-  is Apache Kafka's `org.apache.kafka.common.protocol.Errors`. `error_for` finds the class of a code, `make_error` makes
-  an instance.
-- `ProtocolError`: bytes that are no message (`MalformedMessageError`: what arrived) and messages that cannot become
-  bytes (`EncodeError`: what the caller gave).
-- everything else a client can run into by itself: timeouts, connections, configuration, use after close.
+- `BrokerResponseError`: errors in broker responses. One class per wire code (`class SomethingError(..., code=3)`); the
+  table is Apache Kafka's `org.apache.kafka.common.protocol.Errors`. `error_for` returns the class of a code, and
+  `make_error` an instance.
+- `ProtocolError`: received bytes that are not a message (`MalformedMessageError`) and messages that cannot be encoded
+  (`EncodeError`).
+- Errors of the client itself: timeouts, connections, configuration, use after close.
 
-Whether trying again may help is in the base class, as in the Java client: `RetriableError`, and `InvalidMetadataError`
-for those that want fresh metadata first. All of them pickle (Spark sends them between processes), and say something
-useful even without a message: then the first line of the class's doc is the text.
+As in the Java client, base classes mark errors worth retrying: `RetriableError`, and `InvalidMetadataError` for those
+that need a metadata refresh first. All errors pickle, because Spark sends them between processes. Without a message,
+the text is the first line of the class docstring.
 
-Programs import them from `headrace.producer.errors`, so that is the module that tracebacks show and pickles name.
+Programs import the errors from `headrace.producer.errors`, so that tracebacks and pickles name that module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PUBLIC_MODULE = "headrace.producer.errors"
 
 
 class KafkaError(Exception):
-    """Something between this client and Kafka went wrong."""
+    """An error of this client or of Kafka."""
 
     __module__ = _PUBLIC_MODULE
 
@@ -45,26 +45,26 @@ def _first_line(error_class: type[KafkaError]) -> str:
 
 
 class RetriableError(KafkaError):
-    """Trying the same again may succeed."""
+    """A retry may succeed."""
 
     retriable = True
 
 
 class InvalidMetadataError(RetriableError):
-    """What this client believes about the cluster is out of date; it may succeed after a metadata refresh."""
+    """The client's metadata is out of date; a retry may succeed after a metadata refresh."""
 
     invalid_metadata = True
 
 
-# --- A client by itself ---
+# --- Errors of the client ---
 
 
 class KafkaTimeoutError(RetriableError):
-    """It did not finish in the time it was given."""
+    """The operation did not complete within its timeout."""
 
 
 class BufferExhaustedError(KafkaTimeoutError):
-    """No room in `buffer_memory` within `max_block_ms`: records are made faster than they can be sent."""
+    """No room in `buffer_memory` within `max_block_ms`: records are produced faster than they can be sent."""
 
 
 class DeliveryTimeoutError(KafkaTimeoutError):
@@ -76,7 +76,7 @@ class KafkaConnectionError(InvalidMetadataError):
 
 
 class DisconnectedError(KafkaConnectionError):
-    """The connection closed before the answer to a request came."""
+    """The connection was closed before the response to a request arrived."""
 
 
 class UnresolvableHostError(KafkaConnectionError):
@@ -88,7 +88,7 @@ class NoBrokersAvailableError(KafkaConnectionError):
 
 
 class NotKafkaError(KafkaError):
-    """What answers at this address does not speak Kafka's protocol; check the host and the port."""
+    """The server at this address does not speak Kafka's protocol; check the host and the port."""
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
@@ -96,30 +96,29 @@ class KafkaConfigurationError(KafkaError, ValueError):
 
 
 class IllegalStateError(KafkaError):
-    """This call is not allowed in the state that the object is in."""
+    """The call is not allowed in the object's current state."""
 
 
 class IllegalArgumentError(KafkaError, ValueError):
-    """A call was given something that it can't work with; the message says what it takes."""
+    """An argument of a call is not valid; the message says what is expected."""
 
 
 class ProducerClosedError(IllegalStateError):
-    """The producer is closed; make a new one."""
+    """The producer is closed; create a new one."""
 
 
 class RecordAbortedError(KafkaError):
-    """The program dropped the record with `abort` before it was acknowledged; where it had been sent once, it may be in
-    the log."""
+    """The program dropped the record with `abort` before it was acknowledged; if it was sent, it may be in the log."""
 
 
 class SerializationError(KafkaError):
-    """A key or a value could not be turned into bytes."""
+    """A key or a value could not be serialized to bytes."""
 
 
 class RowDeliveryError(KafkaError):
     """A row of a DataFrame could not be delivered; the cause is in `__cause__` and in the message.
 
-    `row` counts from 0 within the Spark partition or the Arrow batch; `partition` is -1 where none had been chosen yet.
+    `row` counts from 0 within the Spark partition or the Arrow batch. `partition` is -1 if none was chosen yet.
     """
 
     def __init__(self, message: str = "", topic: str | None = None, partition: int = -1, row: int = -1) -> None:
@@ -133,15 +132,15 @@ class RowDeliveryError(KafkaError):
 
 
 class PartitionerError(KafkaError):
-    """A partitioner failed, or chose something that is no partition of the topic."""
+    """A partitioner failed or did not return a partition of the topic."""
 
 
 class UnsupportedCodecError(KafkaError):
-    """A compression codec is not known, or not available here."""
+    """A compression codec is unknown or not available here."""
 
 
 class ProtocolError(KafkaError):
-    """Bytes and messages do not fit together."""
+    """A message could not be encoded or decoded."""
 
 
 class MalformedMessageError(ProtocolError):
@@ -149,7 +148,7 @@ class MalformedMessageError(ProtocolError):
 
 
 class TooManyElementsError(MalformedMessageError):
-    """The message has more array elements than its reader takes."""
+    """The message has more array elements than its reader accepts."""
 
 
 class InvalidReceiveError(MalformedMessageError):
@@ -157,14 +156,14 @@ class InvalidReceiveError(MalformedMessageError):
 
 
 class CorrelationIdError(MalformedMessageError):
-    """The answer that arrived belongs to no request that waits for one, or came out of order."""
+    """The response matches no request in flight or arrived out of order."""
 
 
 class EncodeError(ProtocolError):
-    """A message holds a value that cannot be written in the version asked for."""
+    """A message has a value that cannot be encoded in the requested version."""
 
 
-# --- A broker's answer ---
+# --- Errors in broker responses ---
 
 _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 
@@ -172,9 +171,9 @@ _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
 class BrokerResponseError(KafkaError):
     """A broker answered with an error.
 
-    A subclass that states a `code` is the one class of that wire code; one without is a family of such classes. Under
-    kafka-python's names `errno` is the code, `message` Kafka's name of the error, as in ``UNKNOWN_TOPIC_OR_PARTITION``,
-    and `description` what it means; None in a family.
+    A subclass with a `code` is the only class of that wire code; one without is a family of such classes. As in
+    kafka-python, `errno` is the code, `message` is Kafka's name of the error, such as ``UNKNOWN_TOPIC_OR_PARTITION``,
+    and `description` is its meaning. They are None in a family.
     """
 
     code: int = -1
@@ -183,7 +182,7 @@ class BrokerResponseError(KafkaError):
     description: ClassVar[str | None] = None
 
     def __init_subclass__(cls, code: int | None = None, message: str | None = None) -> None:
-        """`message`: Kafka's name of the error, where it is not the name of the class."""
+        """Register the class for `code`. `message` is Kafka's name of the error, if it differs from the class name."""
         super().__init_subclass__()
         if code is None:
             return
@@ -197,19 +196,19 @@ class BrokerResponseError(KafkaError):
 
 
 class AuthenticationError(BrokerResponseError):
-    """The broker did not accept who this client says it is."""
+    """The broker did not accept this client's identity."""
 
 
 class AuthorizationError(BrokerResponseError):
-    """This client may not do that; ask for the access rights."""
+    """This client is not authorized for the operation; request the access rights."""
 
 
 class UnknownError(BrokerResponseError, code=-1):
-    """The broker failed in a way it has no code for; its log says more."""
+    """The broker failed with an error that has no code; its log has the details."""
 
 
 class UnrecognizedBrokerError(UnknownError):
-    """The broker answered with an error code that this version does not know; `code` has it."""
+    """The broker answered with an error code that this version does not know; see `code`."""
 
     def __init__(self, message: str = "", code: int = -1) -> None:
         super().__init__(message) if message else super().__init__()
@@ -220,7 +219,7 @@ class UnrecognizedBrokerError(UnknownError):
 
 
 class OffsetOutOfRangeError(BrokerResponseError, code=1):
-    """The offset asked for is not in the partition's log: it is older than the oldest kept or beyond the end."""
+    """The requested offset is not in the partition's log: it is before its start or beyond its end."""
 
 
 class CorruptRecordError(RetriableError, BrokerResponseError, code=2, message="CORRUPT_MESSAGE"):
@@ -232,47 +231,47 @@ class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError, co
 
 
 class InvalidFetchRequestError(BrokerResponseError, code=4, message="INVALID_FETCH_SIZE"):
-    """The size asked for in a fetch is not valid."""
+    """The requested fetch size is not valid."""
 
 
 class LeaderNotAvailableError(InvalidMetadataError, BrokerResponseError, code=5):
-    """The partition has no leader at the moment; an election is under way."""
+    """The partition has no leader at the moment; an election is in progress."""
 
 
 class NotLeaderForPartitionError(InvalidMetadataError, BrokerResponseError, code=6):
-    """This broker is not the partition's leader (or, where any replica will do, not a replica of it)."""
+    """This broker is not the partition's leader (or not a replica of it, if the request is for any replica)."""
 
 
 class RequestTimedOutError(KafkaTimeoutError, BrokerResponseError, code=7):
-    """The broker could not finish the request in its time, such as the wait for replicas; it may have taken effect."""
+    """The request timed out on the broker, for instance while waiting for replicas; it may have taken effect."""
 
 
 class BrokerNotAvailableError(BrokerResponseError, code=8):
-    """The broker asked for is not alive."""
+    """The requested broker is not alive."""
 
 
 class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError, code=9):
-    """A replica that is expected on this broker is not there."""
+    """The broker lacks an expected replica."""
 
 
 class MessageSizeTooLargeError(BrokerResponseError, code=10):
-    """The record batch is larger than the broker or the topic takes; raise `max.message.bytes` or send less."""
+    """The record batch is larger than the broker or the topic accepts; raise `max.message.bytes` or send less."""
 
 
 class StaleControllerEpochError(BrokerResponseError, code=11):
-    """The controller that asked has been replaced by another one."""
+    """The controller that sent the request has been replaced by another one."""
 
 
 class OffsetMetadataTooLargeError(BrokerResponseError, code=12):
-    """The metadata text of a committed offset is longer than the broker takes."""
+    """The metadata text of a committed offset is longer than the broker accepts."""
 
 
 class NetworkExceptionError(InvalidMetadataError, BrokerResponseError, code=13):
-    """The connection to the broker broke before the answer came."""
+    """The connection to the broker broke before the response arrived."""
 
 
 class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError, code=14):
-    """The coordinator is still loading its state; ask again soon."""
+    """The coordinator is still loading its state; retry soon."""
 
 
 class CoordinatorNotAvailableError(RetriableError, BrokerResponseError, code=15):
@@ -284,7 +283,7 @@ class NotCoordinatorError(RetriableError, BrokerResponseError, code=16):
 
 
 class InvalidTopicError(BrokerResponseError, code=17):
-    """The topic's name is not a legal one, or the topic is not open to this operation."""
+    """The topic's name is not valid, or the topic does not allow this operation."""
 
 
 class RecordListTooLargeError(BrokerResponseError, code=18):
@@ -292,15 +291,15 @@ class RecordListTooLargeError(BrokerResponseError, code=18):
 
 
 class NotEnoughReplicasError(RetriableError, BrokerResponseError, code=19):
-    """Fewer replicas are in sync than `min.insync.replicas` asks for; nothing was written."""
+    """Fewer replicas are in sync than `min.insync.replicas` requires; nothing was written."""
 
 
 class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError, code=20):
-    """The records were written, but to fewer in-sync replicas than `min.insync.replicas` asks for."""
+    """The records were written, but to fewer in-sync replicas than `min.insync.replicas` requires."""
 
 
 class InvalidRequiredAcksError(BrokerResponseError, code=21):
-    """`acks` in the request is none of 0, 1 and -1."""
+    """`acks` in the request is not 0, 1 or -1."""
 
 
 class IllegalGenerationError(BrokerResponseError, code=22):
@@ -312,7 +311,7 @@ class InconsistentGroupProtocolError(BrokerResponseError, code=23):
 
 
 class InvalidGroupIdError(BrokerResponseError, code=24):
-    """The group id is not a legal one."""
+    """The group id is not valid."""
 
 
 class UnknownMemberIdError(BrokerResponseError, code=25):
@@ -320,7 +319,7 @@ class UnknownMemberIdError(BrokerResponseError, code=25):
 
 
 class InvalidSessionTimeoutError(BrokerResponseError, code=26):
-    """The session timeout is outside of what the broker allows."""
+    """The session timeout is outside the range that the broker allows."""
 
 
 class RebalanceInProgressError(BrokerResponseError, code=27):
@@ -332,15 +331,15 @@ class InvalidCommitOffsetSizeError(BrokerResponseError, code=28):
 
 
 class TopicAuthorizationFailedError(AuthorizationError, code=29):
-    """This client may not use the topic that way."""
+    """This client is not authorized to use the topic in this way."""
 
 
 class GroupAuthorizationFailedError(AuthorizationError, code=30):
-    """This client may not use the group."""
+    """This client is not authorized to use the group."""
 
 
 class ClusterAuthorizationFailedError(AuthorizationError, code=31):
-    """This client may not do that to the cluster."""
+    """This client is not authorized for the operation on the cluster."""
 
 
 class InvalidTimestampError(BrokerResponseError, code=32):
@@ -352,15 +351,15 @@ class UnsupportedSaslMechanismError(AuthenticationError, code=33):
 
 
 class IllegalSaslStateError(AuthenticationError, code=34):
-    """The request does not fit into the SASL handshake at this point."""
+    """The request is not allowed at this point of the SASL handshake."""
 
 
 class UnsupportedVersionError(BrokerResponseError, code=35):
-    """The other side does not support this API, or not in this version."""
+    """The other side does not support this API or this version of it."""
 
 
 class TopicAlreadyExistsError(BrokerResponseError, code=36):
-    """There is a topic of this name already."""
+    """A topic with this name already exists."""
 
 
 class InvalidPartitionsError(BrokerResponseError, code=37):
@@ -384,23 +383,23 @@ class NotControllerError(RetriableError, BrokerResponseError, code=41):
 
 
 class InvalidRequestError(BrokerResponseError, code=42):
-    """The request contradicts itself or is not meant for this broker; the broker's log says more."""
+    """The request is inconsistent or not meant for this broker; the broker's log has the details."""
 
 
 class UnsupportedForMessageFormatError(BrokerResponseError, code=43):
-    """The topic's message format is too old for that."""
+    """The topic's message format is too old for the request."""
 
 
 class PolicyViolationError(BrokerResponseError, code=44):
-    """A policy that the cluster's administrators set forbids that."""
+    """A policy of the cluster forbids the request."""
 
 
 class OutOfOrderSequenceNumberError(BrokerResponseError, code=45):
-    """The batch does not follow on the producer's last one: a batch before it is missing in the log."""
+    """The batch does not follow the producer's last one: an earlier batch is missing in the log."""
 
 
 class DuplicateSequenceNumberError(BrokerResponseError, code=46):
-    """The batch was written before."""
+    """The batch was already written."""
 
 
 class InvalidProducerEpochError(BrokerResponseError, code=47):
@@ -408,7 +407,7 @@ class InvalidProducerEpochError(BrokerResponseError, code=47):
 
 
 class InvalidTxnStateError(BrokerResponseError, code=48):
-    """The transaction is not in a state that allows that."""
+    """The operation is not allowed in the transaction's current state."""
 
 
 class InvalidProducerIdMappingError(BrokerResponseError, code=49):
@@ -428,15 +427,15 @@ class TransactionCoordinatorFencedError(BrokerResponseError, code=52):
 
 
 class TransactionalIdAuthorizationFailedError(AuthorizationError, code=53):
-    """This client may not use the transactional id."""
+    """This client is not authorized to use the transactional id."""
 
 
 class SecurityDisabledError(BrokerResponseError, code=54):
-    """The cluster runs without the security features that this asks for."""
+    """The security features that the request needs are disabled in the cluster."""
 
 
 class OperationNotAttemptedError(BrokerResponseError, code=55):
-    """The broker did not try this one, because another one in the same request failed."""
+    """The broker did not attempt this operation, because another one in the same request failed."""
 
 
 class KafkaStorageError(InvalidMetadataError, BrokerResponseError, code=56, message="KAFKA_STORAGE_ERROR"):
@@ -452,7 +451,7 @@ class SaslAuthenticationFailedError(AuthenticationError, code=58):
 
 
 class UnknownProducerIdError(OutOfOrderSequenceNumberError, code=59):
-    """The broker holds nothing of this producer any more, for instance because retention deleted its records."""
+    """The broker no longer knows the producer id, for instance because retention deleted its records."""
 
 
 class ReassignmentInProgressError(BrokerResponseError, code=60):
@@ -468,15 +467,15 @@ class DelegationTokenNotFoundError(BrokerResponseError, code=62):
 
 
 class DelegationTokenOwnerMismatchError(BrokerResponseError, code=63):
-    """The delegation token belongs to somebody else, who has not named this client as a renewer."""
+    """The delegation token belongs to another owner, who has not named this client as a renewer."""
 
 
 class DelegationTokenRequestNotAllowedError(BrokerResponseError, code=64):
-    """Delegation tokens cannot be asked for over this kind of connection."""
+    """Delegation tokens cannot be requested over this kind of connection."""
 
 
 class DelegationTokenAuthorizationFailedError(AuthorizationError, code=65):
-    """This client may not use the delegation token."""
+    """This client is not authorized to use the delegation token."""
 
 
 class DelegationTokenExpiredError(BrokerResponseError, code=66):
@@ -492,7 +491,7 @@ class NonEmptyGroupError(BrokerResponseError, code=68):
 
 
 class GroupIdNotFoundError(BrokerResponseError, code=69):
-    """There is no such group."""
+    """The group does not exist."""
 
 
 class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, code=70):
@@ -500,11 +499,11 @@ class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, code=70):
 
 
 class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError, code=71):
-    """The fetch session's epoch does not follow on the last one; start a new session."""
+    """The fetch session's epoch does not follow the last one; start a new session."""
 
 
 class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError, code=72):
-    """The leader has no listener of the name over which metadata was asked."""
+    """The leader has no listener with the name of the one that received the metadata request."""
 
 
 class TopicDeletionDisabledError(BrokerResponseError, code=73):
@@ -516,23 +515,23 @@ class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError, code=74)
 
 
 class UnknownLeaderEpochError(RetriableError, BrokerResponseError, code=75):
-    """The leader epoch in the request is newer than the broker's; it has not heard of it yet."""
+    """The leader epoch in the request is newer than the broker's, which does not know it yet."""
 
 
 class UnsupportedCompressionTypeError(BrokerResponseError, code=76):
-    """The request's version cannot carry the compression that the partition uses."""
+    """The request's version does not support the compression that the partition uses."""
 
 
 class StaleBrokerEpochError(BrokerResponseError, code=77):
-    """The broker has registered anew since."""
+    """The broker has registered again since the request was sent."""
 
 
 class OffsetNotAvailableError(RetriableError, BrokerResponseError, code=78):
-    """The leader was just elected and cannot yet tell offsets that only grow."""
+    """The leader was just elected and cannot yet guarantee that offsets only increase."""
 
 
 class MemberIdRequiredError(BrokerResponseError, code=79):
-    """The first join of a member only hands out its id; join again with it."""
+    """The first join only assigns the member id; join again with it."""
 
 
 class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerResponseError, code=80):
@@ -540,7 +539,7 @@ class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerResponseError
 
 
 class GroupMaxSizeReachedError(BrokerResponseError, code=81):
-    """The group has as many members as it may have."""
+    """The group has reached its maximum number of members."""
 
 
 class FencedInstanceIdError(BrokerResponseError, code=82):
@@ -552,7 +551,7 @@ class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError
 
 
 class ElectionNotNeededError(InvalidMetadataError, BrokerResponseError, code=84):
-    """The partition has the right leader already."""
+    """The partition already has the right leader."""
 
 
 class NoReassignmentInProgressError(BrokerResponseError, code=85):
@@ -560,23 +559,23 @@ class NoReassignmentInProgressError(BrokerResponseError, code=85):
 
 
 class GroupSubscribedToTopicError(BrokerResponseError, code=86):
-    """The group consumes the topic at the moment, so that its offsets cannot be deleted."""
+    """The group is subscribed to the topic, so its offsets cannot be deleted."""
 
 
 class InvalidRecordError(BrokerResponseError, code=87):
-    """The broker refused a record: it breaks a rule of the topic."""
+    """The broker rejected a record because it violates a rule of the topic."""
 
 
 class UnstableOffsetCommitError(RetriableError, BrokerResponseError, code=88):
-    """Offsets of a transaction that is not decided yet stand in the way."""
+    """Offsets of an open transaction are pending; retry when it is complete."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, code=89):
-    """The quota is used up; wait for as long as the answer says."""
+    """The quota is exceeded; wait for the time given in the response."""
 
 
 class ProducerFencedError(BrokerResponseError, code=90):
-    """A newer producer with the same transactional id has taken over; this one can do nothing but close."""
+    """A newer producer with the same transactional id has taken over; close this one."""
 
 
 class ResourceNotFoundError(BrokerResponseError, code=91):
@@ -592,7 +591,7 @@ class UnacceptableCredentialError(BrokerResponseError, code=93):
 
 
 class InconsistentVoterSetError(BrokerResponseError, code=94):
-    """One of the two sides is not among the quorum's expected voters."""
+    """Either the sender or the recipient is not one of the quorum's expected voters."""
 
 
 class InvalidUpdateVersionError(BrokerResponseError, code=95):
@@ -604,11 +603,11 @@ class FeatureUpdateFailedError(BrokerResponseError, code=96):
 
 
 class PrincipalDeserializationFailureError(BrokerResponseError, code=97):
-    """A forwarded request's principal could not be read; the cluster's security is not set up right."""
+    """The principal of a forwarded request could not be read; the cluster's security is misconfigured."""
 
 
 class SnapshotNotFoundError(BrokerResponseError, code=98):
-    """There is no such snapshot."""
+    """The snapshot does not exist."""
 
 
 class PositionOutOfRangeError(BrokerResponseError, code=99):
@@ -616,19 +615,19 @@ class PositionOutOfRangeError(BrokerResponseError, code=99):
 
 
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError, code=100):
-    """This broker knows no topic of this id; it may be deleted, or not be known here yet."""
+    """This broker knows no topic with this id; it may be deleted, or not be known here yet."""
 
 
 class DuplicateBrokerRegistrationError(BrokerResponseError, code=101):
-    """Another broker is registered under this id."""
+    """Another broker is registered with this id."""
 
 
 class BrokerIdNotRegisteredError(BrokerResponseError, code=102):
-    """No broker is registered under this id."""
+    """No broker is registered with this id."""
 
 
 class InconsistentTopicIdError(InvalidMetadataError, BrokerResponseError, code=103):
-    """The topic's id in the request is not the one of the log; the topic was deleted and created again."""
+    """The topic id in the request differs from that of the log; the topic was deleted and created again."""
 
 
 class InconsistentClusterIdError(BrokerResponseError, code=104):
@@ -636,7 +635,7 @@ class InconsistentClusterIdError(BrokerResponseError, code=104):
 
 
 class TransactionalIdNotFoundError(BrokerResponseError, code=105):
-    """There is no such transactional id."""
+    """The transactional id does not exist."""
 
 
 class FetchSessionTopicIdError(RetriableError, BrokerResponseError, code=106, message="FETCH_SESSION_TOPIC_ID_ERROR"):
@@ -644,31 +643,31 @@ class FetchSessionTopicIdError(RetriableError, BrokerResponseError, code=106, me
 
 
 class IneligibleReplicaError(BrokerResponseError, code=107):
-    """The new in-sync replicas include one that cannot be."""
+    """The new ISR includes an ineligible replica."""
 
 
 class NewLeaderElectedError(BrokerResponseError, code=108):
-    """The partition was changed as asked, and has another leader now."""
+    """The partition was changed as requested and has a new leader."""
 
 
 class OffsetMovedToTieredStorageError(BrokerResponseError, code=109):
-    """The offset asked for is no longer on the broker's disk but in remote storage."""
+    """The requested offset has moved from the broker's disk to remote storage."""
 
 
 class FencedMemberEpochError(BrokerResponseError, code=110):
-    """The group's coordinator has fenced this member's epoch; it has to give up its partitions and join again."""
+    """The group coordinator has fenced the member's epoch; give up its partitions and join again."""
 
 
 class UnreleasedInstanceIdError(BrokerResponseError, code=111):
-    """Another member of the group still holds the instance id."""
+    """Another member of the group still uses the instance id."""
 
 
 class UnsupportedAssignorError(BrokerResponseError, code=112):
-    """The group does not support the assignor, or not its version."""
+    """The group does not support the assignor or its version."""
 
 
 class StaleMemberEpochError(BrokerResponseError, code=113):
-    """The member's epoch is out of date; its next heartbeat brings the new one."""
+    """The member's epoch is out of date; the response to its next heartbeat has the new one."""
 
 
 class MismatchedEndpointTypeError(BrokerResponseError, code=114):
@@ -680,27 +679,27 @@ class UnsupportedEndpointTypeError(BrokerResponseError, code=115):
 
 
 class UnknownControllerIdError(BrokerResponseError, code=116):
-    """There is no controller of this id."""
+    """There is no controller with this id."""
 
 
 class UnknownSubscriptionIdError(BrokerResponseError, code=117):
-    """The telemetry subscription is not valid or out of date."""
+    """The telemetry subscription is unknown or out of date."""
 
 
 class TelemetryTooLargeError(BrokerResponseError, code=118):
-    """The telemetry is larger than the broker takes."""
+    """The telemetry is larger than the broker accepts."""
 
 
 class InvalidRegistrationError(BrokerResponseError, code=119):
-    """The controller finds the broker's registration not valid."""
+    """The broker's registration is not valid for the controller."""
 
 
 class TransactionAbortableError(BrokerResponseError, code=120):
-    """The transaction cannot go on; abort it, then the transactional id can be used again."""
+    """The transaction cannot continue; abort it, after which the transactional id can be used again."""
 
 
 class InvalidRecordStateError(BrokerResponseError, code=121):
-    """The record is not in a state in which its delivery can be acknowledged."""
+    """The record's state does not allow its delivery to be acknowledged."""
 
 
 class ShareSessionNotFoundError(RetriableError, BrokerResponseError, code=122):
@@ -708,19 +707,19 @@ class ShareSessionNotFoundError(RetriableError, BrokerResponseError, code=122):
 
 
 class InvalidShareSessionEpochError(RetriableError, BrokerResponseError, code=123):
-    """The share session's epoch does not follow on the last one; start a new session."""
+    """The share session's epoch does not follow the last one; start a new session."""
 
 
 class FencedStateEpochError(BrokerResponseError, code=124):
-    """The state epoch of the share group is not the coordinator's."""
+    """The share group's state epoch is not that of the coordinator."""
 
 
 class InvalidVoterKeyError(BrokerResponseError, code=125):
-    """The voter's key is not the one of the replica that got the request."""
+    """The voter's key is not that of the replica that received the request."""
 
 
 class DuplicateVoterError(BrokerResponseError, code=126):
-    """The voter is in the quorum already."""
+    """The voter is already in the quorum."""
 
 
 class VoterNotFoundError(BrokerResponseError, code=127):
@@ -732,7 +731,7 @@ class InvalidRegularExpressionError(BrokerResponseError, code=128):
 
 
 class RebootstrapRequiredError(BrokerResponseError, code=129):
-    """The client is to forget what it knows of the cluster and start from `bootstrap_servers` again."""
+    """The client must discard its metadata and start again from `bootstrap_servers`."""
 
 
 class StreamsInvalidTopologyError(BrokerResponseError, code=130):
@@ -748,19 +747,19 @@ class StreamsTopologyFencedError(BrokerResponseError, code=132):
 
 
 class ShareSessionLimitReachedError(BrokerResponseError, code=133):
-    """The broker has as many share sessions as it may have."""
+    """The broker has reached its limit of share sessions."""
 
 
-# The Java client's names of two of them, which newer texts use.
+# The Java client's names of two errors, as in newer documentation.
 RecordTooLargeError = MessageSizeTooLargeError
 NotLeaderOrFollowerError = NotLeaderForPartitionError
 
 
 def error_for(code: int) -> type[BrokerResponseError] | None:
-    """The class of a wire error code; None for 0, which is no error.
+    """The class of a wire error code; None for 0, which means success.
 
-    A code that this version does not know gives `UnrecognizedBrokerError`, as the Java client's `Errors.forCode` gives
-    UNKNOWN_SERVER_ERROR. To keep such a code, make the instance with `make_error`. Any thread.
+    An unknown code maps to `UnrecognizedBrokerError`, as the Java client's `Errors.forCode` maps it to
+    UNKNOWN_SERVER_ERROR. `make_error` creates an instance that keeps the code. Any thread.
     """
     if code == 0:
         return None
@@ -768,7 +767,7 @@ def error_for(code: int) -> type[BrokerResponseError] | None:
 
 
 def make_error(code: int, message: str | None = None) -> BrokerResponseError:
-    """An instance for a wire error code other than 0, with the broker's own message if it sent one. Any thread."""
+    """Create the error for a wire error code other than 0, with the broker's message if it sent one. Any thread."""
     error_class = error_for(code)
     if error_class is None:
         raise ValueError("error code 0 means success: there is no error to make")
@@ -778,5 +777,5 @@ def make_error(code: int, message: str | None = None) -> BrokerResponseError:
 
 
 def error_classes() -> dict[int, type[BrokerResponseError]]:
-    """All wire error codes with their classes, by code. Any thread."""
+    """The classes of all wire error codes, by code. Any thread."""
     return dict(sorted(_CLASS_OF_CODE.items()))

@@ -1,8 +1,8 @@
-"""Frames: a message behind its header, as it travels between client and broker.
+"""Frames: a message with its header, as sent between client and broker.
 
-On the wire a frame is a 4-byte length, a header, and the message. Writing gives the whole as a gather list, the length
-included; reading takes a frame without its length, which the channel has used up. Two versions of headers exist on each
-side, and the message's version says which one: the newer has a section of tagged fields (KIP-482).
+A frame is a 4-byte length, a header and the message. Encoding returns a gather list that includes the length. Decoding
+takes a frame without its length, which the channel has consumed. Requests and responses have two header versions each,
+which depend on the version of the message. The newer one has a section of tagged fields (KIP-482).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = [
 ]
 
 MAX_REQUEST_ELEMENTS: Final = 30_000
-"""Array elements that a broker accepts in one request. Decoded, each may take a hundred times its bytes of memory, and
-the garbage collector, which stops all threads, walks through them."""
+"""The limit of array elements in a request to a broker. A decoded element may take a hundred times the memory of its
+bytes, and a garbage collection stops every thread while it traverses them."""
 
 _UNSUPPORTED_VERSION: Final = UnsupportedVersionError.code
 _MAX_FRAME_BYTES: Final = 0x7FFFFFFF
@@ -43,7 +43,7 @@ _text_size = struct.Struct(">h")
 
 
 class RequestHeader(NamedTuple):
-    """What a request says before its message."""
+    """The header of a request."""
 
     api_key: ApiKey
     api_version: int
@@ -52,21 +52,22 @@ class RequestHeader(NamedTuple):
 
 
 def encode_request(message: Request, *, version: int, correlation_id: int, client_id: str | None) -> list[Any]:
-    """A request as a gather list, its length prefix included. Any thread.
+    """Encode a request as a gather list that includes its length prefix. Any thread.
 
-    Raises `EncodeError` for a value that the version cannot carry, `UnsupportedVersionError` for another version.
+    Raises `EncodeError` for a value that the version cannot represent, `UnsupportedVersionError` for an unsupported
+    version.
     """
     out = bytearray(_request_start.pack(0, message.api_key, version, correlation_id))
-    # The client id keeps the older form even in the newer header, so that a broker can read the header of any version.
+    # The client id has the older form even in the newer header, so that a broker can read the header of any version.
     if client_id is None:
         out += b"\xff\xff"
     else:
         try:
             text = client_id.encode()
         except UnicodeEncodeError as error:
-            raise EncodeError(f"client_id {client_id!r:.80} cannot be written in UTF-8: {error.reason}") from None
+            raise EncodeError(f"client_id {client_id!r:.80} cannot be encoded in UTF-8: {error.reason}") from None
         if len(text) > MAX_STRING_BYTES:
-            raise EncodeError(f"client_id has {len(text)} bytes; the protocol takes at most {MAX_STRING_BYTES}")
+            raise EncodeError(f"client_id has {len(text)} bytes; the protocol allows at most {MAX_STRING_BYTES}")
         out += _text_size.pack(len(text))
         out += text
     if version in message.flexible:
@@ -75,7 +76,7 @@ def encode_request(message: Request, *, version: int, correlation_id: int, clien
 
 
 def encode_response(message: Response, *, version: int, correlation_id: int) -> list[Any]:
-    """A response as a gather list, its length prefix included. Any thread. Raises as `encode_request` does."""
+    """Encode a response as a gather list that includes its length prefix. Any thread. Raises as `encode_request`."""
     out = bytearray(_response_start.pack(0, correlation_id))
     if _has_newer_response_header(message.api_key, version in message.flexible):
         out.append(0)
@@ -92,15 +93,15 @@ def _frame(out: bytearray, message: Request | Response, version: int) -> list[An
 
 
 def _has_newer_response_header(api_key: ApiKey, flexible: bool) -> bool:
-    # A client that asks for ApiVersions cannot know yet what the broker will answer with (KIP-511).
+    # A client that sends ApiVersions cannot know yet which version the broker will answer in (KIP-511).
     return flexible and api_key is not ApiKey.API_VERSIONS
 
 
 def decode_request_header(buffer: Any) -> tuple[RequestHeader, int]:
-    """The header of a request, and the position behind it. Any thread.
+    """Decode the header of a request. Returns it with the position after it. Any thread.
 
-    Works for every version of an API that has messages here, also one that is not supported, so that ApiVersions can be
-    answered in version 0. Raises `UnsupportedVersionError` for other APIs, `MalformedMessageError`.
+    Works for every version of an API in the registry, including unsupported versions, so that ApiVersions can be
+    answered in version 0. Raises `UnsupportedVersionError` for other APIs, and `MalformedMessageError`.
     """
     view = memoryview(buffer)
     try:
@@ -132,11 +133,11 @@ def decode_request_header(buffer: Any) -> tuple[RequestHeader, int]:
 
 
 def decode_response(request_class: type[Request], version: int, buffer: Any) -> tuple[int, Response]:
-    """The correlation id and the message of the answer to a request of `version`. Any thread.
+    """Decode the response to a request of `version`. Returns its correlation id and its message. Any thread.
 
-    A broker that does not support the version of an ApiVersions request answers in version 0 with UNSUPPORTED_VERSION;
-    that is understood. Bytes behind the message are passed over, as the Java client does: librdkafka's mock broker
-    sends one. Raises `MalformedMessageError`, `UnsupportedVersionError`.
+    If a broker does not support the version of an ApiVersions request, it answers in version 0 with
+    UNSUPPORTED_VERSION, which is recognized. Bytes after the message are ignored, as in the Java client: librdkafka's
+    mock broker sends one. Raises `MalformedMessageError` and `UnsupportedVersionError`.
     """
     view = memoryview(buffer)
     try:
@@ -155,13 +156,13 @@ def decode_response(request_class: type[Request], version: int, buffer: Any) -> 
         try:
             return correlation_id, decode(request_class.response_class, 0, body)
         except MalformedMessageError:
-            # librdkafka's mock broker mixes two versions in this answer; what it says is clear all the same
+            # librdkafka's mock broker mixes two versions in this response; its meaning is clear nevertheless
             return correlation_id, ApiVersionsResponse(error_code=_UNSUPPORTED_VERSION, api_keys=[])
     return correlation_id, decode(request_class.response_class, version, body, exact=False)
 
 
 def _skip_tags(view: memoryview, position: int) -> int:
-    """The position behind a header's tagged fields, of which none are known."""
+    """The position after a header's tagged fields. None of them are known."""
     cursor = Cursor(view, 0)
     cursor.position = position
     try:

@@ -1,14 +1,14 @@
-"""Messages are declared, not programmed: the class body is the table, and the codec comes from it.
+"""Declarations of messages: the class body is the table of fields, and the codec is derived from it.
 
     @request(api_key=ApiKey.PRODUCE, versions="3-13", flexible="9+")
     class ProduceRequest(Request):
         transactional_id: String | None = field(nullable="0+", default=None)
         acks: Int16
 
-One class stands for all versions of a message. A field that a version does not have is not written and takes its
-default when read; a value other than the default that would be lost is an `EncodeError`, unless the field is
-`ignorable`. Names and versions are those of the schema files of Apache Kafka
-(`clients/src/main/resources/common/message`). `codec` turns messages into bytes and back.
+One class represents all versions of a message. A field that a version lacks is not written, and gets its default when
+read. If its value is not the default, encoding raises `EncodeError`, unless the field is `ignorable`. Names and
+versions are those of Apache Kafka's schema files (`clients/src/main/resources/common/message`). `codec` encodes and
+decodes messages.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """From Kafka's notation: "3", "3-13" or "3+"."""
+        """Parse Kafka's notation: "3", "3-13" or "3+"."""
         low, _, high = text.removesuffix("+").partition("-")
         return cls(int(low), _NEWEST if text.endswith("+") else int(high or low))
 
@@ -66,23 +66,23 @@ class Message:
 
 
 class Request(Message):
-    """What a client asks a broker."""
+    """A request from a client to a broker."""
 
     __slots__ = ()
     response_class: ClassVar[type[Response]]
 
 
 class Response(Message):
-    """What a broker answers."""
+    """A broker's response."""
 
     __slots__ = ()
-    #: The versions in which a broker that throttles answers at once and leaves the waiting to the client (KIP-219). In
-    #: earlier ones it delays the response instead.
+    #: The versions in which a broker responds at once and the client waits for the throttle time (KIP-219). In earlier
+    #: versions the broker delays the response instead.
     client_throttles: ClassVar[Versions]
 
 
 requests: dict[ApiKey, type[Request]] = {}
-"""The request class of each API that is declared; `api` has it complete."""
+"""The request class of each declared API. It is complete once `api` is imported."""
 
 _RequestT = TypeVar("_RequestT", bound=type[Request])
 _ResponseT = TypeVar("_ResponseT", bound=type[Response])
@@ -100,11 +100,14 @@ def field(
     ignorable: bool = False,
     repr: bool = True,
 ) -> Any:
-    """A field that is not simply there in every version.
+    """Declare a field that is not a plain one in all versions.
 
-    `versions`: where it exists; `nullable`: where it may be None; `tag` and `tagged`: its number and the versions in
-    which it is a tagged field (KIP-482); `ignorable`: dropped without complaint where a version has no place for it;
-    `repr=False`: too large to be shown.
+    versions: the versions that have it.
+    nullable: the versions in which it may be None.
+    default, default_factory: the value in versions that lack it.
+    tag, tagged: its number, and the versions in which it is a tagged field (KIP-482).
+    ignorable: whether its value is dropped silently in versions that lack it.
+    repr: False if it is too large to be shown.
     """
     declared = {
         "versions": Versions.parse(versions),
@@ -117,7 +120,7 @@ def field(
 
 
 class FieldSpec(NamedTuple):
-    """One line of a table, as declared."""
+    """The declaration of one field."""
 
     name: str
     type: Any  # WireType, a struct class, or list of one of them
@@ -140,13 +143,13 @@ def _dataclass(cls: Any) -> Any:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: _T) -> _T:
-    """Declare a part of a message: the elements of its arrays, and fields with fields."""
+    """Declare a part of a message: an array element or a field with fields of its own."""
     return _dataclass(cls)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> Callable[[_RequestT], _RequestT]:
-    """Declare the request of an API in the versions supported here; `flexible`: those with compact encoding."""
+    """Declare the request of an API in the supported versions. `flexible` are those with the compact encoding."""
 
     def declare(cls: _RequestT) -> _RequestT:
         cls = _dataclass(cls)
@@ -161,10 +164,10 @@ def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> C
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def response(*, of: type[Request], client_throttles: str = "0+") -> Callable[[_ResponseT], _ResponseT]:
-    """Declare the answer to a request; it has the same versions.
+    """Declare the response to a request, with the same versions.
 
-    `client_throttles`: those in which the client waits for `throttle_time_ms` itself; by default all, as in every API
-    that is newer than KIP-219.
+    `client_throttles` are the versions in which the client waits for `throttle_time_ms`. The default is all versions,
+    as in every API newer than KIP-219.
     """
 
     def declare(cls: _ResponseT) -> _ResponseT:
@@ -178,7 +181,7 @@ def response(*, of: type[Request], client_throttles: str = "0+") -> Callable[[_R
 
 
 def fields_of(cls: type) -> list[FieldSpec]:
-    """The table of a message or a struct, in wire order. Raises TypeError where the declaration contradicts itself."""
+    """The fields of a message or struct, in wire order. Raises TypeError for a contradictory declaration."""
     hints = get_type_hints(cls, include_extras=True)
     specs = []
     for each in dataclasses.fields(cls):
@@ -202,13 +205,13 @@ def fields_of(cls: type) -> list[FieldSpec]:
         if may_be_none != (spec.nullable is not _NONE):
             raise TypeError(f"{where}: `| None` in the annotation and `nullable` go together")
         if make_default is None and (spec.versions != _ALL or spec.tag is not None):
-            raise TypeError(f"{where}: a field that is not always there needs a default")
+            raise TypeError(f"{where}: a field that is not in every version needs a default")
         specs.append(spec)
     return specs
 
 
 def first_version_with(cls: type, field_name: str) -> int:
-    """The first version of a message in which it, or a struct of it, has the field. TypeError where none has."""
+    """The first version in which a message or struct has the field. Raises TypeError if none has."""
     for each in dataclasses.fields(cls):
         if each.name == field_name:
             return each.metadata.get("versions", _ALL).min
@@ -220,7 +223,7 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 def _wire_type(where: str, hint: Any) -> tuple[Any, bool]:
-    """The type behind an annotation, and whether the annotation allows None."""
+    """The wire type of an annotation, and whether the annotation allows None."""
     may_be_none = False
     arguments = get_args(hint)
     if get_origin(hint) is Union or type(None) in arguments:
@@ -236,4 +239,4 @@ def _wire_type(where: str, hint: Any) -> tuple[Any, bool]:
             return extra, may_be_none
     if dataclasses.is_dataclass(hint):
         return hint, may_be_none
-    raise TypeError(f"{where}: {hint!r} is no type of the wire protocol")
+    raise TypeError(f"{where}: {hint!r} is not a type of the wire protocol")

@@ -1,12 +1,12 @@
-"""The primitive types of the wire protocol: how each is written, read and bounded.
+"""The primitive types of the wire protocol, with their writers, readers and bounds.
 
-A field's annotation names one of them (`Int32`, `String`, `Records` ...). To a type checker they are the Python types
-they stand for; the codec finds the `WireType` behind. Facts: the protocol guide of Apache Kafka, KIP-482 for the
-compact forms.
+A field's annotation names one of them (`Int32`, `String`, `Records` ...). A type checker sees the Python type, and the
+codec uses the `WireType` in the annotation. Sources: the protocol guide of Apache Kafka, and KIP-482 for the compact
+forms.
 
-A writer is `write(out, value, references)`: it appends to the bytearray `out`; a value that is to go by reference is
-noted in `references` with its place instead of being copied. A reader is `read(cursor)`. Both are made once for a field
-and a version, so that nothing is looked up while a message passes.
+A writer is `write(out, value, references)`: it appends to the bytearray `out`. A value by reference is not copied, but
+added to `references` with its position. A reader is `read(cursor)`. Both are created once per field and version, so
+that nothing is looked up per message.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Annotated, Any, Final
 from .errors import EncodeError, MalformedMessageError
 
 ZERO_UUID: Final = uuid.UUID(int=0)
-"""What stands for "no id" on the wire."""
+"""The value for "no id" in the protocol."""
 
 MAX_STRING_BYTES: Final = 0x7FFF
-"""Kafka refuses longer strings, in the compact form too."""
+"""The limit of a string. Kafka rejects longer ones, in the compact form too."""
 
 _MAX_INT32: Final = 0x7FFFFFFF
 _MAX_UINT32: Final = 0xFFFFFFFF
@@ -40,9 +40,9 @@ _unpack_int32 = _int32.unpack_from
 
 
 class Cursor:
-    """Where the reading of one message stands. It never moves beyond `end`; owned by the thread that decodes.
+    """The read position in one message. It never moves beyond `end`, and belongs to the decoding thread.
 
-    `elements_left` is how many more array elements the whole message may have.
+    `elements_left` is the number of further array elements that the whole message may have.
     """
 
     __slots__ = ("buffer", "elements_left", "end", "position")
@@ -86,7 +86,7 @@ def read_uvarint(cursor: Cursor) -> int:
 
 
 def size_of(records: Any) -> int:
-    """Bytes that a `Records` value occupies on the wire: bytes-like, list or tuple of them, or with `size_bytes`."""
+    """The encoded size of a `Records` value: bytes-like, a list or tuple of such values, or with `size_bytes`."""
     if isinstance(records, (bytes, bytearray)):
         return len(records)
     if isinstance(records, (list, tuple)):
@@ -99,9 +99,9 @@ def size_of(records: Any) -> int:
 
 
 class WireType(ABC):
-    """How one primitive type is written and read.
+    """A primitive type, which creates writers and readers for fields.
 
-    `fixed` is its `struct` format if it always has the same size, so that neighbours can be packed together.
+    `fixed` is its `struct` format if its size is fixed, so that adjacent fields can be packed together.
     """
 
     fixed: str | None = None
@@ -112,15 +112,15 @@ class WireType(ABC):
 
     @abstractmethod
     def min_size(self, flexible: bool) -> int:
-        """The fewest bytes that a value of this type occupies."""
+        """The minimum encoded size of a value in bytes."""
 
     @abstractmethod
     def writer(self, where: str, flexible: bool, nullable: bool) -> Write:
-        """A writer for the field that errors call `where`."""
+        """A writer for the field named `where` in errors."""
 
     @abstractmethod
     def reader(self, where: str, flexible: bool, nullable: bool) -> Read:
-        """A reader for the field that errors call `where`."""
+        """A reader for the field named `where` in errors."""
 
 
 class FixedType(WireType):
@@ -154,7 +154,7 @@ class FixedType(WireType):
 
 
 class UuidType(WireType):
-    """Sixteen bytes; all zero stands for none."""
+    """Sixteen bytes; all zero means none."""
 
     def min_size(self, flexible: bool) -> int:
         return 16
@@ -178,18 +178,18 @@ class UuidType(WireType):
 
 
 class SizedType(WireType, ABC):
-    """Something behind its size: strings, bytes and records. Subclasses say how a value is taken and made."""
+    """A value preceded by its size: strings, bytes and records. Subclasses encode and decode the value."""
 
     def __init__(self, name: str, *, size_bytes: int) -> None:
         super().__init__(name)
-        self.size_bytes = size_bytes  # of the size itself, in the older form
+        self.size_bytes = size_bytes  # the width of the size field, in the older form
 
     def min_size(self, flexible: bool) -> int:
         return 1 if flexible else self.size_bytes
 
     @abstractmethod
     def _make(self, where: str) -> Callable[[memoryview], Any]:
-        """How a value is made from its bytes."""
+        """A function that decodes a value from its bytes."""
 
     def reader(self, where: str, flexible: bool, nullable: bool) -> Read:
         make = self._make(where)
@@ -242,7 +242,7 @@ class StringType(SizedType):
                 return
             data = value.encode()
             if len(data) > MAX_STRING_BYTES:
-                raise EncodeError(f"{where} has {len(data)} bytes; the protocol takes at most {MAX_STRING_BYTES}")
+                raise EncodeError(f"{where} has {len(data)} bytes; the protocol allows at most {MAX_STRING_BYTES}")
             write_size(out, len(data))
             out += data
 
@@ -259,7 +259,7 @@ class StringType(SizedType):
 
 
 class BytesType(SizedType):
-    """Small binary data, copied in and out."""
+    """Small binary data, copied when written and read."""
 
     def writer(self, where: str, flexible: bool, nullable: bool) -> Write:
         write_size = self._write_size(flexible)
@@ -281,7 +281,7 @@ class BytesType(SizedType):
 
 
 class RecordsType(SizedType):
-    """Record batches: they go by reference both ways, because they are nearly all of the bytes that pass."""
+    """Record batches. They are passed by reference both ways, because they are most of the bytes of a message."""
 
     by_reference = True
 

@@ -1,1 +1,1 @@
-"""Record batches: bytes to records and back, compression and CRC, no I/O."""
+"""Record batches: encoding and decoding of records, compression and CRC. No I/O."""

@@ -15,7 +15,7 @@ Source: KIP-98 and Kafka's ``DefaultRecordBatch``. Big-endian; position, size, f
     51  2  producer_epoch
     53  4  base_sequence
     57  4  count
-    61     records, compressed as one block if the attributes say so
+    61     records, compressed as one block if the attributes name a codec
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .record import (
     MAGIC_OFFSET,
     MAX_RECORDS_BYTES,
     TIMESTAMP_TYPE_MASK,
-    TIMESTAMP_UNKNOWN,  # noqa: F401  the writer takes it from here, with the layout
+    TIMESTAMP_UNKNOWN,  # noqa: F401  the writer imports it from here, with the layout
     TimestampType,
 )
 
@@ -49,7 +49,7 @@ PRODUCER_ID_OFFSET = 43
 PRODUCER_EPOCH_OFFSET = 51
 BASE_SEQUENCE_OFFSET = 53
 RECORDS_COUNT_OFFSET = 57
-#: Bytes of the header: where the records of a batch begin.
+#: The size of the header, after which the records begin.
 RECORD_BATCH_OVERHEAD = 61
 
 TRANSACTIONAL_MASK = 0x10
@@ -82,10 +82,13 @@ def write_header(
     base_sequence: int,
     count: int,
 ) -> None:
-    """Fill the header of a v2 batch whose records already stand in ``buffer[61:size]``, and set its CRC.
+    """Write the header of a v2 batch, with its CRC. The records are already in ``buffer[61:size]``.
 
-    `size` is the whole batch in bytes; the buffer may be longer. Timestamps are milliseconds since 1970.
-    Runs on any thread that owns the buffer; `struct.error` if a value doesn't fit into its field.
+    `buffer` may be longer than the batch. `size` is the size of the whole batch in bytes. `attributes` include the
+    codec, `last_offset_delta` and `count` describe the records, and timestamps are milliseconds since 1970. The other
+    arguments are the header fields of those names; -1 stands for none.
+
+    Any thread that owns the buffer. Raises `struct.error` if a value does not fit into its field.
     Source: ``DefaultRecordBatch.writeHeader``.
     """
     HEADER_LAYOUT.pack_into(
@@ -109,29 +112,29 @@ def write_header(
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence number `increment` records after `sequence`; after 2^31 - 1 comes 0."""
+    """The sequence number `increment` records after `sequence`. It wraps from 2^31 - 1 to 0."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 class RecordBatch:
-    """A record batch of format v2, seen in the buffer it lies in.
+    """A view of a record batch of format v2 in a buffer.
 
-    Nothing is copied and nothing is kept: every property reads the buffer, so that all views of the same bytes agree.
-    The buffer may end before the batch does, so that a header can be read by itself; then `validate` and `records`
-    raise. Invariants: the magic is 2, the 61 bytes of the header are there, and no byte after the batch is looked at.
-    Whoever owns the buffer serialises changes.
+    Nothing is copied or cached: every property reads the buffer, so that all views of the same bytes agree. The buffer
+    may end before the batch does, so that a header can be read by itself. `validate` and `records` raise then.
+    Invariants: the magic is 2, the 61 bytes of the header are present, and no byte after the batch is read. The owner
+    of the buffer serialises changes.
     Source: Kafka's ``DefaultRecordBatch``.
     """
 
     __slots__ = ("buffer",)
 
     def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
-        """See the batch at the start of `buffer`; CorruptRecordError if there can't be one."""
+        """View the batch at the start of `buffer`. Raises CorruptRecordError if there is none."""
         view = memoryview(buffer)
         if len(view) < RECORD_BATCH_OVERHEAD:
-            raise CorruptRecordError(f"a record batch has at least {RECORD_BATCH_OVERHEAD} bytes, here are {len(view)}")
+            raise CorruptRecordError(f"a record batch has at least {RECORD_BATCH_OVERHEAD} bytes, not {len(view)}")
         if view[MAGIC_OFFSET] != MAGIC_V2:
-            raise CorruptRecordError(f"this is no record batch of format v2: its magic is {view[MAGIC_OFFSET]}")
+            raise CorruptRecordError(f"this is not a record batch of format v2: its magic is {view[MAGIC_OFFSET]}")
         self.buffer = view
         size = self.size_bytes
         if size < RECORD_BATCH_OVERHEAD:
@@ -147,12 +150,12 @@ class RecordBatch:
 
     @property
     def batch_length(self) -> int:
-        """The length field: bytes after it."""
+        """The length field: the number of bytes after it."""
         return _INT32.unpack_from(self.buffer, LENGTH_OFFSET)[0]
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch, as its header says."""
+        """The size of the whole batch in bytes, according to its header."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
@@ -173,7 +176,7 @@ class RecordBatch:
 
     @property
     def compression(self) -> Compression:
-        """UnsupportedCompressionTypeError if there is no such codec."""
+        """The codec. Raises UnsupportedCompressionTypeError if it does not exist."""
         return Compression.of_attributes(self.attributes)
 
     @property
@@ -188,12 +191,12 @@ class RecordBatch:
 
     @property
     def is_control(self) -> bool:
-        """The batch holds a transaction marker or another record of the broker's own, and no user data."""
+        """Whether the batch holds a transaction marker or another control record of the broker, and no user data."""
         return self.attributes & CONTROL_MASK != 0
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones in it may go, if the cleaner set that; then it is the base timestamp too (KIP-534)."""
+        """When its tombstones may be removed, if the cleaner set that in place of the base timestamp (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
@@ -202,7 +205,7 @@ class RecordBatch:
 
     @property
     def base_timestamp(self) -> int:
-        """What the records' timestamp deltas count from."""
+        """The timestamp to which the records' deltas are added."""
         return _INT64.unpack_from(self.buffer, BASE_TIMESTAMP_OFFSET)[0]
 
     @property
@@ -228,7 +231,7 @@ class RecordBatch:
 
     @property
     def count(self) -> int:
-        """Records in it. Compaction makes it smaller than the range of offsets."""
+        """The number of records. After compaction it is smaller than the range of offsets."""
         return _INT32.unpack_from(self.buffer, RECORDS_COUNT_OFFSET)[0]
 
     @property
@@ -244,13 +247,13 @@ class RecordBatch:
         _INT64.pack_into(self.buffer, 0, offset)
 
     def set_partition_leader_epoch(self, epoch: int) -> None:
-        """The CRC stays valid."""
+        """Set the leader epoch. The CRC stays valid."""
         _INT32.pack_into(self.buffer, PARTITION_LEADER_EPOCH_OFFSET, epoch)
 
     def set_max_timestamp(self, timestamp_type: TimestampType, timestamp: int) -> None:
-        """Set who made the timestamps, and the largest; with LOG_APPEND_TIME it is the one of every record.
+        """Set the timestamp type and the largest timestamp. With LOG_APPEND_TIME it applies to every record.
 
-        The CRC is computed anew if that changes anything. CorruptRecordError if the batch isn't all there.
+        Recomputes the CRC if anything changes. Raises CorruptRecordError if the batch is incomplete.
         """
         attributes = self.attributes & ~TIMESTAMP_TYPE_MASK
         if timestamp_type == TimestampType.LOG_APPEND_TIME:
@@ -263,20 +266,20 @@ class RecordBatch:
         _UINT32.pack_into(self.buffer, CRC_OFFSET, crc32c(self.buffer[ATTRIBUTES_OFFSET:]))
 
     def validate(self) -> None:
-        """CorruptRecordError if bytes are missing or the CRC doesn't fit them. The records aren't looked at."""
+        """Raise CorruptRecordError if bytes are missing or the CRC does not match. Does not check the records."""
         self._ensure_whole()
         stored, computed = self.crc, crc32c(self.buffer[ATTRIBUTES_OFFSET:])
         if stored != computed:
             raise CorruptRecordError(
                 f"the batch at offset {self.base_offset} is damaged: its CRC is {stored:#010x}, "
-                f"that of its bytes is {computed:#010x}"
+                f"but its bytes have {computed:#010x}"
             )
 
     def records(self, max_bytes: int = MAX_RECORDS_BYTES) -> RecordIterator:
-        """The records, one at a time; the compressed ones are decompressed here, into at most `max_bytes` bytes.
+        """Iterate over the records. Compressed records are decompressed here, into at most `max_bytes` bytes.
 
-        CorruptRecordError, here or from the iterator, if the bytes are no records, whatever the CRC says;
-        UnsupportedCompressionTypeError for an unknown codec. Runs on any thread.
+        Raises CorruptRecordError, here or from the iterator, if the bytes are not records, even if the CRC matches.
+        Raises UnsupportedCompressionTypeError for an unknown codec. Any thread.
         """
         self._ensure_whole()
         data: bytes | bytearray | memoryview = self.buffer[RECORD_BATCH_OVERHEAD:]
@@ -302,10 +305,10 @@ class RecordBatch:
 
 
 def read_batches(buffer: bytes | bytearray | memoryview) -> Iterator[RecordBatch | LegacyBatch]:
-    """The batches of all formats in a fetch response or a segment, up to the first that isn't all there.
+    """Iterate over the batches of any format in a fetch response or a segment, up to the first incomplete one.
 
-    They are views of the buffer. CorruptRecordError at the first place where there can't be a batch; CRCs aren't
-    checked. Source: ``ByteBufferLogInputStream``.
+    They are views of the buffer. Raises CorruptRecordError at the first position that cannot be a batch. Does not check
+    CRCs. Source: ``ByteBufferLogInputStream``.
     """
     view = memoryview(buffer)
     position = 0

@@ -1,4 +1,4 @@
-# What builder_cy.py looks like to other compiled modules: the per-record path calls it without a Python call.
+# The C interface of builder_cy.py: the per-record path calls it without a Python call.
 
 from headrace.network.records.columns_cy cimport Columns
 

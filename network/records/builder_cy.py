@@ -3,10 +3,10 @@
 # pyright: reportIndexIssue=false, reportOptionalSubscript=false
 """The writer of record batches (format v2): each record is encoded once, straight into the batch's buffer.
 
-This is the per-record path of the producer: records come one by one from Python's bytes (`try_append`), or as rows of
-whole columns, without a Python object each (`append_rows`). `RecordBatchBuilder` knows nothing of partitions, futures
-or locks; whoever owns it serialises the calls. What is done once a batch (header, CRC, compression) stands in `finish`
-and in `batch.py`.
+This is the per-record path of the producer. Records come one by one as Python bytes (`try_append`), or as rows of
+columns, without a Python object per row (`append_rows`). `RecordBatchBuilder` is independent of partitions, futures and
+locks, and its owner serialises the calls. The work per batch (header, CRC, compression) is in `finish`, `compress` and
+`batch.py`.
 
 Source: Kafka's DefaultRecord, MemoryRecordsBuilder (KIP-98).
 """
@@ -92,7 +92,7 @@ def put_value(
     column: BytesColumn,
     row: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """The bytes of a column's value, if it has any."""
+    """Copy the bytes of a column's value, if it has any, and return the position after them."""
     size: cython.longlong = column.sizes[row]
     start: cython.longlong = column.starts[row]
     if size <= 0:
@@ -111,7 +111,7 @@ def put_value(
 def record_size(
     count: cython.Py_ssize_t, delta: cython.longlong, key: bytes | None, value: bytes | None, headers: bytes | None
 ) -> cython.Py_ssize_t:
-    """Bytes of a record's body, its own length prefix left out."""
+    """The size of a record's body, without its length prefix."""
     size: cython.Py_ssize_t = 1 + size_of_varint(delta) + size_of_varint(count)
     length: cython.Py_ssize_t
     if key is None:
@@ -134,10 +134,10 @@ def record_size(
 @cython.final
 @cython.cclass
 class RecordBatchBuilder:
-    """A record batch being written into a buffer it does not own.
+    """Writes a record batch into a buffer that it does not own.
 
-    Invariants: ``buffer[61:position]`` holds `count` whole records; ``position <= capacity``; the 61 header bytes are
-    undefined until `finish`. Not thread-safe: the owner of the batch serialises the calls.
+    Invariants: ``buffer[61:position]`` holds `count` whole records, ``position <= capacity``, and the 61 header bytes
+    are undefined until `finish`. Not thread-safe: the owner of the batch serialises the calls.
     """
 
     if not cython.compiled:
@@ -162,7 +162,7 @@ class RecordBatchBuilder:
     def try_append(
         self, timestamp: cython.longlong, key: bytes | None, value: bytes | None, headers: bytes | None
     ) -> cython.bint:
-        """Encode one record at the end, or return False and leave the batch as it was where it has no room."""
+        """Append one record. Returns False, with the batch unchanged, if there is no room for it."""
         delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
         body: cython.Py_ssize_t = record_size(self.count, delta, key, value, headers)
         position: cython.Py_ssize_t = self.position
@@ -210,7 +210,7 @@ class RecordBatchBuilder:
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Encode the rows ``order[place:end]`` at the end, as far as they fit; returns how far."""
+        """Append the rows ``order[place:end]`` that fit. Returns the place after the last one."""
         view = self.view
         position: cython.Py_ssize_t = self.position
         capacity: cython.Py_ssize_t = self.capacity
@@ -290,13 +290,13 @@ class RecordBatchBuilder:
         value: bytes | None = None,
         headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> bool:
-        """Append one record; False where the batch has no room for it. `timestamp` in milliseconds since 1970."""
+        """Append one record. Returns False if there is no room. `timestamp` is in milliseconds since 1970."""
         return self.try_append(timestamp, key, value, encode_headers(headers) if headers else None)
 
     def compress(self, compression: Compression, level: int | None = None) -> Compression:
-        """Compress the records in place, once they are complete; returns the compression the batch then has.
+        """Compress the complete records in place. Returns the resulting compression of the batch.
 
-        Records that don't get smaller stay as they are, so the result always fits the buffer. Releases the GIL.
+        Records that do not get smaller stay uncompressed, so the result always fits the buffer. Releases the GIL.
         """
         if compression == Compression.NONE:
             return compression
@@ -319,7 +319,7 @@ class RecordBatchBuilder:
         base_sequence: int = -1,
         attributes: int = 0,
     ) -> memoryview:
-        """Write the header with its CRC over what is there, and return the batch's bytes (a view of the buffer)."""
+        """Write the header with its CRC and return the batch's bytes, a view of the buffer."""
         write_header(
             self.buffer,
             size=self.position,
@@ -337,7 +337,10 @@ class RecordBatchBuilder:
         return memoryview(self.buffer)[: self.position]
 
     def detach(self) -> bytearray | None:
-        """Let go of the buffer and return it; None where that was done before. Sizes stay; nothing fits in."""
+        """Release the buffer and return it; None if it was released before.
+
+        The sizes keep their values, and nothing more can be appended.
+        """
         buffer = self.buffer
         self.buffer = None
         self.view = None
@@ -346,7 +349,7 @@ class RecordBatchBuilder:
 
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> int:
-    """Upper bound in bytes of a batch that holds just this record; `headers` as `encode_headers` made them."""
+    """The maximum size in bytes of a batch with only this record. `headers` are the result of `encode_headers`."""
     size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
     for part in (key, value, headers):
         if part is not None:
@@ -357,21 +360,21 @@ def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) 
 def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     """The encoded header list of a record.
 
-    Raises EncodeError where a header is not a pair of a string and bytes (or None).
+    Raises EncodeError if a header is not a pair of a string and bytes or None.
     """
     try:
         pairs = list(headers)
     except TypeError:
-        raise EncodeError(f"headers are a list of pairs, not {type(headers).__name__}") from None
+        raise EncodeError(f"headers must be a list of pairs, not {type(headers).__name__}") from None
     out = bytearray()
     _extend_varint(out, len(pairs))
     for pair in pairs:
         try:
             name, value = pair
         except (TypeError, ValueError):
-            raise EncodeError(f"a header is a pair of a string and bytes, not {pair!r}") from None
+            raise EncodeError(f"a header must be a pair of a string and bytes, not {pair!r}") from None
         if not isinstance(name, str):
-            raise EncodeError(f"the name of a header is a string, not {type(name).__name__}")
+            raise EncodeError(f"the name of a header must be a string, not {type(name).__name__}")
         encoded = name.encode()
         _extend_varint(out, len(encoded))
         out += encoded
@@ -381,7 +384,7 @@ def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
             _extend_varint(out, len(value))
             out += value
         else:
-            raise EncodeError(f"the value of header {name!r} is bytes or None, not {type(value).__name__}")
+            raise EncodeError(f"the value of header {name!r} must be bytes or None, not {type(value).__name__}")
     return bytes(out)
 
 
@@ -394,9 +397,9 @@ def _extend_varint(out: bytearray, value: int) -> None:
 
 
 def encode_header_lists(lists: ListColumn, keys: BytesColumn, values: BytesColumn) -> BytesColumn:
-    """The header list of each row, encoded as a record holds it; a row without headers becomes a null.
+    """Encode the header list of each row as in a record. A row without headers becomes a null.
 
-    `keys` and `values` are the items of the lists; no key that a row has is null.
+    `keys` and `values` are the items of the lists. A key that belongs to a row must not be null.
     """
     rows: cython.Py_ssize_t = lists.length
     ends_array = array("q", bytes(8 * (rows + 1)))
@@ -446,7 +449,7 @@ def build_batch(
     base_sequence: int = -1,
     attributes: int = 0,
 ) -> memoryview:
-    """One whole batch of ``(timestamp, key, value[, headers])`` records, for the broker's own records and for tests."""
+    """Build a batch of ``(timestamp, key, value[, headers])`` records, for the broker's own records and for tests."""
     encoded = [
         (record[0], record[1], record[2], encode_headers(record[3]) if len(record) > 3 else None) for record in records
     ]

@@ -1,4 +1,4 @@
-# What columns_cy.py keeps, in C types.
+# The C types of the attributes in columns_cy.py.
 
 cdef class BytesColumn:
     cdef readonly Py_ssize_t length

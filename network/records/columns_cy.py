@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
 # pyright: reportIndexIssue=false, reportOptionalSubscript=false, reportAssignmentType=false
-"""Whole columns of records, in the buffers in which Arrow holds them.
+"""Columns of records in Arrow buffers.
 
-No Python object is made per row: a value is a place and a size in its column's buffer. Both are held against the buffer
-here, once, so that whoever reads a value needs no check of its own: compiled code has none.
+No Python object is created per row: a value is a position and a size in its column's buffer. Both are checked against
+the buffer once, here. Code that reads values needs no checks, and the compiled code has none.
 
 Source: Arrow's columnar format.
 """
@@ -22,16 +22,16 @@ from .record import MAX_RECORD_OVERHEAD
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
-#: What a record takes beside its key, value and headers in a batch of its own, at most.
+#: The maximum that a record in a batch of its own takes beside its key, value and headers.
 SINGLE_RECORD_OVERHEAD: cython.longlong = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
 
 
 @cython.final
 @cython.cclass
 class BytesColumn:
-    """A column of bytes, null or not, each value by its place in one buffer. Immutable; reads the buffers given.
+    """A column of nullable bytes. Each value is a position in one buffer. Immutable; does not copy the data.
 
-    Invariant: a size is -1 for a null, else 0 or more; a value of one byte or more lies within `data`.
+    Invariant: a size is -1 for a null, else 0 or more. A value of one byte or more is within `data`.
     """
 
     if not cython.compiled:
@@ -53,11 +53,15 @@ class BytesColumn:
         first: int,
         length: int,
     ) -> None:
-        """From the buffers of an Arrow array that begins at value `first` of theirs.
+        """Read the buffers of an Arrow array.
 
-        `offset_bytes`: 4 or 8, the size of an offset in `offsets`; 0 where each value has `width` bytes, or where
-        (`width` is -1) all are null. `validity` is Arrow's bitmap, or None where no value is null. Raises EncodeError
-        where the buffers are too short for that, or an offset leads out of them.
+        `data` is the buffer of the values.
+        `offsets` is the buffer of the offsets, and `offset_bytes` is the size of each: 4 or 8. It is 0 if each value
+        has `width` bytes; with a `width` of -1 all values are null.
+        `validity` is Arrow's bitmap, or None if no value is null.
+        `first` is the index in the buffers of the array's first value, and `length` is the number of values.
+
+        Raises EncodeError if a buffer is too short or an offset is outside `data`.
         """
         self.length = length
         self.total_bytes = 0
@@ -77,7 +81,7 @@ class BytesColumn:
     def _locate(
         self, offset_bytes: cython.Py_ssize_t, width: cython.Py_ssize_t, nulls: cython.bint, first: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Fill `starts` and `sizes`; returns the first value that isn't within the data, or -1."""
+        """Fill `starts` and `sizes`. Returns the first value that is not within the data, or -1."""
         starts = self.starts
         sizes = self.sizes
         row: cython.Py_ssize_t
@@ -119,7 +123,7 @@ class BytesColumn:
 
 
 def _numbers(offsets: Any, kind: Literal["i", "q"], first: int, length: int) -> memoryview:
-    """A buffer of offsets by their kind (as `memoryview.cast` names it), of which Arrow may have given more bytes."""
+    """A buffer of offsets as numbers of `kind` (a format of `memoryview.cast`). Arrow buffers may be longer."""
     view = memoryview(offsets).cast("B")
     width = 4 if kind == "i" else 8
     count = len(view) // width
@@ -129,9 +133,9 @@ def _numbers(offsets: Any, kind: Literal["i", "q"], first: int, length: int) -> 
 
 
 def column_of(values: Any) -> BytesColumn:
-    """A column of a sequence of Python's bytes, or of strings (in UTF-8), and None.
+    """A column from a sequence of bytes or of strings, which are encoded as UTF-8. Either may include None.
 
-    Raises TypeError for anything else, and where there are both, UnicodeEncodeError for what is no text.
+    Raises TypeError for other types or a mix of both, and UnicodeEncodeError for a string that is not valid text.
     """
     rows: cython.Py_ssize_t = len(values)
     offsets = array("q", bytes(8 * (rows + 1)))
@@ -156,7 +160,7 @@ def column_of(values: Any) -> BytesColumn:
     if isinstance(last, str):
         text = "".join(present)
         if not text.isascii():
-            # its characters are not its bytes
+            # the characters are not the bytes
             return column_of([None if value is None else value.encode() for value in values])
         data = text.encode()
     else:
@@ -167,15 +171,18 @@ def column_of(values: Any) -> BytesColumn:
 @cython.final
 @cython.cclass
 class ListColumn:
-    """A column of lists: which of the items are a row's. Immutable; reads the buffers given."""
+    """A column of lists: the range of items of each row. Immutable; does not copy the buffers."""
 
     if not cython.compiled:
         bounds: Any
         validity: Any
 
     def __init__(self, bounds: Any, validity: Any, first: int, items: int) -> None:
-        """`bounds`: 64-bit numbers, one more than there are rows, of `items` items; `validity`: the bitmap of the
-        lists, beginning at bit `first`, or None. Raises EncodeError where a list leads out of the items."""
+        """Check the bounds of the lists.
+
+        `bounds` are 64-bit numbers from 0 to `items`, one more than there are rows. `validity` is the bitmap of the
+        lists from bit `first`, or None. Raises EncodeError if a list is outside the items.
+        """
         self.length = len(bounds) - 1
         self.bounds = bounds
         self.has_nulls = validity is not None
@@ -189,14 +196,14 @@ class ListColumn:
     @cython.cfunc
     @cython.exceptval(check=False)
     def size_at(self, row: cython.Py_ssize_t) -> cython.longlong:
-        """How many items a row has; 0 for a null."""
+        """The number of items of a row; 0 for a null."""
         place: cython.Py_ssize_t = self.first + row
         if self.has_nulls and not (self.validity[place >> 3] >> (place & 7)) & 1:
             return 0
         return self.bounds[row + 1] - self.bounds[row]
 
     def first_row_with_null(self, items: BytesColumn) -> int:
-        """The first row that has an item that is null; -1 where none has."""
+        """The first row with a null item; -1 if there is none."""
         row: cython.Py_ssize_t
         item: cython.Py_ssize_t
         start: cython.longlong
@@ -211,8 +218,11 @@ class ListColumn:
 @cython.final
 @cython.cclass
 class Columns:
-    """The columns of the records to send, of the same length. `timestamps` and `partitions` hold -1 for a null; without
-    a timestamp a record takes `now_ms`. `headers` are the header lists as records hold them, null for none."""
+    """The columns of the records to send, of the same length.
+
+    `timestamps` and `partitions` contain -1 for a null. A record without a timestamp gets `now_ms`. `headers` are
+    encoded header lists, null for none.
+    """
 
     if not cython.compiled:
         key: BytesColumn | None
@@ -230,7 +240,14 @@ class Columns:
         partitions: Any,
         now_ms: int,
     ) -> None:
-        """`timestamps` and `partitions` are 64-bit numbers. Raises EncodeError for columns of different lengths."""
+        """Check the lengths.
+
+        `value`, `key` and `headers` are the columns of bytes; only `value` is required.
+        `timestamps` (milliseconds since 1970) and `partitions` are 64-bit numbers, or None.
+        `now_ms` is the timestamp of records without one.
+
+        Raises EncodeError for columns of different lengths.
+        """
         self.length = value.length
         self.value = value
         self.key = key
@@ -254,7 +271,7 @@ class Columns:
     @cython.cfunc
     @cython.exceptval(check=False)
     def size_bound(self, row: cython.longlong) -> cython.longlong:
-        """Bytes of a batch that holds just this row, at most."""
+        """The maximum size in bytes of a batch with only this row."""
         size: cython.longlong = SINGLE_RECORD_OVERHEAD
         if self.value.sizes[row] > 0:
             size += self.value.sizes[row]
@@ -269,7 +286,7 @@ class Columns:
         return self.size_bound(row)
 
     def first_above(self, max_bytes: int) -> int:
-        """The first row whose record may be larger than `max_bytes`; -1 where none is."""
+        """The first row whose record may be larger than `max_bytes`; -1 if there is none."""
         row: cython.longlong
         limit: cython.longlong = max_bytes
         for row in range(self.length):
@@ -278,11 +295,11 @@ class Columns:
         return -1
 
     def partition_at(self, row: int) -> int:
-        """The partition that a row names; -1 where it names none."""
+        """The partition of a row; -1 if it has none."""
         return self.partitions[row] if self.has_partitions else -1
 
     def last_partition(self, subset: Any) -> int:
-        """The highest partition that a row, of `subset` (64-bit numbers) or (None) of all, names; -1 for none."""
+        """The highest partition of the rows in `subset` (64-bit numbers; None for all rows); -1 if there is none."""
         if not self.has_partitions:
             return -1
         partitions = self.partitions
@@ -298,7 +315,7 @@ class Columns:
         return last
 
     def first_partition_from(self, count: int, subset: Any) -> int:
-        """The first row, of `subset` or (None) of all, that names a partition of `count` or above; -1 for none."""
+        """The first row in `subset` (None for all rows) with a partition of `count` or above; -1 if there is none."""
         if self.last_partition(subset) < count:
             return -1
         for row in range(self.length) if subset is None else subset:

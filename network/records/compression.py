@@ -1,19 +1,19 @@
-"""The compression codecs of record batches: `CODECS` is the table of all that differs between them.
+"""The compression codecs of record batches. The table `CODECS` holds all differences between them.
 
 This is the only module that imports cramjam.
 
-What is decompressed here comes from others, so the size of the result is bounded twice: by what the caller allows and,
-where the format declares sizes, by what the compressed bytes can hold. No more memory than that is allocated before the
-bytes prove to be what they claim. All functions run on any thread; the codecs release the GIL.
+Data to decompress is not trusted, so the size of the result has two bounds: the caller's limit and, if the format
+declares sizes, the maximum that the compressed bytes can hold. No more memory than that is allocated before the bytes
+are verified. All functions run on any thread; the codecs release the GIL.
 
-Formats, as the Java client writes them (``org.apache.kafka.common.compress``):
+Formats, as written by the Java client (``org.apache.kafka.common.compress``):
 
-- gzip: one member; several are read.
-- snappy: xerial's stream (snappy-java's ``SnappyOutputStream``), blocks of 32 KiB. One raw snappy block, as librdkafka
-  writes it, is read too.
-- lz4: an LZ4 frame of independent blocks of up to 64 KiB (KIP-57). Messages of format v0 carry a wrong checksum in the
-  frame's header, which brokers before 0.10 insist on.
-- zstd: one frame (KIP-110); several are read.
+- gzip: one member. Several can be read.
+- snappy: xerial's stream (snappy-java's ``SnappyOutputStream``) with blocks of 32 KiB. A single raw snappy block, as
+  written by librdkafka, can be read too.
+- lz4: an LZ4 frame of independent blocks of up to 64 KiB (KIP-57). Messages of format v0 have a wrong checksum in the
+  frame's header, which brokers before 0.10 require.
+- zstd: one frame (KIP-110). Several can be read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPRESSION_MASK = 0x07
 
 
 class Compression(IntEnum):
-    """A codec: its number in the attributes of a batch. `CODECS` has the rest. Source: Kafka's ``CompressionType``."""
+    """A codec, by its number in a batch's attributes. `CODECS` has the details. Source: Kafka's ``CompressionType``."""
 
     NONE = 0
     GZIP = 1
@@ -48,7 +48,7 @@ class Compression(IntEnum):
 
     @classmethod
     def of_attributes(cls, attributes: int) -> Compression:
-        """The codec that a batch's or a message's attributes name; UnsupportedCompressionTypeError for 5, 6 and 7."""
+        """The codec in the attributes of a batch or message. Raises UnsupportedCompressionTypeError for 5, 6 and 7."""
         try:
             return cls(attributes & COMPRESSION_MASK)
         except ValueError:
@@ -59,22 +59,22 @@ class Compression(IntEnum):
 
     @classmethod
     def labelled(cls, label: str) -> Compression:
-        """The codec that `compression.type` calls `label`. Raises KeyError for another name."""
+        """The codec with that name in `compression.type`. Raises KeyError for an unknown name."""
         return _BY_LABEL[label]
 
     @property
     def label(self) -> str:
-        """Its name in configurations and messages, such as ``gzip``."""
+        """The name in configurations and messages, such as ``gzip``."""
         return CODECS[self].label
 
     @property
     def levels(self) -> LevelRange | None:
-        """Its levels; None where it has none."""
+        """The compression levels; None if the codec has none."""
         return CODECS[self].levels
 
 
 class LevelRange(NamedTuple):
-    """The levels of a codec: from `minimum` to `maximum`, and `default`, which may lie outside of both."""
+    """The levels of a codec: from `minimum` to `maximum`, and `default`, which may be outside that range."""
 
     minimum: int
     maximum: int
@@ -95,26 +95,26 @@ _Buffer = bytes | bytearray | memoryview
 class Codec(NamedTuple):
     """One codec: a row of `CODECS`."""
 
-    #: Its name in configurations.
+    #: The name in configurations.
     label: str
-    #: The levels of Kafka's ``CompressionType`` (KIP-390); None where it has none.
+    #: The levels of Kafka's ``CompressionType`` (KIP-390); None if it has none.
     levels: LevelRange | None
-    #: (data, level, magic of the batch) -> the compressed block. The level is one of `levels`, or 0 without levels.
+    #: (data, level, magic of the batch) -> the compressed block. The level is in `levels`, or 0 without levels.
     compress: Callable[[_Buffer, int, int], bytes]
-    #: (block, most bytes allowed, magic of the batch) -> the data, or CorruptRecordError.
+    #: (block, maximum size of the data, magic of the batch) -> the data. Raises CorruptRecordError.
     decompress: Callable[[memoryview, int, int], bytes | bytearray]
-    #: The oldest message format that may carry it.
+    #: The first message format that supports it.
     first_magic: int = 0
-    #: The first version of Produce that may carry it.
+    #: The first version of Produce that supports it.
     first_produce_version: int = 0
-    #: The release of Apache Kafka that brought it; empty where every supported broker has it.
+    #: The release of Apache Kafka that added it; empty if every supported broker has it.
     first_release: str = ""
 
 
 def compress(codec: Compression, data: _Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
-    """Compress `data` as one block of a batch of format `magic`; `level` None means the codec's default.
+    """Compress `data` as one block of a batch of format `magic`. `level` defaults to the codec's default.
 
-    KafkaConfigurationError if the codec doesn't take the level.
+    Raises KafkaConfigurationError if the codec does not support the level.
     """
     row = CODECS[codec]
     levels = row.levels
@@ -125,15 +125,15 @@ def compress(codec: Compression, data: _Buffer, level: int | None = None, *, mag
     if level is None:
         level = levels.default
     elif level not in levels:
-        raise KafkaConfigurationError(f"{row.label} doesn't take compression level {level!r}; give one of {levels}")
+        raise KafkaConfigurationError(f"{row.label} does not support compression level {level!r}; use {levels}")
     return row.compress(data, level, magic)
 
 
 def decompress(codec: Compression, data: _Buffer, max_bytes: int, *, magic: int = 2) -> bytes | bytearray:
     """Decompress the block of a batch of format `magic` into at most `max_bytes` bytes.
 
-    CorruptRecordError if the bytes are no such block or hold more than `max_bytes`. Memory in use stays below
-    `max_bytes` plus the codec's own window, and below what that many compressed bytes can hold.
+    Raises CorruptRecordError if the bytes are not such a block or hold more than `max_bytes`. Memory use is bounded by
+    `max_bytes` plus the codec's window, and by the maximum that the compressed bytes can hold.
     """
     return CODECS[codec].decompress(memoryview(data), max_bytes, magic)
 
@@ -141,18 +141,18 @@ def decompress(codec: Compression, data: _Buffer, max_bytes: int, *, magic: int 
 def _too_large(codec: str, max_bytes: int) -> CorruptRecordError:
     return CorruptRecordError(
         f"the {codec} records are larger than the {max_bytes} bytes allowed here; "
-        "allow more if this batch is meant to be so large"
+        "raise the limit if this batch is expected to be this large"
     )
 
 
 def _corrupt(codec: str, reason: object) -> CorruptRecordError:
-    return CorruptRecordError(f"the records can't be decompressed, they are no intact {codec} data: {reason}")
+    return CorruptRecordError(f"the records can't be decompressed, they are not valid {codec} data: {reason}")
 
 
 def _decompress_into(
     function: Callable[[memoryview, bytearray], int], codec: str, view: memoryview, bound: int, max_bytes: int
 ) -> bytearray:
-    """Let a codec write into a buffer of `bound` bytes, which is at most `max_bytes`, and cut off what it left."""
+    """Decompress into a buffer of `bound` bytes, which is at most `max_bytes`, and cut off its unused end."""
     out = bytearray(bound)
     try:
         size = function(view, out)
@@ -181,9 +181,9 @@ def _copy_within(view: memoryview, max_bytes: int, magic: int) -> bytes:
 
 # --- gzip ---
 
-#: zlib's way to ask for the gzip container around a window of 32 KiB.
+#: zlib's value for the gzip container with a window of 32 KiB.
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
-#: The bytes that a member is fed first, and then twice as many each time: zlib copies what it was given beyond its end.
+#: The size of a member's first chunk, doubled for each further one: zlib copies any input after the member's end.
 _GZIP_FIRST_BYTES = 4096
 
 
@@ -193,7 +193,7 @@ def _compress_gzip(data: _Buffer, level: int, magic: int) -> bytes:
 
 
 def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
-    # zlib and not cramjam: it stops at the allowed size by itself, where cramjam wants the size beforehand
+    # zlib and not cramjam: zlib stops at the allowed size by itself, but cramjam needs the size beforehand
     parts: list[bytes] = []
     room = max_bytes
     position = 0
@@ -221,7 +221,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
 # --- snappy ---
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-#: The magic, the version of the format, and the oldest version that can read it.
+#: The magic, the format version and the oldest compatible version.
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _INT32 = struct.Struct(">i")
@@ -255,7 +255,7 @@ def _decompress_snappy(view: memoryview, max_bytes: int, magic: int) -> bytearra
 
 
 def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    """The snappy blocks of a xerial stream. The versions go unchecked: there is one, which some write little-endian."""
+    """The snappy blocks of a xerial stream. The version is not checked: only one exists, and some use little-endian."""
     if len(view) < len(_XERIAL_HEADER):
         raise _corrupt("snappy", "the header of xerial's stream is cut off")
     blocks: list[memoryview] = []
@@ -267,13 +267,13 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         (size,) = _INT32.unpack_from(view, position)
         position = start + size
         if size <= 0 or position > len(view):
-            raise _corrupt("snappy", f"a block claims {size} bytes where {len(view) - start} are left")
+            raise _corrupt("snappy", f"a block claims {size} bytes, but {len(view) - start} are left")
         blocks.append(view[start:position])
     return blocks
 
 
 def _snappy_size(block: memoryview) -> int:
-    """The size a snappy block declares, if a block of its length can hold so much."""
+    """The size that a snappy block declares. Raises CorruptRecordError if a block of its length cannot hold that."""
     try:
         size = cramjam.snappy.decompress_raw_len(block)
     except cramjam.DecompressionError as error:
@@ -289,16 +289,16 @@ def _snappy_size(block: memoryview) -> int:
 _LZ4_LEVELS = LevelRange(minimum=1, maximum=17, default=9)
 _LZ4_MAGIC = 0x184D2204
 _LZ4_VERSION = 1
-#: FLG bits: block checksums, content size, content checksum; and those that must be zero (reserved, dictionary).
+#: FLG bits: block checksums, content size, content checksum, and the bits that must be zero (reserved, dictionary).
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_UNSUPPORTED = 0x10, 0x08, 0x04, 0x03
 _LZ4_STORED = 0x80000000
 _LZ4_BLOCK_BYTES = 64 * 1024
-#: One compressed byte stands for no more than this many, in a long run of one value.
+#: The maximum number of bytes per compressed byte, in a long run of one value.
 _LZ4_MAX_RATIO = 255
 _LZ4_HEADER = struct.Struct("<IBB")
-#: Independent blocks of up to 64 KiB and nothing else, then the checksum of those two bytes.
+#: Independent blocks of up to 64 KiB without options, then the checksum of those two bytes.
 _LZ4_JAVA_HEADER = bytes.fromhex("04224d18604082")
-#: What Kafka 0.8 and 0.9 take: the checksum covers the magic too, which the format leaves out.
+#: The header for Kafka 0.8 and 0.9: unlike in the format, the checksum includes the magic.
 _LZ4_JAVA_HEADER_V0 = bytes.fromhex("04224d1860401a")
 _LZ4_END = bytes(4)
 _UINT32_LE = struct.Struct("<I")
@@ -306,7 +306,7 @@ _UINT64_LE = struct.Struct("<Q")
 
 
 def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
-    # Block by block: cramjam's streaming compressor, which makes whole frames of independent blocks, keeps the GIL.
+    # Block by block: cramjam's streaming compressor, which writes frames of independent blocks, keeps the GIL.
     view = memoryview(data)
     block = _lz4_fast_block if level == _LZ4_LEVELS.default else _lz4_high_block
     parts: list[bytes | memoryview | cramjam.Buffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
@@ -317,7 +317,7 @@ def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
 
 
 def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
-    """A block with its size, by the fast compressor, which in Java is the default level and has no others."""
+    """A block with its size, from the fast compressor. In Java it is the default level, and it has no other."""
     packed = cramjam.lz4.compress_block(chunk, store_size=False)
     if len(packed) < len(chunk):
         return _UINT32_LE.pack(len(packed)), packed
@@ -325,15 +325,15 @@ def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
 
 
 def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
-    """A block with its size, by the high compressor, whose levels begin at 3 and end at 12.
+    """A block with its size, from the high compressor, which has levels 3 to 12.
 
-    cramjam offers it for whole frames only, so this is the one block of a frame.
+    cramjam offers it for whole frames only, so this is the only block of a frame.
     """
     return (_only_lz4_block(memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))),)
 
 
 def has_lz4_levels() -> bool:
-    """Whether cramjam as it is here can compress lz4 at other levels than the default: 2.14 can, on Python 3.11."""
+    """Whether the installed cramjam supports lz4 levels other than the default: 2.14 does, on Python 3.11."""
     try:
         _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES)), _LZ4_LEVELS.maximum)
     except UnsupportedCodecError:
@@ -342,14 +342,14 @@ def has_lz4_levels() -> bool:
 
 
 def _only_lz4_block(frame: memoryview) -> memoryview:
-    """The block, with its size, of a frame that has no other, and thus none that it would refer to."""
+    """The only block of a frame, with its size. It therefore refers to no other block."""
     start = len(_LZ4_JAVA_HEADER)
     (size,) = _UINT32_LE.unpack_from(frame, start)
     end = start + _UINT32_LE.size + (size & ~_LZ4_STORED)
     checksums = bool(frame[4] & _LZ4_BLOCK_CHECKSUM) + bool(frame[4] & _LZ4_CONTENT_CHECKSUM)
     if frame[4] & _LZ4_CONTENT_SIZE or len(frame) != end + len(_LZ4_END) + checksums * _UINT32_LE.size:
         raise UnsupportedCodecError(
-            "this version of cramjam cuts 64 KiB into several lz4 blocks, which Kafka can't take at this level; "
+            "this version of cramjam splits 64 KiB into several lz4 blocks, which Kafka does not accept at this level; "
             "install cramjam 2.14 or newer, or leave out the level"
         )
     return frame[start:end]
@@ -358,7 +358,7 @@ def _only_lz4_block(frame: memoryview) -> memoryview:
 def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:
     header_end, bound = _lz4_bound(view, max_bytes)
     if magic == 0:
-        # Java doesn't look at the checksum of a v0 frame's header. liblz4 does: give it the one it wants.
+        # Java ignores the checksum in a v0 frame's header, but liblz4 checks it: replace it with the correct one.
         repaired = bytearray(view)
         repaired[header_end - 1] = _lz4_header_checksum(repaired[4 : header_end - 1])
         view = memoryview(repaired)
@@ -366,11 +366,11 @@ def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:
 
 
 def _lz4_bound(view: memoryview, max_bytes: int) -> tuple[int, int]:
-    """Walk over the one frame: (where its header ends, the most that its blocks can hold)."""
+    """Parse the single frame: (the end of its header, the maximum size of its content)."""
     try:
         mark, flags, block_descriptor = _LZ4_HEADER.unpack_from(view)
         if mark != _LZ4_MAGIC or flags >> 6 != _LZ4_VERSION or flags & _LZ4_UNSUPPORTED:
-            raise _corrupt("lz4", "the frame's header is wrong, or of a kind that Kafka doesn't use")
+            raise _corrupt("lz4", "the frame's header is wrong, or has options that Kafka does not use")
         size_code = block_descriptor >> 4
         if not 4 <= size_code <= 7 or block_descriptor & 0x0F:
             raise _corrupt("lz4", "the frame's header has a wrong block size")
@@ -404,7 +404,7 @@ def _lz4_bound(view: memoryview, max_bytes: int) -> tuple[int, int]:
 
 
 def _agreed(codec: str, least: int, most: int, declared: int | None) -> tuple[int, int]:
-    """What a frame holds at least and at most, by its blocks and by what it declares."""
+    """The minimum and maximum content size of a frame, from its blocks and its declared size."""
     if declared is None:
         return least, most
     if not least <= declared <= most:
@@ -420,7 +420,7 @@ def _buffer_bytes(codec: str, least: int, most: int, max_bytes: int) -> int:
 
 
 def _lz4_header_checksum(data: bytes | bytearray) -> int:
-    """The second byte of XXH32 (seed 0), for the fewer than 16 bytes of an LZ4 frame's header."""
+    """The second byte of XXH32 (seed 0), for an LZ4 frame header of fewer than 16 bytes."""
     mask = 0xFFFFFFFF
     value = 0x165667B1 + len(data)
     position = 0
@@ -452,7 +452,7 @@ def _decompress_zstd(view: memoryview, max_bytes: int, magic: int) -> bytearray:
 
 
 def _zstd_bound(view: memoryview, max_bytes: int) -> int:
-    """Walk over the frames (RFC 8878): the most that they can hold, but not more than `max_bytes`."""
+    """Parse the frames (RFC 8878): the maximum size of their content, limited to `max_bytes`."""
     position = least = most = 0
     while True:
         position, frame_least, frame_most = _zstd_frame(view, position)
@@ -463,7 +463,7 @@ def _zstd_bound(view: memoryview, max_bytes: int) -> int:
 
 
 def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
-    """Of the frame at `position`: where it ends, and what it holds at least and at most."""
+    """The end of the frame at `position`, and the minimum and maximum size of its content."""
     try:
         (mark,) = _UINT32_LE.unpack_from(view, position)
         if mark != _ZSTD_MAGIC:
@@ -472,7 +472,7 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
         single_segment = descriptor & 0x20
         if descriptor & 0x08:
             raise _corrupt("zstd", "the frame's header has a reserved bit set")
-        # a window descriptor unless there is a single segment, then a dictionary's number, which is left to the codec
+        # skip the window descriptor, which a single segment lacks, and the dictionary id, which the codec checks
         position += 5 + (not single_segment) + (0, 1, 2, 4)[descriptor & 0x03]
         size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
         declared = None
@@ -480,7 +480,7 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
             field = view[position : position + size_bytes]
             if len(field) < size_bytes:
                 raise IndexError
-            # in two bytes the size is stored less 256, which fit into one
+            # a two-byte size is stored minus 256, because smaller ones fit into one byte
             declared = int.from_bytes(field, "little") + (256 if size_bytes == 2 else 0)
             position += size_bytes
         least = most = last = 0
@@ -507,7 +507,7 @@ def _zstd_frame(view: memoryview, position: int) -> tuple[int, int, int]:
 
 # --- The table ---
 
-#: By number: a key of this table is a `Compression`.
+#: The keys of this table are `Compression` members.
 CODECS: dict[int, Codec] = {
     Compression.NONE: Codec("none", None, _copy, _copy_within),
     Compression.GZIP: Codec("gzip", LevelRange(minimum=1, maximum=9, default=-1), _compress_gzip, _decompress_gzip),

@@ -1,6 +1,6 @@
-"""The configuration keys about compression, which the producer and the broker's topics share.
+"""The compression keys shared by the producer's configuration and the broker's topic configuration.
 
-A codec with levels has the key ``compression.<codec>.level`` (KIP-390). Everything comes from `compression.CODECS`.
+A codec with levels has the key ``compression.<codec>.level`` (KIP-390). Everything derives from `compression.CODECS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def level_attribute(codec: Compression) -> str:
 
 
 def level_key(codec: Compression, *, doc: str, importance: Importance = "medium") -> Any:
-    """Declare the level of a codec in a Config; the attribute is called `level_attribute(codec)`.
+    """Declare the key for a codec's level in a Config. The attribute must be named `level_attribute(codec)`.
 
     Raises TypeError for a codec without levels.
     """
@@ -31,13 +31,13 @@ def level_key(codec: Compression, *, doc: str, importance: Importance = "medium"
         at_most=levels.maximum,
         importance=importance,
         allowed="" if has_default_inside else str(levels),
-        check=lambda level: None if level in levels else f"is no level of {codec.label}",
+        check=lambda level: None if level in levels else f"is not a level of {codec.label}",
         doc=doc,
     )
 
 
 def configured_level(config: Config, codec: Compression) -> int | None:
-    """The level that `config` sets for the codec; None where the codec has none."""
+    """The level that `config` sets for the codec; None if the codec has no levels."""
     return None if codec.levels is None else getattr(config, level_attribute(codec))
 
 

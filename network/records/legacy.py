@@ -1,18 +1,18 @@
-"""Message formats v0 and v1: message sets, as brokers before 0.11 and old segments have them.
+"""Message formats v0 and v1: the message sets of brokers before 0.11 and of old segments.
 
-A message set is messages in a row. A compressed one is a single wrapper message whose value is the compressed set.
+A message set is a sequence of messages. A compressed one is a single wrapper message with the compressed set as value.
 Source: KIP-31, KIP-32 and Kafka's ``LegacyRecord``, ``AbstractLegacyRecordBatch``. Big-endian; position, size, field::
 
-     0  8  offset         of a wrapper: that of its last message
+     0  8  offset         in a wrapper: that of its last message
      8  4  size           bytes after this field
     12  4  crc            CRC-32 of everything after it
     16  1  magic          0 or 1
     17  1  attributes     bits: 0-2 codec, 3 log-append time (v1)
-    18  8  timestamp      v1 only; of a wrapper: the largest
+    18  8  timestamp      v1 only; in a wrapper: the largest
     ..  4  key size       -1 for none, then the key
     ..  4  value size     -1 for none, then the value
 
-Inside a wrapper v0 has the offsets themselves, v1 offsets that count from the first message, so that a broker assigns
+Inside a wrapper v0 has absolute offsets. v1 has offsets relative to the first message, so that a broker can assign
 offsets without compressing again.
 """
 
@@ -39,7 +39,7 @@ from .record import (
 CRC_OFFSET = 12
 ATTRIBUTES_OFFSET = 17
 TIMESTAMP_OFFSET = 18
-#: Where the key's size stands in each format.
+#: The position of the key size in each format.
 _KEY_SIZE_OFFSET = (18, 26)
 
 _INT32 = struct.Struct(">i")
@@ -48,17 +48,17 @@ _UINT32 = struct.Struct(">I")
 
 
 class LegacyBatch:
-    """One message of format v0 or v1, with the messages in it if it is a wrapper, seen in the buffer it lies in.
+    """A view of one message of format v0 or v1 in a buffer, with its inner messages if it is a wrapper.
 
-    It answers what a `RecordBatch` answers. Nothing is copied: the properties read the buffer. Invariants: the message
-    is all there, long enough for its fixed fields, and its magic is 0 or 1.
+    It has the interface of `RecordBatch`. Nothing is copied: the properties read the buffer. Invariants: the message is
+    complete and long enough for its fixed fields, and its magic is 0 or 1.
     Source: Kafka's ``AbstractLegacyRecordBatch``.
     """
 
     #: The length field of the smallest message: v0 without key and value.
     MIN_LENGTH: ClassVar[int] = 14
 
-    # What these formats don't have yet.
+    # Fields that these formats do not have.
     partition_leader_epoch: ClassVar[int] = -1
     producer_id: ClassVar[int] = -1
     producer_epoch: ClassVar[int] = -1
@@ -71,13 +71,13 @@ class LegacyBatch:
     __slots__ = ("buffer",)
 
     def __init__(self, buffer: bytes | bytearray | memoryview) -> None:
-        """See the message at the start of `buffer`; CorruptRecordError if there isn't a whole one."""
+        """View the message at the start of `buffer`. Raises CorruptRecordError if there is no complete one."""
         view = memoryview(buffer)
         if len(view) <= MAGIC_OFFSET:
-            raise CorruptRecordError(f"a message has more than {MAGIC_OFFSET} bytes, here are {len(view)}")
+            raise CorruptRecordError(f"a message has more than {MAGIC_OFFSET} bytes, but only {len(view)} are here")
         magic = view[MAGIC_OFFSET]
         if magic not in (0, 1):
-            raise CorruptRecordError(f"this is no message of format v0 or v1: its magic is {magic}")
+            raise CorruptRecordError(f"this is not a message of format v0 or v1: its magic is {magic}")
         size = LOG_OVERHEAD + _INT32.unpack_from(view, LENGTH_OFFSET)[0]
         least = _KEY_SIZE_OFFSET[magic] + 2 * _INT32.size
         if not least <= size <= len(view):
@@ -96,14 +96,14 @@ class LegacyBatch:
 
     @property
     def base_offset(self) -> int:
-        """The offset of the first message; a wrapper is decompressed for it, with the errors of `records`."""
+        """The offset of the first message. A wrapper is decompressed to find it, with the errors of `records`."""
         if self.compression == Compression.NONE:
             return self.last_offset
         return next(self.records()).offset
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole message, its offset and size fields included."""
+        """The size of the whole message in bytes, including its offset and size fields."""
         return len(self.buffer)
 
     @property
@@ -120,7 +120,7 @@ class LegacyBatch:
 
     @property
     def compression(self) -> Compression:
-        """UnsupportedCompressionTypeError if there is no such codec, or these formats can't have it."""
+        """The codec. Raises UnsupportedCompressionTypeError if it does not exist or the format does not support it."""
         codec = Compression.of_attributes(self.attributes)
         first_magic = CODECS[codec].first_magic
         if self.magic < first_magic:
@@ -144,23 +144,23 @@ class LegacyBatch:
 
     @property
     def count(self) -> int | None:
-        """1, or None for a wrapper, which doesn't say how many messages it holds."""
+        """1, or None for a wrapper, which does not declare its number of messages."""
         return 1 if self.compression == Compression.NONE else None
 
     def validate(self) -> None:
-        """CorruptRecordError if the CRC doesn't fit the bytes."""
+        """Raise CorruptRecordError if the CRC does not match the bytes."""
         stored, computed = self.crc, crc32(self.buffer[MAGIC_OFFSET:])
         if stored != computed:
             raise CorruptRecordError(
                 f"the message at offset {self.last_offset} is damaged: its CRC is {stored:#010x}, "
-                f"that of its bytes is {computed:#010x}"
+                f"but its bytes have {computed:#010x}"
             )
 
     def records(self, max_bytes: int = MAX_RECORDS_BYTES) -> Iterator[Record]:
-        """The messages, one at a time; those in a wrapper are decompressed here, into at most `max_bytes` bytes.
+        """Iterate over the messages. A wrapper is decompressed here, into at most `max_bytes` bytes.
 
-        CorruptRecordError, here or from the iterator, if the bytes are no messages or the CRC of one in a wrapper is
-        wrong; UnsupportedCompressionTypeError for an unknown codec. Runs on any thread.
+        Raises CorruptRecordError, here or from the iterator, if the bytes are not messages or the CRC of an inner
+        message is wrong. Raises UnsupportedCompressionTypeError for an unknown codec. Any thread.
         """
         key, value = self._key_and_value()
         codec = self.compression
@@ -174,13 +174,13 @@ class LegacyBatch:
         return self._inner_records(data, self._inner_base_offset(data))
 
     def _inner_base_offset(self, data: memoryview) -> int:
-        """What to add to the offsets inside this wrapper."""
+        """The number to add to the offsets inside this wrapper."""
         last = None
         for message in _messages(data):
             last = message
         if last is None:
             raise CorruptRecordError(f"the wrapper message at offset {self.last_offset} has no messages in it")
-        # some versions of librdkafka leave a wrapper's offset at 0 when they produce
+        # some versions of librdkafka leave a wrapper's offset at 0 when producing
         if self.magic == 0 or self.last_offset == 0:
             return 0
         base_offset = self.last_offset - last.last_offset
@@ -234,7 +234,7 @@ class LegacyBatch:
 
 
 def _messages(data: memoryview) -> Iterator[LegacyBatch]:
-    """The messages of a decompressed set, which has to be whole."""
+    """The messages of a decompressed set, which must be complete."""
     position = 0
     while position < len(data):
         message = LegacyBatch(data[position:])
@@ -250,11 +250,12 @@ def build_message_set(
     level: int | None = None,
     base_offset: int = 0,
 ) -> bytes:
-    """The message set of ``(timestamp, key, value)`` records, in format v0 (which drops the timestamps) or v1.
+    """Build a message set of ``(timestamp, key, value)`` records, in format v0 (which drops timestamps) or v1.
 
-    With a codec it is one wrapper message, otherwise a message a record; nothing if there are no records.
-    EncodeError for what can't be written, UnsupportedCompressionTypeError for a codec that the format doesn't support,
-    KafkaConfigurationError for a level the codec doesn't take. Runs on any thread. Source: ``MemoryRecordsBuilder``.
+    With a codec it is one wrapper message, otherwise one message per record; empty if there are no records. Raises
+    EncodeError for values that do not fit the format, UnsupportedCompressionTypeError for a codec that the format does
+    not support, and KafkaConfigurationError for a level that the codec does not support. Any thread.
+    Source: ``MemoryRecordsBuilder``.
     """
     if magic not in (0, 1):
         raise EncodeError(f"a message set has format v0 or v1, not v{magic}")
@@ -268,7 +269,7 @@ def build_message_set(
     max_timestamp = TIMESTAMP_UNKNOWN
     for timestamp, key, value in records:
         if timestamp < TIMESTAMP_UNKNOWN:
-            raise EncodeError(f"a timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+            raise EncodeError(f"a timestamp must be milliseconds since 1970, or -1 for none, not {timestamp}")
         max_timestamp = max(max_timestamp, timestamp)
         body = _message_body(magic, Compression.NONE, timestamp, key, value)
         messages.append(_message(first + len(messages), body))
@@ -281,7 +282,7 @@ def build_message_set(
 
 
 def _message_body(magic: int, attributes: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes:
-    """A message from its magic on, which is what its CRC covers."""
+    """The part of a message from its magic to its end, which its CRC covers."""
     try:
         fields = [struct.pack(">bbq", magic, attributes, timestamp) if magic else struct.pack(">bb", magic, attributes)]
         for part in (key, value):

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The reader of a v2 batch's records: whatever the bytes are, records come out or a CorruptRecordError.
+"""The reader of a v2 batch's records. For any bytes it returns records or raises CorruptRecordError.
 
-Every length is held against the bytes that are left before anything is allocated or read, so that bounds checks are
-done once, here, and not by the language: compiled code has them off. A check and the read that it is for use the same
-local variable, so that not even two threads in one iterator get beyond the buffer.
+Every length is checked against the remaining bytes before anything is allocated or read. These checks replace those of
+the language, which are off in compiled code. A check and its read use the same local variable, so that even two threads
+in one iterator do not read beyond the buffer.
 
 Source: Kafka's ``DefaultRecord.readFrom`` and ``DefaultRecordBatch.RecordIterator``; varints as in ``ByteUtils``.
 """
@@ -23,9 +23,9 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize  # type: ignore[import-not-found]
 
-#: Length, attributes, two deltas, two sizes and the header count: no record is smaller.
+#: The smallest record: length, attributes, two deltas, two sizes and the header count.
 MIN_RECORD_BYTES: cython.longlong = 7
-#: Two sizes: no header of a record is smaller.
+#: The smallest header of a record: two sizes.
 MIN_HEADER_BYTES: cython.longlong = 2
 INT64_MAX: cython.longlong = 0x7FFFFFFFFFFFFFFF
 _new_tuple = tuple.__new__
@@ -34,10 +34,10 @@ _new_tuple = tuple.__new__
 @cython.final
 @cython.cclass
 class RecordIterator:
-    """The records of one batch, in order, from its uncompressed bytes.
+    """Iterates over the records of one batch, in order, from its uncompressed bytes.
 
-    A record is made when it is asked for. With the last one it is checked that no bytes are left over. After an error
-    the same error comes again. Invariants: ``position <= cursor <= limit <= end``; all before `position` is read, and
+    Records are decoded one at a time. After the last one no bytes may be left over. After an error the next call raises
+    the same error again. Invariants: ``position <= cursor <= limit <= end``; everything before `position` is read, and
     `limit` is the end of the record being read. Not thread-safe.
     """
 
@@ -61,7 +61,11 @@ class RecordIterator:
         base_timestamp: int,
         append_time: int | None,
     ) -> None:
-        """`append_time` in milliseconds stands for every record's timestamp; None: each has its own."""
+        """Check the record count against the size of `source`, the uncompressed records.
+
+        `count`, `base_offset` and `base_timestamp` are fields of the batch's header. `append_time` in milliseconds
+        replaces every record's timestamp; None keeps those of the records. Raises CorruptRecordError.
+        """
         if cython.compiled:
             self.view = source
         else:
@@ -123,8 +127,10 @@ class RecordIterator:
         return _new_tuple(Record, (offset, timestamp, key, value, headers))
 
     def check_sizes(self) -> None:
-        """Pass over all records by their sizes, which have to take just the bytes that are here. Raises
-        CorruptRecordError. It costs a tenth of reading them, and what is no records doesn't get through."""
+        """Check that the sizes of all records add up to the bytes of the batch. Raises CorruptRecordError.
+
+        This costs a tenth of reading the records, and rejects bytes that are not records.
+        """
         size: cython.longlong
         while self.index < self.count:
             self.cursor = self.position
@@ -145,7 +151,7 @@ class RecordIterator:
     @cython.cfunc
     @cython.exceptval(0, check=True)
     def take_raw(self, last_shift: cython.int, last_bits: cython.int) -> cython.ulonglong:
-        """An unsigned varint, whose last possible byte is the one at `last_shift` and is at most `last_bits`."""
+        """Read an unsigned varint. Its last possible byte is at `last_shift` and at most `last_bits`."""
         cursor: cython.Py_ssize_t = self.cursor
         limit: cython.Py_ssize_t = self.limit
         raw: cython.ulonglong = 0
@@ -166,20 +172,20 @@ class RecordIterator:
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def take_varint(self) -> cython.longlong:
-        """A zigzag varint of 32 bits."""
+        """Read a zigzag varint of 32 bits."""
         raw: cython.ulonglong = self.take_raw(28, 0x0F)
         return cython.cast(cython.longlong, raw >> 1) ^ -cython.cast(cython.longlong, raw & 1)
 
     @cython.cfunc
     @cython.exceptval(-1, check=True)
     def take_varlong(self) -> cython.longlong:
-        """A zigzag varint of 64 bits."""
+        """Read a zigzag varint of 64 bits."""
         raw: cython.ulonglong = self.take_raw(63, 1)
         return cython.cast(cython.longlong, raw >> 1) ^ -cython.cast(cython.longlong, raw & 1)
 
     @cython.cfunc
     def take_bytes(self, size: cython.longlong, what: str) -> bytes:
-        """The next `size` bytes; `what` they are is for the error."""
+        """Read the next `size` bytes; `what` names them in errors."""
         start: cython.Py_ssize_t = self.cursor
         left: cython.Py_ssize_t = self.limit - start
         if size < 0 or size > left:
@@ -211,7 +217,7 @@ class RecordIterator:
             raise self.damaged(f"it claims {count} headers, and {self.limit - self.cursor} bytes are left")
         headers: list = []
         while count > 0:
-            # as in Java, a name that isn't UTF-8 doesn't make the record unreadable
+            # as in Java, a name that is not UTF-8 does not make the record unreadable
             name = self.take_bytes(self.take_varint(), "header name").decode("utf-8", "replace")
             headers.append((name, self.take_nullable_bytes("header value")))
             count -= 1

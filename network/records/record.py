@@ -1,26 +1,26 @@
-"""What all record formats share: a record as it is read, where its timestamp comes from, and the start of a batch."""
+"""Shared by all record formats: a decoded record, the source of its timestamp, and the start of a batch."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import NamedTuple
 
-#: Bytes of the offset and the length, which stand before every batch of any format.
+#: Bytes of the offset and the length, with which a batch of any format starts.
 LOG_OVERHEAD = 12
 LENGTH_OFFSET = 8
-#: Where every batch of any format says which one it has.
+#: The position of the magic (the format version) in a batch of any format.
 MAGIC_OFFSET = 16
-#: The attribute bit for timestamps that the broker made.
+#: The attribute bit for timestamps set by the broker.
 TIMESTAMP_TYPE_MASK = 0x08
 
 #: The timestamp of records that have none, and of a batch without records.
 TIMESTAMP_UNKNOWN = -1
 
-#: An upper bound of what the only record of a batch adds to its key, value and headers: length, attributes, deltas,
+#: An upper bound of what a batch's only record adds to its key, value and headers: length, attributes, deltas and
 #: sizes.
 MAX_RECORD_OVERHEAD = 31
 
-#: How far the records of one batch may swell when nothing else is asked for: eight times the default `buffer_memory`.
+#: The default limit for the decompressed records of one batch: eight times the default `buffer_memory`.
 MAX_RECORDS_BYTES = 256 * 1024 * 1024
 
 
@@ -34,7 +34,7 @@ class TimestampType(IntEnum):
 
 
 class Record(NamedTuple):
-    """A record at its offset. The bytes are copies: they outlive the buffer the record was read from."""
+    """A record at its offset. Its bytes are copies and outlive the buffer that it was read from."""
 
     offset: int
     #: Milliseconds since 1970; -1 for none.

@@ -1,9 +1,9 @@
-"""One connection: frames cut from the bytes that arrive, gather lists turned into bytes that leave.
+"""One connection: splits incoming bytes into frames and writes outgoing gather lists.
 
-A frame is a four-byte big-endian length and so many bytes. `FrameAssembler` does the receiving half without any I/O,
-`NetworkSend` is the state of one gather list on its way out, `KafkaChannel` joins the two over a transport. The names
-are Kafka's (`NetworkReceive`, `NetworkSend`, `KafkaChannel`); the receive path is not: one read takes whatever the
-kernel holds, so that any number of small frames costs one system call.
+A frame is a four-byte big-endian length followed by that many bytes. `FrameAssembler` does the receiving half without
+any I/O, `NetworkSend` is the progress of one gather list, and `KafkaChannel` joins the two over a transport. The names
+are Kafka's (`NetworkReceive`, `NetworkSend`, `KafkaChannel`). The receive path is not: one read takes whatever the
+kernel has buffered, so that any number of small frames costs one system call.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from ..protocol.errors import DisconnectedError, InvalidReceiveError, KafkaConne
 from .transport import IOV_MAX, FileRegion, Transport
 
 SCRATCH_BYTES = 128 * 1024
-"""Size of the buffer that all channels of a selector read into, except for the rest of a large frame."""
+"""The size of the buffer that all channels of a selector read into, except for the rest of a large frame."""
 
 DIRECT_READ_BYTES = 16 * 1024
-"""When so much of a frame is missing, it is read straight into the frame's own buffer."""
+"""A frame that lacks at least this many bytes is read straight into its own buffer."""
 
 FIRST_ALLOCATION_BYTES = 1024 * 1024
-"""The most that is allocated on the word of a length prefix; after that it doubles with what has really arrived."""
+"""The limit of an allocation that rests on a length prefix alone. Beyond it, buffers are twice what has arrived."""
 
 _LENGTH = struct.Struct(">i")
 
 
 class NetworkReceive(NamedTuple):
-    """A complete frame, without its length prefix. The payload is a writable view of memory that nobody else holds."""
+    """A complete frame, without its length prefix. The payload is a writable view of memory that is not shared."""
 
     channel_id: str
     payload: memoryview
 
 
 class FrameAssembler:
-    """Cuts a byte stream into frames, however it was fragmented or coalesced. No I/O; one owner thread.
+    """Splits a byte stream into frames, however it was fragmented or coalesced. No I/O; one owner thread.
 
-    Read into `target()`, then tell `received(count)`; a target is valid until the next call of either. `scratch`
-    belongs to the selector: between `received` and the next `target` other channels use it. What is held between reads
-    is one unfinished frame, in a buffer of at most `FIRST_ALLOCATION_BYTES` or twice of what has arrived of it.
+    Read into `target()`, then call `received(count)`. A target is valid until the next call of either. `scratch`
+    belongs to the selector, and other channels use it between `received` and the next `target`. The only memory kept
+    between reads is one incomplete frame, in a buffer of at most `FIRST_ALLOCATION_BYTES` or twice the bytes received.
     """
 
     __slots__ = (
@@ -66,15 +66,15 @@ class FrameAssembler:
         self._scratch_view = memoryview(scratch)
         self._max_receive_bytes = max_receive_bytes
         self._rest = b""  # the first 0 to 3 bytes of a length prefix
-        # the unfinished frame: `_filled` of its `_length` bytes are there. Its buffer is shorter than `_length` only
-        # when at least DIRECT_READ_BYTES are missing, so that a read through the scratch always finds room
+        # The incomplete frame: `_filled` of its `_length` bytes have arrived. Its buffer is shorter than `_length` only
+        # if at least DIRECT_READ_BYTES are missing, so that a read through the scratch buffer always finds room.
         self._frame: bytearray | None = None
         self._filled = 0
         self._length = 0
         self.frames_begun = 0
 
     def target(self) -> memoryview:
-        """Where the next bytes belong. Never empty."""
+        """The buffer for the next read. Never empty."""
         frame = self._frame
         if frame is None:
             rest = self._rest
@@ -87,9 +87,9 @@ class FrameAssembler:
         return memoryview(frame)[self._filled :]
 
     def received(self, count: int, receives: list[NetworkReceive]) -> None:
-        """`count` bytes were read into the last `target()`; appends the frames that are complete with them.
+        """Process `count` bytes read into the last `target()`, and append the frames they complete to `receives`.
 
-        Raises InvalidLength, after the good frames before it were appended.
+        Raises InvalidLength after appending the valid frames before it.
         """
         frame = self._frame
         if frame is None:
@@ -112,20 +112,20 @@ class FrameAssembler:
             self._cut(taken, count, receives)
 
     def unfinished(self) -> str:
-        """What of a frame has arrived, to go into a sentence; empty between frames."""
+        """A clause for error messages that says how much of a frame has arrived; empty between frames."""
         if self._frame is not None:
-            return f"it ended inside of a frame, {self._filled} of its {self._length} bytes had arrived"
+            return f"it ended inside a frame, {self._filled} of its {self._length} bytes had arrived"
         if self._rest:
-            return f"it ended inside of a frame's length, {self._rest!r} had arrived"
+            return f"it ended inside a frame's length, {self._rest!r} had arrived"
         return ""
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the unfinished frame takes."""
+        """Memory held by the incomplete frame."""
         return 0 if self._frame is None else len(self._frame)
 
     def _cut(self, position: int, end: int, receives: list[NetworkReceive]) -> None:
-        """Take the frames out of scratch[position:end] and keep what is left."""
+        """Extract the frames from scratch[position:end] and keep the rest."""
         scratch = self._scratch
         while end - position >= 4:
             length: int = _LENGTH.unpack_from(scratch, position)[0]
@@ -153,7 +153,7 @@ class FrameAssembler:
 
 
 class InvalidLength(Exception):
-    """A length prefix that is negative or above the limit, and the first bytes of what should have been a frame."""
+    """A length prefix that is negative or above the limit, with the first bytes of the supposed frame."""
 
     def __init__(self, length: int, first_bytes: bytes) -> None:
         super().__init__(length, first_bytes)
@@ -162,9 +162,9 @@ class InvalidLength(Exception):
 
 
 class NetworkSend:
-    """A gather list on its way out of one channel: bytes-like objects and file regions, sent in order, by reference.
+    """A gather list being sent on one channel: bytes-like objects and file regions, in order and by reference.
 
-    Nothing that it refers to may change before it is listed as completed or failed, or its channel is closed.
+    Nothing that it refers to may change before the send is listed as completed or failed, or its channel is closed.
     """
 
     __slots__ = ("_index", "_items", "_start", "channel_id", "remaining_bytes", "size_bytes")
@@ -188,12 +188,15 @@ class NetworkSend:
         self.size_bytes = size_bytes
         self.remaining_bytes = size_bytes
         self._items = items
-        self._index = 0  # of the first item that is not wholly written
-        self._start = 0  # what of it is written, if it is a file region; a view is cut instead
+        self._index = 0  # the first item that is not completely written
+        self._start = 0  # bytes of it written, if it is a file region; a view is sliced instead
 
     def write_to(self, transport: Transport) -> bool:
-        """Write what the transport takes now; whether that was all. Raises OSError, or DisconnectedError when a file
-        region turns out shorter than announced: the peer waits for bytes that there are not."""
+        """Write what the transport takes now. Returns whether the send is complete.
+
+        Raises OSError, or DisconnectedError if a file region is shorter than announced: the peer would wait for the
+        missing bytes.
+        """
         if transport.has_pending_writes:
             transport.write(())
             if transport.has_pending_writes:
@@ -235,11 +238,11 @@ class NetworkSend:
         return True
 
     def abandon(self) -> None:
-        """Let go of the buffers; `remaining_bytes` stays as it is."""
+        """Release the buffers; `remaining_bytes` keeps its value."""
         self._items = []
 
     def _cut(self, written: int) -> None:
-        """Leave out of the views at `_index` the first `written` bytes, which are fewer than they have."""
+        """Drop the first `written` bytes, which are fewer than all, from the views at `_index`."""
         index = self._index
         items = self._items
         while True:
@@ -266,10 +269,10 @@ class ChannelState(enum.Enum):
 
 
 class KafkaChannel:
-    """A connection with its id, its transport, the frame coming in and the sends going out.
+    """A connection: its id, its transport, the incoming frame and the outgoing sends.
 
-    Belongs to the selector that made it, and to its thread. Methods raise OSError, InvalidLength or a KafkaError when
-    the connection is beyond use: `failure` turns each of them into the error that the user sees.
+    Belongs to the selector that created it, and to its thread. Methods raise OSError, InvalidLength or a KafkaError if
+    the connection is unusable. `failure` turns each of them into the error that the user sees.
     """
 
     __slots__ = (
@@ -298,14 +301,23 @@ class KafkaChannel:
         scratch: bytearray,
         max_receive_bytes: int,
     ) -> None:
+        """Wrap a socket that is connecting.
+
+        `channel_id` identifies the channel in the selector.
+        `sock` and `transport` are owned and closed by the channel.
+        `peer` is how messages name the other side.
+        `initiated` means that this side connects, so the peer should be a broker.
+        `scratch` is the selector's read buffer.
+        `max_receive_bytes` bounds a frame.
+        """
         self.id = channel_id
         self.peer = peer
         self.state = ChannelState.CONNECTING
         self.muted = False
         self.sends: deque[NetworkSend] = deque()
         self.fd = sock.fileno()
-        self.watched_events = 0  # what the selector watches this channel for
-        self.initiated = initiated  # by this side: what answers is meant to be a broker
+        self.watched_events = 0  # the events the selector watches this channel for
+        self.initiated = initiated
         self._socket = sock
         self._transport = transport
         self._max_receive_bytes = max_receive_bytes
@@ -316,18 +328,18 @@ class KafkaChannel:
         return self.state is ChannelState.READY
 
     def finish_connect(self) -> None:
-        """Look how the connecting ended. Raises OSError with the reason when the connection does not stand."""
+        """Check the result of connecting. Raises OSError with the reason if it failed."""
         code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise OSError(code, os.strerror(code))
-        # Connecting to a local port of the ephemeral range where nobody listens, the kernel may choose that very port
-        # for this end: then the socket is connected to itself and would answer itself with its own requests.
+        # If nothing listens on a local port in the ephemeral range, the kernel may choose that same port for this end.
+        # The socket is then connected to itself and would receive its own requests as responses.
         if self._socket.family in _INTERNET and self._socket.getsockname() == self._socket.getpeername():
             raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         self.state = ChannelState.PREPARING
 
     def prepare(self) -> int:
-        """Go on with the transport's handshake, READY after it; the events it waits for."""
+        """Continue the transport's handshake, after which the channel is READY. Returns the events it waits for."""
         events = 0 if self._transport.ready else self._transport.handshake()
         if self._transport.ready:
             self.state = ChannelState.READY
@@ -335,22 +347,22 @@ class KafkaChannel:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the frame takes of which not all has arrived."""
+        """Memory held by the incomplete frame."""
         return self._assembler.held_bytes
 
     def wanted_events(self) -> int:
-        """What a ready channel is to be watched for."""
+        """The events to watch a ready channel for."""
         events = 0 if self.muted else selectors.EVENT_READ
         if self.sends:
             events |= selectors.EVENT_WRITE
         return events
 
     def read(self, receives: list[NetworkReceive]) -> int:
-        """Read once and append the complete frames; how many bytes came, 0 when there was nothing to read.
+        """Read once and append the complete frames. Returns the number of bytes read, 0 if none were available.
 
-        Once, because a second read would mostly find nothing: the selector reports what is left in the next poll, and
-        no channel starves the others. Only what the transport itself holds back is read to its end, muted or not,
-        because no selector would report it.
+        A second read would mostly find nothing. The selector reports the rest in the next poll, so that no channel
+        starves the others. Only bytes buffered by the transport are read to the end, muted or not, because the
+        selector does not report those.
         """
         total = 0
         while True:
@@ -365,19 +377,19 @@ class KafkaChannel:
                 return total
 
     def write(self, completed: list[NetworkSend]) -> None:
-        """Write what the transport takes now and append the sends that are complete."""
+        """Write what the transport takes now and append the sends that are completed."""
         while self.sends and self.sends[0].write_to(self._transport):
             completed.append(self.sends.popleft())
 
     def close(self) -> None:
-        """Close the socket. Any number of times; the sends are left for the selector to report."""
+        """Close the socket. Idempotent. The sends are left for the selector to report."""
         self.state = ChannelState.CLOSED
         self._transport.close()
         self._socket.close()
 
     def failure(self, error: OSError | InvalidLength | KafkaError) -> KafkaError:
-        """The typed error that says what happened to this connection, and what to check."""
-        # the frames of a traceback would keep buffers alive for as long as somebody keeps the error
+        """The typed error for the failure of this connection, with what to check."""
+        # the frames of a traceback would keep buffers alive for as long as the error is referenced
         error = error.with_traceback(None)
         if isinstance(error, KafkaError):
             return error
@@ -397,7 +409,7 @@ class KafkaChannel:
         return result
 
     def _broken(self, what: str) -> DisconnectedError:
-        """An established connection is over: what, and how far things had come."""
+        """The error for the loss of an established connection: the event, and what was incomplete."""
         text = [what]
         unfinished = self._assembler.unfinished()
         if unfinished:
@@ -414,11 +426,11 @@ NEVER_ANSWERED = (
     "it had not answered anything: check that a Kafka broker listens there, and that the listener is a PLAINTEXT one "
     "(one that expects TLS or SASL ends connections like this)"
 )
-"""What to check where a peer ended the connection before its first frame."""
+"""The hint if a peer closed the connection before its first frame."""
 
 
 def connect_error(peer: str, error: OSError) -> KafkaConnectionError:
-    """Why a connection could not be made, and what to check."""
+    """The error for a connection that could not be established, with what to check."""
     hint = _CONNECT_HINTS.get(error.errno or 0, "check the address and the network between")
     return KafkaConnectionError(f"cannot connect to {peer}: {error.strerror or error}; {hint}")
 
@@ -426,7 +438,7 @@ def connect_error(peer: str, error: OSError) -> KafkaConnectionError:
 def invalid_frame_error(
     peer: str, error: InvalidLength, *, is_first: bool, initiated: bool, max_receive_bytes: int
 ) -> KafkaError:
-    """What a frame with an impossible length says about the peer. `is_first`: nothing had arrived before."""
+    """The error for a frame with an impossible length. `is_first` means that it is the peer's first frame."""
     if is_first:
         guess = _foreign_protocol(error.first_bytes, initiated)
         if guess:
@@ -444,21 +456,21 @@ _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 _CONNECT_HINTS = {
     errno.ECONNREFUSED: "nothing listens there; check the address and that the broker runs",
-    errno.ETIMEDOUT: "nobody answers there; check the address, the network and its firewalls",
-    errno.EHOSTUNREACH: "there is no way to that host; check the address and the network",
-    errno.ENETUNREACH: "there is no way to that network; check the address and the network",
+    errno.ETIMEDOUT: "nothing answers there; check the address, the network and its firewalls",
+    errno.EHOSTUNREACH: "there is no route to that host; check the address and the network",
+    errno.ENETUNREACH: "there is no route to that network; check the address and the network",
     errno.EMFILE: "this process has no file descriptors left; raise its limit (ulimit -n)",
     errno.ENFILE: "this machine has no file descriptors left",
     errno.EADDRNOTAVAIL: "there is no such local address, or no local port is left",
 }
 
-# without a status line when the server takes the request for one of HTTP/0.9
+# without a status line if the server takes the request for HTTP/0.9
 _HTTP_ANSWERS = (b"HTTP", b"<!DO", b"<!do", b"<htm", b"<HTM")
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"CONN", b"PATC", b"TRAC", b"PRI ")
 
 
 def _foreign_protocol(first_bytes: bytes, initiated: bool) -> str:
-    """What the first bytes of a connection look like, and what to do about it; empty when they look like nothing."""
+    """The protocol that the first bytes of a connection resemble, with what to do; empty if none."""
     if first_bytes.startswith(_HTTP_ANSWERS):
         return "it is an HTTP server: check the port"
     if first_bytes.startswith(_HTTP_METHODS):

@@ -1,7 +1,7 @@
-"""Name lookups that nobody waits for: the system's resolver blocks, so it runs on helper threads.
+"""Non-blocking name lookups: the system's resolver blocks, so it runs on helper threads.
 
-Java's client resolves names on its sender thread, where a name service that takes five seconds to say that one broker
-is unknown holds up the records for all the others.
+Difference from Java: its client resolves names on the sender thread. A name service that takes five seconds to reject
+the name of one broker delays the records for all the others.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _log = logging.getLogger(__name__)
 
 Found = TypeVar("Found")
 
-#: How many lookups run at a time; more wait for their turn.
+#: The number of lookups that run at a time; others are queued.
 MAX_THREADS = 8
-#: How long an answer that nobody has taken yet remains true.
+#: How long a result is valid if `find` has not returned it yet.
 MAX_AGE_MS = 30_000.0
 
 
 class NameLookups(Generic[Found]):
-    """What a blocking function says of host names, found on at most MAX_THREADS daemon threads.
+    """Calls a blocking lookup function for host names, on at most MAX_THREADS daemon threads.
 
-    `find` belongs to the client's I/O thread. A thread exists only while there is something to look up, so an idle
-    client has none; a process may end while lookups hang.
+    `find` belongs to the client's I/O thread. Threads exist only while lookups are pending, so an idle client has
+    none. A process can exit while lookups hang.
     """
 
     def __init__(
@@ -41,22 +41,27 @@ class NameLookups(Generic[Found]):
         on_answer: Callable[[], None],
         at_once: Callable[[str, int], Sequence[Found] | None] = lambda host, port: None,
     ) -> None:
-        """`look_up` may block, and raises UnresolvableHostError for a name without addresses. `on_answer` is called on
-        a helper thread after each lookup. `at_once` answers what needs no lookup, and None for everything else."""
+        """Store the functions; no thread is started yet.
+
+        `look_up` may block. It raises UnresolvableHostError for a name without addresses.
+        `clock` measures the age of results.
+        `on_answer` is called on a helper thread after each lookup.
+        `at_once` returns the result for a name that needs no lookup, and None for any other.
+        """
         self._look_up = look_up
         self._at_once = at_once
         self._clock = clock
         self._on_answer = on_answer
         self._lock = threading.RLock()
-        # by (host, port): None while it is looked up, else when that ended and how
+        # by (host, port): None while the lookup runs, else its completion time and its result
         self._answers: dict[tuple[str, int], tuple[float, Sequence[Found] | UnresolvableHostError] | None] = {}
         self._waiting: deque[tuple[str, int]] = deque()
         self._threads = 0
 
     def find(self, host: str, port: int) -> Sequence[Found] | None:
-        """The answer for a name; None while it is being looked up: ask again after `on_answer`.
+        """The result for a name; None while its lookup runs. Call again after `on_answer`.
 
-        Each answer is given once; asking after that looks the name up anew. Raises UnresolvableHostError.
+        Each result is returned once. The next call looks the name up again. Raises UnresolvableHostError.
         """
         found = self._at_once(host, port)
         if found is not None:
@@ -89,7 +94,7 @@ class NameLookups(Generic[Found]):
         try:
             section_thread(self._run, "headrace-names").start()
         except RuntimeError as error:
-            # an interpreter that is about to end starts no more threads: better to wait here than to lose records
+            # An interpreter that is shutting down starts no threads: block here rather than lose records.
             _log.debug("Looking names up on the I/O thread: %s", error)
             self._run()
 
@@ -105,7 +110,7 @@ class NameLookups(Generic[Found]):
             except UnresolvableHostError as error:
                 outcome = error
             except Exception as error:
-                # whatever else a resolver raises must not leave the name without an answer for good
+                # any other error must not leave the name without a result forever
                 outcome = UnresolvableHostError(f"cannot resolve host name {key[0]!r} (port {key[1]}): {error!r}")
                 outcome.__cause__ = error
             with self._lock:

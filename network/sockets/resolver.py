@@ -1,4 +1,4 @@
-"""From a host name to the addresses to try (KIP-235, KIP-602)."""
+"""Resolves a host name to the addresses to try (KIP-235, KIP-602)."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any, NamedTuple
 
 from ..protocol.errors import UnresolvableHostError
 
-# `getaddrinfo` encodes names with it, and finds it by an import: too late for a forked child that is about to end.
+# `getaddrinfo` encodes names with idna and imports it on first use, which fails in a forked child that is exiting.
 codecs.lookup("idna")
 
 
 class ResolvedAddress(NamedTuple):
-    """One address of a host: what `socket.socket(family).connect(sockaddr)` takes."""
+    """One address of a host, as for `socket.socket(family).connect(sockaddr)`."""
 
     family: int
     sockaddr: Any
 
 
-#: Called with a host and a port, and never blocks: gives at least one address, None while the name is being looked up,
-#: or raises UnresolvableHostError.
+#: Called with a host and a port. Never blocks. Returns at least one address, or None while the name is being looked up.
+#: Raises UnresolvableHostError.
 Resolver = Callable[[str, int], Sequence[ResolvedAddress] | None]
 
 
 def resolve_host(host: str, port: int) -> Sequence[ResolvedAddress]:
-    """Ask the system's resolver for every address of `host`, in the system's order of preference.
+    """Every address of `host` from the system's resolver, in the system's order of preference.
 
-    Blocks for as long as the system's resolver takes, on the thread that calls it (for a client, see `NameLookups`).
-    Raises UnresolvableHostError when the name is unknown or isn't a possible host name.
+    Blocks the calling thread for as long as the resolver takes (for a client, see `NameLookups`). Raises
+    UnresolvableHostError if the name is unknown or is not a valid host name.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        # UnicodeError: a label that is empty or too long for the idna codec never reaches the name server
+        # UnicodeError: the idna codec rejects a label that is empty or too long before the name server sees it
         raise UnresolvableHostError(
             f"cannot resolve host name {host!r} (port {port}): {error}. "
             "Check bootstrap.servers, the brokers' advertised.listeners and this machine's name service."
@@ -46,7 +46,7 @@ def resolve_host(host: str, port: int) -> Sequence[ResolvedAddress]:
 
 
 def numeric_addresses(host: str, port: int) -> Sequence[ResolvedAddress] | None:
-    """The address that `host` spells, without asking any name service; None for a name. Never blocks."""
+    """The address if `host` is a numeric one; None for a name. Never blocks and asks no name service."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -59,11 +59,10 @@ def _addresses(found: Sequence[tuple[Any, ...]]) -> list[ResolvedAddress]:
 
 
 def canonical_host_names(host: str, port: int) -> Sequence[str]:
-    """The names that the addresses of `host` themselves have, an address where it has none.
+    """The canonical names of the addresses of `host`. An address without a name is returned as it is.
 
-    For `client.dns.lookup=resolve_canonical_bootstrap_servers_only` (KIP-235): behind one bootstrap name there may be
-    many brokers, and authentication wants the name of each. Blocks, on the thread that calls it; raises
-    UnresolvableHostError.
+    For `client.dns.lookup=resolve_canonical_bootstrap_servers_only` (KIP-235): one bootstrap name may stand for many
+    brokers, and authentication needs the name of each. Blocks the calling thread. Raises UnresolvableHostError.
     """
     names = (socket.getnameinfo(sockaddr, socket.NI_NUMERICSERV)[0] for _, sockaddr in resolve_host(host, port))
     return list(dict.fromkeys(names))

@@ -1,12 +1,12 @@
-"""Many connections on one thread: poll, then lists of what happened.
+"""Many connections on one thread: each poll does the I/O and lists what happened.
 
-The model is Kafka's `org.apache.kafka.common.network.Selector`, for clients and brokers alike. Where it differs:
+The model is Kafka's `org.apache.kafka.common.network.Selector`, for clients and brokers alike. Differences:
 
-- `send` writes at once, and only what the kernel does not take waits for `poll`. Almost every request fits into the
-  socket's buffer, so that it leaves one poll earlier and needs no epoll_ctl to watch for room and to stop watching.
-- All frames that one read brings are delivered, not one a channel and poll. A broker has to keep the order itself.
-- A network error never comes out of a call: whatever happens to a connection is in `disconnected` after a poll.
-- All connections that idled for too long are closed in one poll, the least recently used first.
+- `send` writes at once, and only the bytes the kernel does not take wait for `poll`. Almost every request fits into the
+  socket's buffer. It is sent one poll earlier, and needs no epoll_ctl to watch for room and to stop watching.
+- A poll delivers all frames of a read, and not just one per channel. A broker has to keep the order itself.
+- No call raises a network error. A failed connection is in `disconnected` after the next poll.
+- All connections that were idle for too long are closed in one poll, the least recently used first.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .transport import PlaintextTransport, Transport
 
 _log = logging.getLogger(__name__)
 
-# What select takes as a timeout is bounded; longer waits end with nothing to report, as any poll may.
+# The timeout of select is bounded. A longer wait returns early with nothing to report, as any poll may.
 _MAX_TIMEOUT_MS = 3_600_000.0
 _MAX_ACCEPTS_PER_POLL = 64
 _ACCEPT_BACKOFF_MS = 100.0
 _MAX_LAST_READS = 64
 _MAX_WAKEUP_BYTES = 4096
-# What accept(2) reports on behalf of the connection it would have returned: the listener itself is well.
+# Errors that accept(2) reports for the connection it would have returned; the listener itself is not affected.
 _LOST_BEFORE_ACCEPT = frozenset(
     getattr(errno, name)
     for name in (
@@ -58,10 +58,10 @@ _LOST_BEFORE_ACCEPT = frozenset(
 
 
 class SelectorCounters:
-    """What a selector has done since it was made, counted on its thread; anybody may look.
+    """Counters of a selector since its creation, written on its thread and readable from any.
 
-    Connections count from when they can be used. `operations` are reads and writes, `waited_ms` is the time in which
-    polls waited for something to do.
+    A connection counts once it is ready. `operations` are reads and writes; `waited_ms` is the time that polls waited
+    for I/O.
     """
 
     __slots__ = ("connections_closed", "connections_created", "operations", "waited_ms")
@@ -74,12 +74,12 @@ class SelectorCounters:
 
     @property
     def connections(self) -> int:
-        """How many connections stand."""
+        """The number of open connections."""
         return self.connections_created - self.connections_closed
 
 
 class _Listener:
-    """A listening socket and, while it is paused, the time when accepting goes on."""
+    """A listening socket and, while it is paused, the time when accepting resumes."""
 
     __slots__ = ("on_accept", "resume_ms", "socket")
 
@@ -90,18 +90,18 @@ class _Listener:
 
 
 class Selector:
-    """Connections by channel id, with what the last `poll` found out about them.
+    """Connections by channel id, with the results of the last `poll`.
 
-    Belongs to one thread; only `wakeup` may be called from others (and from signal handlers). After `poll`:
+    Belongs to one thread; only `wakeup` may be called from others and from signal handlers. After `poll`:
 
-    - `connected`: ids of channels begun by `connect` that are ready to be used.
+    - `connected`: ids of channels opened by `connect` that are now ready.
     - `completed_receives`: frames, in the order in which they arrived on their channel.
-    - `completed_sends`: sends whose last byte the kernel has taken, in order for each channel.
-    - `disconnected`: by channel id, why the connection is gone: KafkaConnectionError (it never stood),
-      DisconnectedError, NotKafkaError or InvalidReceiveError. Handle the receives first, they came before.
-    - `failed_sends`: what was not wholly sent on such channels, so that the peer cannot have acted on it.
+    - `completed_sends`: sends whose last byte the kernel has taken, in order per channel.
+    - `disconnected`: the error by channel id of each lost connection: KafkaConnectionError if it was never established,
+      else DisconnectedError, NotKafkaError or InvalidReceiveError. Handle the receives first: they came earlier.
+    - `failed_sends`: incomplete sends of those channels. The peer cannot have processed them.
 
-    Each poll makes new lists. Nothing is reported about a channel after `close_channel`.
+    Each poll creates new lists. Nothing is reported about a channel after `close_channel`.
     """
 
     def __init__(
@@ -113,9 +113,15 @@ class Selector:
         max_unfinished_bytes: int | None = None,
         transport: Callable[[socket.socket], Transport] = PlaintextTransport,
     ) -> None:
-        """`max_receive_bytes` bounds a frame. Connections without traffic for `connections_max_idle_ms` are closed
-        (None: never). When the frames of which not all has arrived hold more than `max_unfinished_bytes` together, the
-        connection that holds most is closed (None: no such bound)."""
+        """Open the selector, without connections.
+
+        `clock` measures waits and idle times.
+        `max_receive_bytes` bounds a frame.
+        `connections_max_idle_ms` is the time without traffic after which a connection is closed; None for never.
+        `max_unfinished_bytes` bounds the memory of all incomplete frames together; None for no bound. Above it, the
+        connection with the largest one is closed.
+        `transport` wraps each socket.
+        """
         self.connected: list[str] = []
         self.completed_receives: list[NetworkReceive] = []
         self.completed_sends: list[NetworkSend] = []
@@ -126,14 +132,14 @@ class Selector:
         self._max_receive_bytes = max_receive_bytes
         self._max_idle_ms = connections_max_idle_ms
         self._max_unfinished_bytes = max_unfinished_bytes
-        self._unfinished_bytes = 0  # kept only where there is a bound
+        self._unfinished_bytes = 0  # kept only if there is a bound
         self._transport = transport
         self._channels: dict[str, KafkaChannel] = {}
         self._listeners: dict[socket.socket, _Listener] = {}
         self._paused_listeners: list[_Listener] = []
         self._repeats = Repeats()
         self._last_active_ms: OrderedDict[str, float] = OrderedDict()
-        # what happened between two polls, for the next one to tell
+        # events between two polls, for the next one to report
         self._immediately_connected: list[KafkaChannel] = []
         self._early_sends: list[NetworkSend] = []
         self._late_sends: list[NetworkSend] = []
@@ -141,7 +147,7 @@ class Selector:
         self._broken: list[tuple[KafkaChannel, OSError | KafkaError]] = []
         self._scratch = bytearray(SCRATCH_BYTES)
         self._selector = selectors.DefaultSelector()
-        # Reentrant, because a signal handler or a finalizer may call wakeup while this thread is inside of it.
+        # Reentrant, because a signal handler or a finalizer may call wakeup while this thread is inside it.
         self._wakeup_lock = threading.RLock()
         self._wakeup_requested = False
         self._wakeup_written = False
@@ -163,10 +169,10 @@ class Selector:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
-        """Begin a connection to a resolved address; a later poll reports it as connected or disconnected.
+        """Open a connection to a resolved address. A later poll reports it as connected or disconnected.
 
-        Buffer sizes are SO_SNDBUF and SO_RCVBUF, -1 leaves them to the system. Raises IllegalStateError when the id is
-        in use, and never a network error.
+        The buffer sizes are SO_SNDBUF and SO_RCVBUF; -1 leaves them to the system. Raises IllegalStateError if the id
+        is in use, and never a network error.
         """
         self._ensure_unused(channel_id)
         peer = describe_address(address)
@@ -177,7 +183,7 @@ class Selector:
             return
         channel = self._add(channel_id, sock, peer, initiated=True)
         try:
-            # the receive buffer decides on the window scale, which is announced when the connection begins
+            # the receive buffer determines the window scale, which is announced in the TCP handshake
             if send_buffer_bytes != -1:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
             if receive_buffer_bytes != -1:
@@ -194,15 +200,15 @@ class Selector:
             self._broken.append((channel, error))
 
     def register(self, channel_id: str, sock: socket.socket) -> None:
-        """Take over a socket that is connected already, as one that was accepted; it is not listed in `connected`.
+        """Take over a connected socket, for instance an accepted one. It is not listed in `connected`.
 
-        Raises IllegalStateError when the id is in use (the socket is left alone then), and never a network error.
+        Raises IllegalStateError if the id is in use, and leaves the socket alone then. Never raises a network error.
         """
         self._ensure_unused(channel_id)
         try:
             peer = describe_address(sock.getpeername())
         except OSError:
-            peer = "a peer that was gone before its address was known"
+            peer = "a peer that disconnected before its address was known"
         channel = self._add(channel_id, sock, peer, initiated=False)
         try:
             channel.state = ChannelState.PREPARING
@@ -212,42 +218,44 @@ class Selector:
             self._broken.append((channel, error))
 
     def listen(self, sock: socket.socket, on_accept: Callable[[socket.socket, Any], None]) -> None:
-        """Accept connections on a socket that is bound and listening, which belongs to this selector from now on.
+        """Accept connections on a bound and listening socket. The selector owns the socket from now on.
 
-        `on_accept(socket, address)` runs inside of `poll` and decides: `register` the socket or close it. When no
-        descriptors are left for another connection, accepting pauses for a moment and the backlog holds the clients.
+        `on_accept(socket, address)` runs inside `poll`. It must `register` the socket or close it. If no descriptor is
+        left for another connection, accepting pauses briefly and the backlog holds the clients.
         """
         sock.setblocking(False)
         self._listeners[sock] = _Listener(sock, on_accept)
         self._selector.register(sock, selectors.EVENT_READ, self._listeners[sock])
 
     def channel(self, channel_id: str) -> KafkaChannel | None:
-        """The open channel of that id, for its state, its peer and its sends."""
+        """The open channel with that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
 
     def is_channel_ready(self, channel_id: str) -> bool:
-        """Whether the connection stands and its handshake is over."""
+        """Whether the connection is open and its handshake is complete."""
         channel = self._channels.get(channel_id)
         return channel is not None and channel.ready
 
     def close_channel(self, channel_id: str) -> None:
-        """Close a connection, without any more reports about it. An id that is not (or no longer) open is fine."""
+        """Close a connection. Nothing more is reported about it. An id that is not open is ignored."""
         channel = self._channels.get(channel_id)
         if channel is not None:
             self._remove(channel)
             self._early_sends = [send for send in self._early_sends if send.channel_id != channel_id]
 
     def mute(self, channel_id: str) -> None:
-        """Read no more from a channel, so that its peer's pressure stays with the peer. What one read has brought is
-        delivered nevertheless. Nothing is noticed of a muted channel whose peer goes away until it is unmuted or
-        written to. An id that is no longer open is fine: connections end at any time."""
+        """Stop reading from a channel, which applies back pressure to the peer.
+
+        Frames of a read already made are still delivered. The loss of a muted connection goes unnoticed until the
+        channel is unmuted or written to. An id that is no longer open is ignored.
+        """
         channel = self._channels.get(channel_id)
         if channel is not None and not channel.muted:
             channel.muted = True
             self._update_watch(channel)
 
     def unmute(self, channel_id: str) -> None:
-        """Read from a muted channel again."""
+        """Resume reading from a muted channel. An id that is no longer open is ignored."""
         channel = self._channels.get(channel_id)
         if channel is not None and channel.muted:
             channel.muted = False
@@ -256,12 +264,14 @@ class Selector:
     # --- Sending ---
 
     def send(self, channel_id: str, buffers: Iterable[Any]) -> NetworkSend:
-        """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those that wait already.
+        """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those already queued.
 
-        Writes as much as the kernel takes now. The next poll (which will not wait) lists the send as completed when
-        that was all; the caller bounds how many wait on a channel. Never raises a network error: on a connection that
-        the last poll reported as disconnected, as an answer to one of its last frames would be, the next poll lists
-        the send as failed. Raises IllegalStateError when there is no such connection.
+        Writes as much as the kernel takes now. If that is all, the next poll does not wait and lists the send as
+        completed. The caller bounds the number of queued sends per channel.
+
+        Never raises a network error. A send on a connection that the last poll reported as disconnected, for instance
+        a response to one of its last frames, is listed as failed by the next poll. Raises IllegalStateError if there
+        is no such connection.
         """
         send = NetworkSend(channel_id, buffers)
         channel = self._channels.get(channel_id)
@@ -287,24 +297,29 @@ class Selector:
     # --- Polling ---
 
     def wakeup(self) -> None:
-        """Make the poll that is under way, or else the next one, return without waiting. From any thread, and cheap:
-        a system call is made only when the polling thread really waits and nobody has woken it yet."""
+        """Make the running poll, or else the next one, return without waiting. Any thread.
+
+        It is cheap: only the first wakeup of a thread that really waits makes a system call.
+        """
         if self._wakeup_requested:
-            return  # the poll that will see the request has not returned, so its caller will look at the state again
+            return  # the poll that will see the request has not returned, so its caller will check the state again
         with here.section, self._wakeup_lock:
             if self._wakeup_requested or self._closed:
                 return
             if self._selecting and not self._wakeup_written:
-                # The byte before the marks: an exception of a signal handler in between costs a byte too many, and not
-                # the wakeup. The buffer is never full, because bytes are read with each poll that finds the mark.
+                # The byte goes before the flags: an exception from a signal handler in between costs an extra byte and
+                # not the wakeup. The buffer never fills, because each poll that finds the flag reads the bytes.
                 with contextlib.suppress(BlockingIOError):
                     self._wakeup_writer.send(b"\0")
                 self._wakeup_written = True
             self._wakeup_requested = True
 
     def poll(self, timeout_ms: float) -> None:
-        """Wait for at most `timeout_ms` (0 or less: not at all; NEVER_MS: for ever) until something can be done, do it
-        on all connections and refill the lists. May return early with nothing to report."""
+        """Wait until I/O is possible, do it on all connections and replace the lists.
+
+        Waits at most `timeout_ms`: 0 or less does not wait, NEVER_MS waits forever. May return early with nothing to
+        report.
+        """
         self.connected = []
         self.completed_receives = []
         self.disconnected, self._early_failures = self._early_failures, {}
@@ -336,7 +351,7 @@ class Selector:
             self._close_idle(now_ms, self._max_idle_ms)
 
     def close(self) -> None:
-        """Close every connection and every listening socket, without reports. Any number of times."""
+        """Close every connection and every listening socket, without reports. Idempotent."""
         with here.section, self._wakeup_lock:
             if self._closed:
                 return
@@ -354,20 +369,20 @@ class Selector:
         self._listeners.clear()
         self._selector.close()
 
-    # --- Inside of a poll ---
+    # --- Inside a poll ---
 
     def _select(self, timeout_ms: float) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout_ms > 0.0:
             timeout_ms = min(timeout_ms, self._next_deadline_in_ms())
-        # First say that this thread selects, then look for requests: a wakeup in between writes its byte, at worst for
-        # nothing. The other way round it would be lost.
+        # First set the flag that this thread selects, then check for requests. A wakeup in between writes its byte, at
+        # worst needlessly. In the other order it would be lost.
         with here.section, self._wakeup_lock:
             if self._closed:
                 raise IllegalStateError("the selector is closed")
             self._selecting = timeout_ms > 0.0
             if self._wakeup_requested:
                 timeout_ms = 0.0
-        # the clock is asked only where asking costs nothing, because this thread is going to wait anyway
+        # the clock is read only if this thread is going to wait, when reading it costs nothing
         started_ms = self._clock.now_ms() if timeout_ms > 0.0 else 0.0
         try:
             return self._selector.select(timeout_ms / 1000.0)
@@ -383,7 +398,7 @@ class Selector:
                         self._wakeup_reader.recv(_MAX_WAKEUP_BYTES)
 
     def _next_deadline_in_ms(self) -> float:
-        """How long a poll may wait before this selector itself has something to do."""
+        """How long a poll may wait before the selector has to close an idle connection or resume a listener."""
         end_ms = NEVER_MS
         if self._last_active_ms and self._max_idle_ms is not None:
             end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
@@ -394,9 +409,9 @@ class Selector:
         return min(max(end_ms - self._clock.now_ms(), 0.0), _MAX_TIMEOUT_MS)
 
     def _handle(self, channel: KafkaChannel, events: int, now_ms: float) -> None:
-        """Do what can be done on one connection."""
+        """Do the I/O of one connection."""
         if channel.state is ChannelState.CLOSED:
-            return  # by what another event of this poll led to
+            return  # closed while another event of this poll was handled
         if self._max_idle_ms is not None:
             self._touch(channel.id, now_ms)
         try:
@@ -408,7 +423,7 @@ class Selector:
                     return
                 if channel.initiated:
                     self.connected.append(channel.id)
-                # what waits to be sent; and the handshake may have taken bytes off the socket that came after it
+                # Write the queued sends, and read: the handshake may have buffered bytes that followed it.
                 events = selectors.EVENT_READ | selectors.EVENT_WRITE
             if events & selectors.EVENT_READ and not channel.muted:
                 self.counters.operations += 1
@@ -434,7 +449,7 @@ class Selector:
             self._unfinished_bytes += channel.held_bytes - held_bytes
 
     def _close_greediest(self, max_bytes: int) -> None:
-        """Close the connections whose unfinished frames hold most, until the rest is within the bound."""
+        """Close the connections with the largest incomplete frames until the rest is within the bound."""
         while self._unfinished_bytes > max_bytes:
             greediest = max(self._channels.values(), key=lambda channel: channel.held_bytes)
             self._disconnect(
@@ -545,7 +560,7 @@ class Selector:
         channel.watched_events = events
 
     def _disconnect(self, channel: KafkaChannel, error: OSError | InvalidLength | KafkaError) -> None:
-        """Close a connection that failed and report it; nothing to do for one that is closed already."""
+        """Close a failed connection and report it. Does nothing if it is already closed."""
         if self._channels.get(channel.id) is not channel:
             return
         if isinstance(error, OSError) and channel.ready and not channel.muted:
@@ -556,11 +571,13 @@ class Selector:
         self.disconnected[channel.id] = failure
         if channel.id in self.connected:
             self.connected.remove(channel.id)
-        _log.debug("connection %s is gone: %s", channel.id, failure)
+        _log.debug("connection %s is lost: %s", channel.id, failure)
 
     def _read_last_words(self, channel: KafkaChannel, error: OSError) -> OSError | InvalidLength:
-        """A write may fail before that is read which the peer said before it went: answers, or what tells that it is
-        no Kafka broker."""
+        """Read what the peer sent before a write failed: responses, or bytes that show that it is not a Kafka broker.
+
+        Returns the error to report.
+        """
         try:
             for _ in range(_MAX_LAST_READS):
                 if not self._read(channel):
@@ -568,7 +585,7 @@ class Selector:
         except InvalidLength as last:
             return last
         except (OSError, KafkaError):
-            pass  # that the connection is at its end is known
+            pass  # the connection is already known to be lost
         return error
 
     def _remove(self, channel: KafkaChannel) -> None:
@@ -590,7 +607,7 @@ def _set_options(sock: socket.socket) -> None:
 
 
 def describe_address(address: Any) -> str:
-    """A socket address as people write it: host:port, [host]:port, or a path."""
+    """A socket address as text: host:port, [host]:port or a path."""
     if isinstance(address, tuple):
         host, port = address[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

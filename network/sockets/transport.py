@@ -1,7 +1,7 @@
-"""How the bytes of a channel reach its socket: one class a security protocol, all of them non-blocking.
+"""Moves a channel's bytes to and from its socket: one non-blocking class per security protocol.
 
-A transport knows nothing of frames or of Kafka. It says when its handshake is over, reads into a buffer the channel
-gives it and writes a gather list. TLS and SASL are further classes of the same shape (`TransportLayer` in Kafka).
+A transport is independent of frames and of Kafka. It performs the handshake, reads into a buffer of the channel's and
+writes a gather list. TLS and SASL can be added as classes of the same protocol (Kafka's `TransportLayer`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
-"""How many buffers the kernel takes in one sendmsg."""
+"""The number of buffers the kernel takes per sendmsg."""
 
-# Nobody's SIGPIPE handler is to hear of a broken connection; the errno says it.
+# A broken connection must not call the program's SIGPIPE handler; the errno suffices.
 _MSG_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
-# More bytes of this frame follow at once: with TCP_NODELAY the header of a frame would travel in a packet of its own.
+# More bytes of the frame follow at once. Otherwise TCP_NODELAY would send its header in a packet of its own.
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _FILE_CHUNK_BYTES = 64 * 1024
 _SENDFILE_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
@@ -28,10 +28,10 @@ class HasFileno(Protocol):
 
 
 class FileRegion:
-    """A run of bytes of an open file, an item of a gather list that goes from the page cache to the socket.
+    """A range of bytes of an open file, as an item of a gather list. It goes from the page cache to the socket.
 
-    The file stays the owner's: it must remain open, and this region of it unchanged, until the send is completed or
-    reported as failed. Written at explicit offsets, so that any number of regions can share one descriptor.
+    The file belongs to the caller. It must remain open, and this region unchanged, until the send is completed or
+    reported as failed. Any number of regions can share one descriptor, because reads use explicit offsets.
     """
 
     __slots__ = ("file", "offset", "size_bytes")
@@ -48,50 +48,56 @@ class FileRegion:
 
 
 class Transport(Protocol):
-    """What a channel asks of its transport. Every method is non-blocking and runs on the selector's thread.
+    """The transport of a channel. Every method is non-blocking and runs on the selector's thread.
 
-    Errors of the connection are raised as OSError (ssl.SSLError is one) or as a KafkaError that says more.
+    Connection errors are raised as OSError (ssl.SSLError is a subclass) or as a KafkaError with more detail.
     """
 
     @property
     def ready(self) -> bool:
-        """Whether the handshake is over and frames may pass."""
+        """Whether the handshake is complete and frames can be sent and received."""
         ...
 
     @property
     def has_pending_writes(self) -> bool:
-        """Whether bytes taken by `write` are still held here: the channel calls `write(())` until they are gone."""
+        """Whether bytes taken by `write` are still buffered. The channel calls `write(())` until they are sent."""
         ...
 
     @property
     def has_buffered_reads(self) -> bool:
-        """Whether bytes taken from the socket are held here, so that the selector would not report them again."""
+        """Whether bytes read from the socket are still buffered. The selector does not report those again."""
         ...
 
     def handshake(self) -> int:
-        """Go on with the handshake; the selector events it waits for, 0 when `ready`."""
+        """Continue the handshake. Returns the selector events it waits for, 0 if `ready`."""
         ...
 
     def read_into(self, buffer: memoryview) -> int | None:
-        """Read up to `len(buffer)` bytes: how many, 0 when the peer will send no more, None when none are there now."""
+        """Read up to `len(buffer)` bytes. Returns the count, 0 at the end of the stream, None if none are available."""
         ...
 
     def write(self, buffers: Sequence[memoryview], *, more: bool = False) -> int:
-        """Write the buffers in order: how many bytes were taken. `more`: a write of the same frame follows at once."""
+        """Write the buffers in order. Returns the number of bytes taken.
+
+        `more` means that another write of the same frame follows at once.
+        """
         ...
 
     def write_file(self, region: FileRegion, start: int) -> int | None:
-        """Write the region from `start` (relative to it): how many bytes were taken, 0 when the file ends before
-        the region does, None when none can be taken now."""
+        """Write the region from `start`, which is relative to the region.
+
+        Returns the number of bytes taken, 0 if the file ends before the region does, None if the socket takes none
+        now.
+        """
         ...
 
     def close(self) -> None:
-        """Close the socket. Any number of times."""
+        """Close the socket. Idempotent."""
         ...
 
 
 class PlaintextTransport:
-    """The bytes as they are (`security.protocol=PLAINTEXT`). Owns its socket, which it makes non-blocking."""
+    """The transport for `security.protocol=PLAINTEXT`. Owns its socket and makes it non-blocking."""
 
     __slots__ = ("_sendfile", "_socket")
 
@@ -131,7 +137,7 @@ class PlaintextTransport:
             except OSError as error:
                 if error.errno not in _SENDFILE_UNSUPPORTED:
                     raise
-                # this file system or this kind of file has no sendfile: copy, here and for what follows
+                # the file system or the kind of file does not support sendfile: copy from now on
                 self._sendfile = False
         return self._copy_file(file, offset, count)
 

@@ -144,11 +144,11 @@ Answer = Callable[[socket.socket, bytes], object]
 WRONG: dict[str, tuple[Answer, type[KafkaError], str]] = {
     "http": (lambda peer, _: peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), NotKafkaError, "an HTTP server"),
     "nothing": (lambda peer, _: None, DisconnectedError, "closed the connection; it had not answered anything"),
-    "part of a length": (lambda peer, _: peer.sendall(b"\x00\x00"), DisconnectedError, "inside of a frame's length"),
+    "part of a length": (lambda peer, _: peer.sendall(b"\x00\x00"), DisconnectedError, "inside a frame's length"),
     "part of an answer": (
         lambda peer, request: peer.sendall(metadata_frame(request)[:-1]),
         DisconnectedError,
-        "inside of a frame",
+        "inside a frame",
     ),
     "a negative length": (lambda peer, _: peer.sendall(b"\xff\xff\xff\xff\x80"), InvalidReceiveError, "is negative"),
     "too much": (lambda peer, _: peer.sendall(b"\x00\x0f\x42\x41\x80"), InvalidReceiveError, "limit of 1000000"),

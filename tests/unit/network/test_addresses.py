@@ -62,7 +62,7 @@ def test_a_default_port_excuses_nothing_else(text: str) -> None:
         ("http://localhost:9092/", "asks for http://"),
         ("localhost:9092/", "has a path"),
         ("PLAINTEXT://localhost:9092/x", "has a path"),
-        ("http://localhost:9092", "only plain host:port is understood"),
+        ("http://localhost:9092", "only plain host:port is supported"),
         ("SSL://localhost:9092", "asks for SSL://"),
         ("lo*cal:9092", "characters that no host name has"),
         ("a:1 b:2", "has whitespace in it; separate addresses with commas"),

@@ -265,7 +265,7 @@ def test_a_variable_of_somebody_else_is_ignored(caplog: pytest.LogCaptureFixture
 
 def test_a_misspelt_variable_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert resolve(environ={"TABLE_OPTIONAL_NAMES": "x"}).optional_name is None
-    assert "TABLE_OPTIONAL_NAMES names no key and is ignored; TABLE_OPTIONAL_NAME does" in caplog.text
+    assert "TABLE_OPTIONAL_NAMES matches no key and is ignored; did you mean TABLE_OPTIONAL_NAME?" in caplog.text
 
 
 def test_a_left_out_variable_is_refused() -> None:

@@ -218,7 +218,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"acks": True}, "True is not a whole number"),
     ({"acks": None}, "None leaves the key without a value"),
     ({"compression_type": "brotli"}, "allowed is one of none, gzip, snappy, lz4, zstd (default 'none')"),
-    ({"compression_gzip_level": 0}, "0 is no level of gzip; allowed is 1 to 9, or -1"),
+    ({"compression_gzip_level": 0}, "0 is not a level of gzip; allowed is 1 to 9, or -1"),
     ({"compression_gzip_level": 10}, "10 is too large"),
     ({"compression_lz4_level": 0}, "0 is too small; allowed is a whole number, 1 to 17 (default 9)"),
     ({"compression_zstd_level": 23}, "23 is too large"),

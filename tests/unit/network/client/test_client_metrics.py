@@ -275,7 +275,7 @@ class TestLogs:
             if not harness.ready(0):
                 harness.handshake("0")
         assert [entry.levelno for entry in caplog.records if entry.levelno > logging.INFO] == [logging.ERROR]
-        assert "cannot be understood" in caplog.text
+        assert "cannot be decoded" in caplog.text
 
     def test_a_topic_that_is_not_there_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "headrace.network.metadata")

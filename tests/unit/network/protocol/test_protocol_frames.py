@@ -98,7 +98,7 @@ def test_a_request_has_fewer_elements_than_a_bound() -> None:
 def test_names_and_frames_that_are_too_large() -> None:
     with pytest.raises(EncodeError, match="client_id has 32768 bytes"):
         frames.encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="c" * 32768)
-    with pytest.raises(EncodeError, match="cannot be written in UTF-8"):
+    with pytest.raises(EncodeError, match="cannot be encoded in UTF-8"):
         frames.encode_request(ApiVersionsRequest(), version=0, correlation_id=1, client_id="\ud800")
     partitions: list[Any] = [PartitionProduceData(index=0, records=HugeRegion())]
     message = ProduceRequest(acks=1, timeout_ms=1, topic_data=[TopicProduceData(name="t", partition_data=partitions)])

@@ -98,7 +98,7 @@ def test_every_level_of_kafkas_is_taken(codec: Compression):
     ],
 )
 def test_no_other_level_is_taken(codec: Compression, level: int):
-    with pytest.raises(KafkaConfigurationError, match=f"{codec.name.lower()} doesn't take compression level"):
+    with pytest.raises(KafkaConfigurationError, match=f"{codec.name.lower()} does not support compression level"):
         compress(codec, b"", level)
 
 
@@ -237,7 +237,7 @@ def test_gzip_members_larger_than_they_are_fed_and_what_follows_them(size: int):
         for cut in (1, 8, 15):
             with pytest.raises(CorruptRecordError, match="ends too early"):
                 decompress(Compression.GZIP, both[:-cut], 1 << 20)
-        with pytest.raises(CorruptRecordError, match="no intact gzip data"):
+        with pytest.raises(CorruptRecordError, match="not valid gzip data"):
             decompress(Compression.GZIP, both + b"no gzip at all", 1 << 20)
 
 

@@ -119,7 +119,7 @@ def test_closed_after_answers_is_nothing_to_explain(peer: Peer) -> None:
     assert [receive.payload for receive in peer.receives] == [b"answer"]
 
 
-@pytest.mark.parametrize(("arrived", "text"), [(6, "2 of its 10 bytes"), (2, "inside of a frame's length")])
+@pytest.mark.parametrize(("arrived", "text"), [(6, "2 of its 10 bytes"), (2, "inside a frame's length")])
 def test_closed_inside_of_a_frame(peer: Peer, arrived: int, text: str) -> None:
     peer.socket.sendall(frame(bytes(10))[:arrived])
     peer.socket.shutdown(socket.SHUT_WR)  # half-close: we could still send, but the rest will never come
