@@ -14,6 +14,8 @@ from ..sockets.resolver import ResolvedAddress, Resolver
 #: How long a connection attempt waits for the name service. After that it counts as failed, so that other nodes are
 #: tried. The lookup continues, and a later attempt uses its result.
 RESOLVE_PATIENCE_MS = 1_000.0
+#: After this time another node is preferred where any node will do, as for metadata.
+SLOW_NAME_MS = 100.0
 
 
 class ConnectionState(enum.Enum):
@@ -206,9 +208,18 @@ class ClusterConnectionStates:
         """The nodes whose names are being looked up."""
         return list(self._resolving)
 
+    def is_resolving_slowly(self, node_id: int, now_ms: float) -> bool:
+        """Whether the node's name has been looked up for SLOW_NAME_MS or longer."""
+        return node_id in self._resolving and now_ms - self._node(node_id).last_attempt_ms >= SLOW_NAME_MS
+
     def next_setup_timeout_ms(self, now_ms: float) -> float:
-        """How long until the first node is in `nodes_with_setup_timeout`; infinity if none is connecting."""
-        return min((self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting), default=NEVER_MS)
+        """How long until the first of `nodes_with_setup_timeout`, or until a name becomes slow; infinity if no node is
+        connecting."""
+        delays = [self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting]
+        for node_id in self._resolving:
+            if not self.is_resolving_slowly(node_id, now_ms):
+                delays.append(self._node(node_id).last_attempt_ms + SLOW_NAME_MS - now_ms)
+        return min(delays, default=NEVER_MS)
 
     # --- Transitions ---
 

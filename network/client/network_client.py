@@ -35,7 +35,7 @@ from .client_metrics import ClientMetrics
 from .connection_states import RESOLVE_PATIENCE_MS, ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
-from .request import ClientRequest, ClientResponse, ClientSelector
+from .request import ClientRequest, ClientResponse, ClientSelector, call_back
 
 _log = logging.getLogger(__name__)
 
@@ -242,7 +242,7 @@ class NetworkClient:
             self._handle_resolved_names(now_ms)
             self._handle_timeouts(responses, now_ms)
             self._handle_rebootstrap(responses, now_ms)
-        _call_back(responses)
+        call_back(responses)
         return responses
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
@@ -277,6 +277,7 @@ class NetworkClient:
         ready: Node | None = None
         connecting: Node | None = None
         connectable: Node | None = None
+        resolving: Node | None = None
         fewest = 0
         any_connected = False
         for index in range(len(nodes)):
@@ -286,6 +287,8 @@ class NetworkClient:
                 count = self._in_flight.count(node.id)
                 if ready is None or count < fewest:
                     ready, fewest = node, count
+            elif self._states.is_resolving_slowly(node.id, now_ms):
+                resolving = node
             elif self._states.is_preparing(node.id):
                 connecting = node
             elif self._states.can_connect(node.id, now_ms) and (
@@ -293,7 +296,7 @@ class NetworkClient:
                 or self._states.last_attempt_ms(node.id) < self._states.last_attempt_ms(connectable.id)
             ):
                 connectable = node
-        return ready or connecting or connectable, any_connected
+        return ready or connecting or connectable or resolving, any_connected
 
     def can_send(self, node_id: int, now_ms: float) -> bool:
         """Whether the node is connected, not throttled and has room for a request."""
@@ -603,17 +606,3 @@ class NetworkClient:
     def _ensure_open(self) -> None:
         if self._closed:
             raise IllegalStateError("this client is closed")
-
-
-def _call_back(responses: list[ClientResponse]) -> None:
-    failure: BaseException | None = None
-    for response in responses:
-        callback = response.request.callback
-        if callback is not None:
-            try:
-                callback(response)
-            except Exception as error:
-                _log.exception("The callback of %s raised", response.request)
-                failure = failure or error
-    if failure is not None:
-        raise failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -9,6 +10,8 @@ from typing import Any, Protocol
 from ..cluster import Node
 from ..protocol.errors import KafkaError
 from .api_versions import NodeApiVersions
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -142,3 +145,18 @@ class ClientSelector(Protocol):
     def wakeup(self) -> None: ...
     def close_channel(self, channel_id: str) -> None: ...
     def close(self) -> None: ...
+
+
+def call_back(responses: Iterable[ClientResponse]) -> None:
+    """Run the callback of each request. If callbacks raise, all run nevertheless, then the first exception is raised."""
+    failure: BaseException | None = None
+    for response in responses:
+        callback = response.request.callback
+        if callback is not None:
+            try:
+                callback(response)
+            except Exception as error:
+                _log.exception("The callback of %s raised", response.request)
+                failure = failure or error
+    if failure is not None:
+        raise failure

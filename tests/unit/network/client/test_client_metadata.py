@@ -9,7 +9,7 @@ import pytest
 from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
-from headrace.network.client.connection_states import RESOLVE_PATIENCE_MS
+from headrace.network.client.connection_states import RESOLVE_PATIENCE_MS, SLOW_NAME_MS
 from headrace.network.client.metadata_updater import MetadataRecoveryStrategy
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -246,7 +246,10 @@ class TestSlowNames:
         harness.names.slow.add("slow")
         harness.step()
         assert harness.selector.connects == []
-        assert harness.selector.polls[-1] == RESOLVE_PATIENCE_MS
+        assert harness.selector.polls[-1] == SLOW_NAME_MS
+        harness.clock.advance(SLOW_NAME_MS)
+        harness.step()
+        assert harness.selector.polls[-1] == RESOLVE_PATIENCE_MS - SLOW_NAME_MS
         harness.names.slow.clear()
         harness.step()
         assert harness.selector.connects[-1].address == ("10.0.0.1", 1)
@@ -288,12 +291,15 @@ class TestSlowNames:
         harness.names.slow.add("slow")
         waiter = Waiter(harness.metadata, harness.clock)
         harness.step()
+        harness.clock.advance(SLOW_NAME_MS - 1)
+        harness.step()
+        assert harness.selector.connects == []
+        harness.clock.advance(1)
+        harness.step()
+        assert harness.selector.connects[-1].channel_id == "-1"
         harness.clock.advance(RESOLVE_PATIENCE_MS)
         harness.step()
         assert "the lookup continues" in str(harness.metadata.last_error)
-        harness.clock.advance(1000)
-        harness.step()
-        assert harness.selector.connects[-1].channel_id == "-1"
         assert waiter.is_waiting
         harness.client.close()
 

@@ -11,6 +11,7 @@ from support.client_harness import Names, no_jitter
 from headrace.network.backoff import ExponentialBackoff
 from headrace.network.client.connection_states import (
     RESOLVE_PATIENCE_MS,
+    SLOW_NAME_MS,
     ClusterConnectionStates,
     ConnectionState,
 )
@@ -190,6 +191,7 @@ class TestSetupTimeout:
             states.connecting(1, now_ms, "host0", 9092)
             assert states.current_address(1) is None
             assert states.is_preparing(1)
+            assert states.next_setup_timeout_ms(now_ms) == SLOW_NAME_MS
             assert states.next_setup_timeout_ms(now_ms + 400) == RESOLVE_PATIENCE_MS - 400
             assert states.nodes_with_setup_timeout(now_ms + RESOLVE_PATIENCE_MS) == [1]
             states.disconnected(1, now_ms + RESOLVE_PATIENCE_MS)
