@@ -148,7 +148,7 @@ class ClientSelector(Protocol):
 
 
 def call_back(responses: Iterable[ClientResponse]) -> None:
-    """Run the callback of each request. If callbacks raise, all run nevertheless, then the first exception is raised."""
+    """Run the callback of each request. If callbacks raise, all run, and then the first exception is raised."""
     failure: BaseException | None = None
     for response in responses:
         callback = response.request.callback
