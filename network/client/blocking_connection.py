@@ -230,5 +230,5 @@ class BlockingConnection:
                     max_receive_bytes=self._max_response_bytes,
                 ) from None
         if len(frames) > 1:
-            raise CorrelationIdError(f"{self._peer} sent {len(frames)} answers to one request")
+            raise CorrelationIdError(f"{self._peer} sent {len(frames)} responses to one request")
         return frames[0].payload

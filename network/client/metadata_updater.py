@@ -92,7 +92,7 @@ class MetadataUpdater:
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
-        self._canonical: dict[tuple[str, int], Sequence[str] | UnresolvableHostError] = {}  # the answers so far
+        self._canonical: dict[tuple[str, int], Sequence[str] | UnresolvableHostError] = {}  # the results so far
         self._repeats = Repeats()
 
     def is_update_due(self, now_ms: float) -> bool:

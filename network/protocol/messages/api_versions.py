@@ -1,4 +1,4 @@
-"""ApiVersions: which APIs a broker offers, and in which versions. The first request on a connection (KIP-511)."""
+"""ApiVersions: the APIs and versions that a broker supports. The first request on a connection (KIP-511)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..types import Bool, Int16, Int32, Int64, String
 
 @request(api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+")
 class ApiVersionsRequest(Request):
-    """Asks for the APIs; since version 3 it also says which client asks."""
+    """Requests the APIs. Since version 3 it also identifies the client."""
 
     client_software_name: String = field(versions="3+", ignorable=True, default="")
     client_software_version: String = field(versions="3+", ignorable=True, default="")
@@ -17,7 +17,7 @@ class ApiVersionsRequest(Request):
 
 @struct
 class ApiVersion:
-    """An API with the versions that the broker offers, both ends included."""
+    """An API with the versions that the broker supports, both ends included."""
 
     api_key: Int16
     min_version: Int16
@@ -26,7 +26,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """A feature with the versions that the broker could run."""
+    """A feature with the versions that the broker supports."""
 
     name: String
     min_version: Int16
@@ -35,7 +35,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """A feature with the versions that the whole cluster has agreed on."""
+    """A feature with the versions that are finalized for the whole cluster."""
 
     name: String
     max_version_level: Int16
@@ -46,8 +46,8 @@ class FinalizedFeatureKey:
 class ApiVersionsResponse(Response):
     """The APIs and features of the broker.
 
-    To a version of the request that it does not know, a broker answers in version 0 with UNSUPPORTED_VERSION and the
-    versions of this API. Its header has the older form in every version.
+    If a broker does not know the version of the request, it responds in version 0 with UNSUPPORTED_VERSION and the
+    versions of this API. The response header has the older form in every version.
     """
 
     error_code: Int16 = 0

@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[Answer, type[KafkaError], str]] = {
     "two answers": (
         lambda peer, request: peer.sendall(2 * metadata_frame(request)),
         CorrelationIdError,
-        "sent 2 answers to one request",
+        "sent 2 responses to one request",
     ),
 }
 

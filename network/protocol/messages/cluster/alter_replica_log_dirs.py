@@ -17,7 +17,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """A directory, by its absolute path, and what is to be in it."""
+    """A directory, by its absolute path, and the partitions to move to it."""
 
     path: String
     topics: list[AlterReplicaLogDirTopic]
@@ -25,14 +25,14 @@ class AlterReplicaLogDir:
 
 @request(api_key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="1-2", flexible="2+")
 class AlterReplicaLogDirsRequest(Request):
-    """Asks for moves within this broker."""
+    """Requests moves within this broker."""
 
     dirs: list[AlterReplicaLogDir]
 
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """Whether a move has begun."""
+    """Whether a move was started."""
 
     partition_index: Int32
     error_code: Int16 = 0

@@ -9,7 +9,7 @@ from ...types import Bool, Int8, Int16, Int32, String
 
 @request(api_key=ApiKey.DESCRIBE_CLUSTER, versions="0-2", flexible="0+")
 class DescribeClusterRequest(Request):
-    """`endpoint_type` 1 asks for brokers, 2 for controllers (KIP-919)."""
+    """Requests the cluster. `endpoint_type` is 1 for brokers and 2 for controllers (KIP-919)."""
 
     include_cluster_authorized_operations: Bool
     endpoint_type: Int8 = field(versions="1+", default=1)
@@ -29,7 +29,7 @@ class DescribeClusterBroker:
 
 @response(of=DescribeClusterRequest)
 class DescribeClusterResponse(Response):
-    """The cluster as the broker knows it."""
+    """The cluster as known to the broker."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

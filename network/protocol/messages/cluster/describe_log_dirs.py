@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what lies in a broker's log directories (KIP-113)."""
+"""DescribeLogDirs: the contents of a broker's log directories (KIP-113)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class DescribableLogDirTopic:
 
 @request(api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="1-5", flexible="2+")
 class DescribeLogDirsRequest(Request):
-    """Asks for some partitions, or with None for all."""
+    """Requests some partitions, or all with None."""
 
     topics: list[DescribableLogDirTopic] | None = field(nullable="0+", default=None)
 
 
 @struct
 class DescribeLogDirsPartition:
-    """A partition's size on disk in bytes, and how far a replica that is moved here lags behind."""
+    """A partition's size on disk in bytes, and the lag of a replica that is being moved here."""
 
     partition_index: Int32
     partition_size: Int64
@@ -42,7 +42,7 @@ class DescribeLogDirsTopic:
 
 @struct
 class DescribeLogDirsResult:
-    """A directory, with the bytes of its volume; -1: not known."""
+    """A directory, with the total and usable bytes of its volume; -1 if unknown."""
 
     error_code: Int16 = 0
     log_dir: String

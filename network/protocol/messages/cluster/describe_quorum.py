@@ -1,4 +1,4 @@
-"""DescribeQuorum: the nodes that keep the cluster's metadata (KIP-595)."""
+"""DescribeQuorum: the nodes that store the cluster's metadata (KIP-595)."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class TopicData:
 
 @request(api_key=ApiKey.DESCRIBE_QUORUM, versions="0-2", flexible="0+")
 class DescribeQuorumRequest(Request):
-    """Asks for the quorum of `__cluster_metadata`, partition 0."""
+    """Requests the quorum of `__cluster_metadata`, partition 0."""
 
     topics: list[TopicData]
 
 
 @struct
 class ReplicaState:
-    """How far a node has the metadata; -1: not known."""
+    """The replication progress of a node; -1 if unknown."""
 
     replica_id: Int32
     replica_directory_id: Uuid = field(versions="2+", ignorable=True, default=ZERO_UUID)

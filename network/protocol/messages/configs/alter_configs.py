@@ -1,4 +1,4 @@
-"""AlterConfigs: a whole configuration replaced; `incremental_alter_configs` changes single entries."""
+"""AlterConfigs: replaces a whole configuration; `incremental_alter_configs` changes single entries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """The new configuration of one resource; what it does not name goes back to its default."""
+    """The new configuration of one resource. Keys that it lacks are reset to their defaults."""
 
     resource_type: Int8
     resource_name: String
@@ -26,7 +26,7 @@ class AlterConfigsResource:
 
 @request(api_key=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request):
-    """Asks for the change; `validate_only` only checks whether it could be made."""
+    """Requests the change. With `validate_only` the request is only checked."""
 
     resources: list[AlterConfigsResource]
     validate_only: Bool = False

@@ -9,7 +9,7 @@ from ...types import Bool, Int8, Int16, Int32, String
 
 @struct
 class DescribeConfigsResource:
-    """What is asked of one resource; `configuration_keys` None asks for all entries.
+    """The query for one resource. `configuration_keys` None requests all entries.
 
     `resource_type`: 2 topic, 4 broker, 8 a broker's loggers, 16 client metrics, 32 group.
     """
@@ -21,7 +21,7 @@ class DescribeConfigsResource:
 
 @request(api_key=ApiKey.DESCRIBE_CONFIGS, versions="1-4", flexible="4+")
 class DescribeConfigsRequest(Request):
-    """Asks for the configuration, with the places it could come from and the entries' docs on request."""
+    """Requests the configuration, optionally with the synonyms and documentation of its entries."""
 
     resources: list[DescribeConfigsResource]
     include_synonyms: Bool = False
@@ -30,7 +30,7 @@ class DescribeConfigsRequest(Request):
 
 @struct
 class DescribeConfigsSynonym:
-    """A place where the value could come from, the one that counts first."""
+    """A possible source of the value. The effective one is listed first."""
 
     name: String
     value: String | None = field(nullable="0+")
@@ -58,7 +58,7 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
-    """The entries of one resource, or why there are none."""
+    """The entries of one resource, or the error."""
 
     error_code: Int16 = 0
     error_message: String | None = field(nullable="0+", default=None)

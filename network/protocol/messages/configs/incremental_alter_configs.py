@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs: single entries of a configuration changed (KIP-339)."""
+"""IncrementalAlterConfigs: changes single entries of a configuration (KIP-339)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Bool, Int8, Int16, Int32, String
 
 @struct
 class AlterableConfig:
-    """A change: `config_operation` 0 sets the entry, 1 deletes it, 2 appends to a list, 3 takes away from it."""
+    """A change: `config_operation` 0 sets the entry, 1 deletes it, 2 appends to a list, 3 removes from a list."""
 
     name: String
     config_operation: Int8
@@ -27,7 +27,7 @@ class AlterConfigsResource:
 
 @request(api_key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest(Request):
-    """Asks for the changes; `validate_only` only checks whether they could be made."""
+    """Requests the changes. With `validate_only` the request is only checked."""
 
     resources: list[AlterConfigsResource]
     validate_only: Bool = False

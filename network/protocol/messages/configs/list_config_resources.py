@@ -1,4 +1,4 @@
-"""ListConfigResources: what has a configuration (KIP-714, KIP-1142)."""
+"""ListConfigResources: lists the resources with a configuration (KIP-714, KIP-1142)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int8, Int16, Int32, String
 
 @request(api_key=ApiKey.LIST_CONFIG_RESOURCES, versions="0-1", flexible="0+")
 class ListConfigResourcesRequest(Request):
-    """Asks for resources of some types, or with an empty list of all. Version 0 asks for client metrics."""
+    """Requests resources of some types, or of all with an empty list. Version 0 requests client metrics."""
 
     resource_types: list[Int8] = field(versions="1+", default_factory=list)
 

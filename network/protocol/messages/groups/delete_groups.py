@@ -1,4 +1,4 @@
-"""DeleteGroups: empty consumer groups away, with their offsets."""
+"""DeleteGroups: deletes empty consumer groups and their offsets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int16, Int32, String
 
 @request(api_key=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
 class DeleteGroupsRequest(Request):
-    """Names the groups."""
+    """Lists the groups."""
 
     groups_names: list[String]
 

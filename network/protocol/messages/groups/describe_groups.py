@@ -9,7 +9,7 @@ from ...types import Bool, Bytes, Int16, Int32, String
 
 @request(api_key=ApiKey.DESCRIBE_GROUPS, versions="0-6", flexible="5+")
 class DescribeGroupsRequest(Request):
-    """Names the groups."""
+    """Lists the groups."""
 
     groups: list[String]
     include_authorized_operations: Bool = field(versions="3+", default=False)
@@ -17,7 +17,7 @@ class DescribeGroupsRequest(Request):
 
 @struct
 class DescribedGroupMember:
-    """A member; metadata and assignment are there while the group is stable."""
+    """A member. Its metadata and assignment are present only while the group is stable."""
 
     member_id: String
     group_instance_id: String | None = field(versions="4+", nullable="4+", ignorable=True, default=None)
@@ -29,7 +29,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """A group. One that does not exist is Dead, since version 6 with GROUP_ID_NOT_FOUND (KIP-1043)."""
+    """A group. One that does not exist is Dead, and since version 6 has GROUP_ID_NOT_FOUND (KIP-1043)."""
 
     error_code: Int16 = 0
     error_message: String | None = field(versions="6+", nullable="6+", default=None)
@@ -43,7 +43,7 @@ class DescribedGroup:
 
 @response(of=DescribeGroupsRequest, client_throttles="2+")
 class DescribeGroupsResponse(Response):
-    """The groups, each with an error of its own."""
+    """The groups, each with its own error code."""
 
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     groups: list[DescribedGroup]

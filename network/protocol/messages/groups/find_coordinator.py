@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group or a transactional id."""
+"""FindCoordinator: finds the broker that coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int8, Int16, Int32, String
 
 @request(api_key=ApiKey.FIND_COORDINATOR, versions="0-6", flexible="3+")
 class FindCoordinatorRequest(Request):
-    """Asks by key: one in `key` up to version 3, several in `coordinator_keys` since 4 (KIP-699).
+    """Requests coordinators by key: one in `key` up to version 3, several in `coordinator_keys` since 4 (KIP-699).
 
     `key_type` is 0 for groups, 1 for transactional ids, 2 for share groups.
     """
@@ -33,7 +33,7 @@ class Coordinator:
 
 @response(of=FindCoordinatorRequest, client_throttles="2+")
 class FindCoordinatorResponse(Response):
-    """The coordinator: in the fields themselves up to version 3, in `coordinators` since 4."""
+    """The coordinators: one in the fields of the response up to version 3, several in `coordinators` since 4."""
 
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     error_code: Int16 = field(versions="0-3", default=0)

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic consumer group is still there."""
+"""Heartbeat: keeps a member of a classic consumer group alive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int16, Int32, String
 
 @request(api_key=ApiKey.HEARTBEAT, versions="0-4", flexible="4+")
 class HeartbeatRequest(Request):
-    """A sign of life in a generation."""
+    """The heartbeat of a member in a generation."""
 
     group_id: String
     generation_id: Int32
@@ -19,7 +19,7 @@ class HeartbeatRequest(Request):
 
 @response(of=HeartbeatRequest, client_throttles="2+")
 class HeartbeatResponse(Response):
-    """All right, or REBALANCE_IN_PROGRESS and the like."""
+    """Success, or an error such as REBALANCE_IN_PROGRESS."""
 
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""JoinGroup: a member enters a classic consumer group and waits for the others."""
+"""JoinGroup: a member joins a classic consumer group and waits for the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import Bool, Bytes, Int16, Int32, String
 
 @struct
 class JoinGroupRequestProtocol:
-    """A way to assign partitions that the member can follow, and what it says about itself."""
+    """An assignment protocol that the member supports, with the member's metadata."""
 
     name: String
     metadata: Bytes
@@ -19,11 +19,11 @@ class JoinGroupRequestProtocol:
 
 @request(api_key=ApiKey.JOIN_GROUP, versions="0-9", flexible="6+")
 class JoinGroupRequest(Request):
-    """Enters the group, with an empty `member_id` for the first time.
+    """Joins the group. The first join has an empty `member_id`.
 
-    From `FIRST_VERSION_REQUIRING_IDS` on the coordinator answers that with an id and MEMBER_ID_REQUIRED (KIP-394),
-    unless the member is a static one with a `group_instance_id` (KIP-345). Version 0 has only the session timeout for
-    the rebalance, too.
+    Since `FIRST_VERSION_REQUIRING_IDS` the coordinator responds to that with an id and MEMBER_ID_REQUIRED (KIP-394),
+    unless the member is a static one with a `group_instance_id` (KIP-345). In version 0 the session timeout is also
+    the rebalance timeout.
     """
 
     FIRST_VERSION_REQUIRING_IDS: ClassVar[int] = 4
@@ -40,7 +40,7 @@ class JoinGroupRequest(Request):
 
 @struct
 class JoinGroupResponseMember:
-    """A member of the group; only the leader gets them."""
+    """A member of the group. Only the leader receives the members."""
 
     member_id: String
     group_instance_id: String | None = field(versions="5+", nullable="5+", ignorable=True, default=None)
@@ -49,9 +49,9 @@ class JoinGroupResponseMember:
 
 @response(of=JoinGroupRequest, client_throttles="3+")
 class JoinGroupResponse(Response):
-    """The new generation, its protocol, and who leads it.
+    """The new generation, its protocol and its leader.
 
-    The member whose id is `leader` assigns the partitions, unless `skip_assignment` says that they stay as they are.
+    The member with the id `leader` assigns the partitions, unless `skip_assignment` keeps the assignment.
     """
 
     throttle_time_ms: Int32 = field(versions="2+", ignorable=True, default=0)

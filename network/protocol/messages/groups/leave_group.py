@@ -1,4 +1,4 @@
-"""LeaveGroup: members out of a classic consumer group."""
+"""LeaveGroup: removes members from a classic consumer group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MemberIdentity:
 
 @request(api_key=ApiKey.LEAVE_GROUP, versions="0-5", flexible="4+")
 class LeaveGroupRequest(Request):
-    """Names one member in `member_id` up to version 2, several in `members` since 3."""
+    """Lists one member in `member_id` up to version 2, several in `members` since 3."""
 
     group_id: String
     member_id: String = field(versions="0-2", default="")

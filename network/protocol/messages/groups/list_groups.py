@@ -1,4 +1,4 @@
-"""ListGroups: the groups that a broker coordinates."""
+"""ListGroups: lists the groups that a broker coordinates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int16, Int32, String
 
 @request(api_key=ApiKey.LIST_GROUPS, versions="0-5", flexible="3+")
 class ListGroupsRequest(Request):
-    """Asks for all of them, or only for those in some states (KIP-518) or of some types (KIP-848)."""
+    """Requests all groups, or those in some states (KIP-518) or of some types (KIP-848)."""
 
     states_filter: list[String] = field(versions="4+", default_factory=list)
     types_filter: list[String] = field(versions="5+", default_factory=list)

@@ -1,4 +1,4 @@
-"""OffsetCommit: how far a consumer group has come."""
+"""OffsetCommit: commits the offsets of a consumer group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import ZERO_UUID, Int16, Int32, Int64, String, Uuid
 
 @struct
 class OffsetCommitRequestPartition:
-    """The offset from which the group would go on in a partition, with text of the client's own."""
+    """The offset from which the group will continue in a partition, with metadata text of the client."""
 
     partition_index: Int32
     committed_offset: Int64
@@ -30,7 +30,7 @@ class OffsetCommitRequestTopic:
 class OffsetCommitRequest(Request):
     """Offsets to store for a group.
 
-    A client outside of any generation leaves `generation_id_or_member_epoch` at -1 and `member_id` empty.
+    A client outside any generation leaves `generation_id_or_member_epoch` at -1 and `member_id` empty.
     """
 
     group_id: String

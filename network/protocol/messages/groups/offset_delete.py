@@ -1,4 +1,4 @@
-"""OffsetDelete: a consumer group's offsets of some partitions away (KIP-496)."""
+"""OffsetDelete: deletes a consumer group's offsets of some partitions (KIP-496)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OffsetDeleteRequestTopic:
 
 @request(api_key=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteRequest(Request):
-    """Names what the group is to forget."""
+    """Lists the partitions whose offsets are to be deleted."""
 
     group_id: String
     topics: list[OffsetDeleteRequestTopic]

@@ -1,4 +1,4 @@
-"""OffsetFetch: the offsets that consumer groups have committed."""
+"""OffsetFetch: fetches the offsets that consumer groups have committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """A group and its topics; None: all that it has offsets for."""
+    """A group and its topics; None for all topics with committed offsets."""
 
     group_id: String
     member_id: String | None = field(versions="9+", nullable="9+", ignorable=True, default=None)
@@ -36,9 +36,10 @@ class OffsetFetchRequestGroup:
 
 @request(api_key=ApiKey.OFFSET_FETCH, versions="1-10", flexible="6+")
 class OffsetFetchRequest(Request):
-    """Asks for offsets: of one group up to version 7, of `groups` since 8 (KIP-709).
+    """Requests offsets: of one group up to version 7, of `groups` since 8 (KIP-709).
 
-    `topics` None asks for all that the group has. `require_stable` rejects offsets that a transaction may still change.
+    `topics` None requests all offsets of the group. `require_stable` rejects offsets that an open transaction may
+    change.
     """
 
     group_id: String = field(versions="0-7", default="")
@@ -88,7 +89,7 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """The offsets of one group, or why there are none."""
+    """The offsets of one group, or the error."""
 
     group_id: String
     topics: list[OffsetFetchResponseTopics]

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader of a classic consumer group hands out the assignment."""
+"""SyncGroup: the leader of a classic consumer group distributes the assignment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Bytes, Int16, Int32, String
 
 @struct
 class SyncGroupRequestAssignment:
-    """What one member gets."""
+    """The assignment of one member."""
 
     member_id: String
     assignment: Bytes
@@ -17,7 +17,7 @@ class SyncGroupRequestAssignment:
 
 @request(api_key=ApiKey.SYNC_GROUP, versions="0-5", flexible="4+")
 class SyncGroupRequest(Request):
-    """From the leader with `assignments`, from the others to wait for theirs."""
+    """The leader sends the `assignments`; the other members send none and wait for theirs."""
 
     group_id: String
     generation_id: Int32
@@ -30,7 +30,7 @@ class SyncGroupRequest(Request):
 
 @response(of=SyncGroupRequest, client_throttles="2+")
 class SyncGroupResponse(Response):
-    """What the member that asked got."""
+    """The assignment of the requesting member."""
 
     throttle_time_ms: Int32 = field(versions="1+", ignorable=True, default=0)
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""Messages that carry records or are about them."""
+"""Messages with or about records."""
 
 from . import delete_records, fetch, init_producer_id, list_offsets, offset_for_leader_epoch, produce
 

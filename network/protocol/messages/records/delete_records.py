@@ -1,4 +1,4 @@
-"""DeleteRecords: the start of a partition's log away (KIP-107)."""
+"""DeleteRecords: deletes the start of a partition's log (KIP-107)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int16, Int32, Int64, String
 
 @struct
 class DeleteRecordsPartition:
-    """A partition and the offset before which all goes; -1: up to the high watermark."""
+    """A partition and the offset before which records are deleted; -1 for the high watermark."""
 
     partition_index: Int32
     offset: Int64
@@ -25,7 +25,7 @@ class DeleteRecordsTopic:
 
 @request(api_key=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
 class DeleteRecordsRequest(Request):
-    """Names what is to go."""
+    """Lists the partitions and offsets."""
 
     topics: list[DeleteRecordsTopic]
     timeout_ms: Int32

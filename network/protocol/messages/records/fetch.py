@@ -1,4 +1,4 @@
-"""Fetch: record batches from the leaders of partitions, for consumers and for following replicas."""
+"""Fetch: reads record batches from the leaders of partitions, for consumers and followers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 @struct
 class ReplicaState:
-    """The following replica that asks, since version 15 (KIP-903); a consumer leaves it at -1."""
+    """The requesting follower, since version 15 (KIP-903); -1 for a consumer."""
 
     replica_id: Int32 = -1
     replica_epoch: Int64 = -1
@@ -19,7 +19,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """Where to read in a partition and how much; `last_fetched_epoch` lets the leader find a divergence (KIP-595)."""
+    """Where and how much to read in a partition. The leader detects divergence by `last_fetched_epoch` (KIP-595)."""
 
     partition: Int32
     current_leader_epoch: Int32 = field(versions="9+", ignorable=True, default=-1)
@@ -42,7 +42,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """Partitions to take out of the fetch session."""
+    """Partitions to remove from the fetch session."""
 
     topic: String = field(versions="7-12", ignorable=True, default="")
     topic_id: Uuid = field(versions="13+", ignorable=True, default=ZERO_UUID)
@@ -51,11 +51,12 @@ class ForgottenTopic:
 
 @request(api_key=ApiKey.FETCH, versions="4-18", flexible="12+")
 class FetchRequest(Request):
-    """Asks for records: the answer waits until there are `min_bytes` or `max_wait_ms` have passed.
+    """Requests records. The response waits for `min_bytes`, at most `max_wait_ms`.
 
-    `session_id` and `session_epoch` make it an incremental one (KIP-227): `INITIAL_EPOCH` opens a session;
-    `FINAL_EPOCH` does without one and ends the one that `session_id` names.
-    `isolation_level` 0 reads everything, 1 only what committed transactions wrote.
+    With `session_id` and `session_epoch` the request is incremental (KIP-227). `INITIAL_EPOCH` opens a session.
+    `FINAL_EPOCH` uses no session and closes that of `session_id`.
+    `isolation_level` 0 reads everything, 1 no records of open transactions; `aborted_transactions` of the response
+    lists those to skip.
     """
 
     FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = first_version_with(FetchTopic, "topic_id")
@@ -78,13 +79,13 @@ class FetchRequest(Request):
 
     @staticmethod
     def next_epoch(epoch: int) -> int:
-        """The epoch of a session's next request: after the largest 32-bit number comes 1."""
+        """The epoch of a session's next request. It wraps from 2^31 - 1 to 1."""
         return 1 if epoch == 0x7FFFFFFF else epoch + 1
 
 
 @struct
 class EpochEndOffset:
-    """Where the leader's log left the epoch that the follower fetched last; -1: no divergence."""
+    """The end in the leader's log of the epoch that the follower fetched last; -1 without divergence."""
 
     epoch: Int32 = -1
     end_offset: Int64 = -1
@@ -92,7 +93,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """The leader that the broker knows of; -1: unknown."""
+    """The leader known to the broker; -1 if unknown."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
@@ -100,7 +101,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class SnapshotId:
-    """The snapshot to fetch instead, in the metadata log."""
+    """The snapshot of the metadata log to fetch instead."""
 
     end_offset: Int64 = -1
     epoch: Int32 = -1
@@ -108,7 +109,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """A producer and the offset from which on its records are to be left out."""
+    """A producer and the first offset from which to skip its records."""
 
     producer_id: Int64
     first_offset: Int64
@@ -116,7 +117,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """The records of one partition, by reference, with the offsets that frame them."""
+    """The records of one partition, by reference, with the partition's offsets."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -142,7 +143,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """The address of a leader that the answer names (KIP-951)."""
+    """The address of a leader in the response (KIP-951)."""
 
     node_id: Int32
     host: String
@@ -152,7 +153,7 @@ class NodeEndpoint:
 
 @response(of=FetchRequest, client_throttles="8+")
 class FetchResponse(Response):
-    """The records that were found; in an incremental answer only of partitions with something new."""
+    """The records. An incremental response has only partitions with changes."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = field(versions="7+", ignorable=True, default=0)

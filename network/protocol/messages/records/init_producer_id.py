@@ -11,9 +11,9 @@ from ...types import Int16, Int32, Int64, String
 
 @request(api_key=ApiKey.INIT_PRODUCER_ID, versions="0-5", flexible="2+")
 class InitProducerIdRequest(Request):
-    """Asks for a new id, or, with the current one, for its next epoch."""
+    """Requests a new id, or the next epoch of the given id."""
 
-    #: The transaction timeout of a producer that has no transactions.
+    #: The transaction timeout of a producer without transactions.
     NO_TRANSACTION_TIMEOUT: ClassVar[int] = 0x7FFFFFFF
 
     transactional_id: String | None = field(nullable="0+", default=None)

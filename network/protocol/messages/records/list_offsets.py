@@ -1,4 +1,4 @@
-"""ListOffsets: the offset of a partition at a time, at its start or at its end."""
+"""ListOffsets: finds the offset of a partition at a timestamp, at its start or at its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import Int8, Int16, Int32, Int64, String
 
 @struct
 class ListOffsetsPartition:
-    """What is asked of a partition: `timestamp` is in milliseconds, or one of the constants of `ListOffsetsRequest`."""
+    """The query for a partition. `timestamp` is in milliseconds, or a constant of `ListOffsetsRequest`."""
 
     partition_index: Int32
     current_leader_epoch: Int32 = field(versions="4+", ignorable=True, default=-1)
@@ -28,10 +28,10 @@ class ListOffsetsTopic:
 
 @request(api_key=ApiKey.LIST_OFFSETS, versions="1-11", flexible="6+")
 class ListOffsetsRequest(Request):
-    """Asks for offsets; a client leaves `replica_id` at -1. `timeout_ms` is for remote storage."""
+    """Requests offsets. A client leaves `replica_id` at -1. `timeout_ms` is for remote storage."""
 
     #: In place of a timestamp: the end, the start, the record with the largest timestamp (KIP-734), the start on the
-    #: local disk, the last offset in remote storage (KIP-1005), the first that is not in it yet (KIP-1023).
+    #: local disk, the last offset in remote storage (KIP-1005), the first offset not in it yet (KIP-1023).
     LATEST_TIMESTAMP: ClassVar[int] = -1
     EARLIEST_TIMESTAMP: ClassVar[int] = -2
     MAX_TIMESTAMP: ClassVar[int] = -3
@@ -47,7 +47,7 @@ class ListOffsetsRequest(Request):
 
 @struct
 class ListOffsetsPartitionResponse:
-    """The first record at or after the time; -1 where there is none."""
+    """The offset and timestamp of the first record at or after the time; -1 if there is none."""
 
     partition_index: Int32
     error_code: Int16 = 0
@@ -66,7 +66,7 @@ class ListOffsetsTopicResponse:
 
 @response(of=ListOffsetsRequest, client_throttles="3+")
 class ListOffsetsResponse(Response):
-    """The offsets that were found."""
+    """The offsets found."""
 
     throttle_time_ms: Int32 = field(versions="2+", ignorable=True, default=0)
     topics: list[ListOffsetsTopicResponse]

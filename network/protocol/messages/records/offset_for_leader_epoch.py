@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where a leader epoch ended in the log (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: finds the end of a leader epoch in the log (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import Int16, Int32, Int64, String
 
 @struct
 class OffsetForLeaderPartition:
-    """A partition and the epoch to look up; `current_leader_epoch` is the one that the client believes in."""
+    """A partition and the epoch to look up. `current_leader_epoch` is the current epoch in the client's metadata."""
 
     partition: Int32
     current_leader_epoch: Int32 = -1
@@ -26,7 +26,7 @@ class OffsetForLeaderTopic:
 
 @request(api_key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="2-4", flexible="4+")
 class OffsetForLeaderEpochRequest(Request):
-    """Asks for the ends of epochs; `replica_id` is -1 for a consumer, -2 for a debugging one."""
+    """Requests the ends of epochs. `replica_id` is -1 for a consumer and -2 for a debugging consumer."""
 
     replica_id: Int32 = field(versions="3+", ignorable=True, default=-2)
     topics: list[OffsetForLeaderTopic]
@@ -34,7 +34,7 @@ class OffsetForLeaderEpochRequest(Request):
 
 @struct
 class EpochEndOffset:
-    """The largest epoch up to the one asked for, and the offset behind its last record; -1: not known."""
+    """The largest epoch up to the requested one, and the offset after its last record; -1 if unknown."""
 
     error_code: Int16 = 0
     partition: Int32
@@ -52,7 +52,7 @@ class OffsetForLeaderTopicResult:
 
 @response(of=OffsetForLeaderEpochRequest)
 class OffsetForLeaderEpochResponse(Response):
-    """The ends that were found."""
+    """The ends found."""
 
     throttle_time_ms: Int32 = 0
     topics: list[OffsetForLeaderTopicResult]

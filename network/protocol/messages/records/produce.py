@@ -1,4 +1,4 @@
-"""Produce: record batches for the leaders of partitions."""
+"""Produce: appends record batches to partitions, on their leaders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import ZERO_UUID, Int16, Int32, Int64, Records, String, Uuid
 
 @struct
 class PartitionProduceData:
-    """The record batches for one partition; they go by reference."""
+    """The record batches for one partition, by reference."""
 
     index: Int32
     records: Records | None = field(nullable="0+", repr=False)
@@ -30,16 +30,16 @@ class TopicProduceData:
 class ProduceRequest(Request):
     """Record batches to append.
 
-    `acks`: 0, none (then no response comes at all); 1, the leader; -1, all in-sync replicas, for which the broker waits
-    up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
-    Up to version 2, which is as far as brokers before 0.11 go, the records are message sets: of format v0 up to version
-    1, of v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions, for the sake of older
-    librdkafka, and rejects them (KAFKA-18659).
+    `acks`: 0 for none, in which case there is no response; 1 for the leader; -1 for all in-sync replicas, for which the
+    broker waits up to `timeout_ms`. Within a transaction, version 12 and later also add the partitions to it (KIP-890).
+    Up to version 2, the newest of brokers before 0.11, the records are message sets: of format v0 up to version 1, of
+    v0 or v1 in version 2 (KIP-32). Apache Kafka 4 still advertises these versions for older librdkafka, but rejects
+    them (KAFKA-18659).
     """
 
-    #: The first version that takes record batches (message format v2; Kafka 0.11).
+    #: The first version with record batches (message format v2; Kafka 0.11).
     FIRST_VERSION_WITH_RECORD_BATCHES: ClassVar[int] = 3
-    #: The first version that takes message sets of format v1, which have timestamps (KIP-32; Kafka 0.10).
+    #: The first version with message sets of format v1, which have timestamps (KIP-32; Kafka 0.10).
     FIRST_VERSION_WITH_TIMESTAMPS: ClassVar[int] = 2
     FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = first_version_with(TopicProduceData, "topic_id")
     LAST_VERSION_WITH_NAMES: ClassVar[int] = FIRST_VERSION_WITH_TOPIC_IDS - 1
@@ -51,7 +51,7 @@ class ProduceRequest(Request):
 
     @classmethod
     def newest_magic(cls, version: int) -> int:
-        """The newest message format that this version takes."""
+        """The newest message format that this version supports."""
         if version >= cls.FIRST_VERSION_WITH_RECORD_BATCHES:
             return 2
         return 1 if version >= cls.FIRST_VERSION_WITH_TIMESTAMPS else 0
@@ -59,7 +59,7 @@ class ProduceRequest(Request):
 
 @struct
 class BatchIndexAndErrorMessage:
-    """A record for which the broker rejected the whole batch, by its index in the batch (KIP-467)."""
+    """A record for which the broker rejected its whole batch, by its index in the batch (KIP-467)."""
 
     batch_index: Int32
     batch_index_error_message: String | None = field(nullable="8+", default=None)
@@ -67,7 +67,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """The leader that the broker knows of, where it is not the one that was asked (KIP-951); -1: unknown."""
+    """The leader known to the broker if that is another broker (KIP-951); -1 if unknown."""
 
     leader_id: Int32 = -1
     leader_epoch: Int32 = -1
@@ -75,7 +75,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """Where the batch was appended, or why not. `log_append_time_ms` is -1 unless the topic uses append time."""
+    """The offset of the batch, or the error. `log_append_time_ms` is -1 unless the topic uses append time."""
 
     index: Int32
     error_code: Int16 = 0
@@ -98,7 +98,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """The address of a leader that the answer names (KIP-951)."""
+    """The address of a leader in the response (KIP-951)."""
 
     node_id: Int32
     host: String

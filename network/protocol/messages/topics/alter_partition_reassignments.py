@@ -9,7 +9,7 @@ from ...types import Bool, Int16, Int32, String
 
 @struct
 class ReassignablePartition:
-    """The brokers that are to have a partition; None cancels the move in progress."""
+    """The new replicas of a partition; None cancels the reassignment in progress."""
 
     partition_index: Int32
     replicas: list[Int32] | None = field(nullable="0+", default=None)
@@ -25,7 +25,7 @@ class ReassignableTopic:
 
 @request(api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+")
 class AlterPartitionReassignmentsRequest(Request):
-    """Asks for moves. Without `allow_replication_factor_change`, partitions keep their number of replicas."""
+    """Requests reassignments. Without `allow_replication_factor_change`, partitions keep their number of replicas."""
 
     timeout_ms: Int32 = 60_000
     allow_replication_factor_change: Bool = field(versions="1+", default=True)
@@ -34,7 +34,7 @@ class AlterPartitionReassignmentsRequest(Request):
 
 @struct
 class ReassignablePartitionResponse:
-    """Whether a move has begun, or was cancelled."""
+    """Whether a reassignment was started or cancelled."""
 
     partition_index: Int32
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""CreatePartitions: more partitions for topics (KIP-195)."""
+"""CreatePartitions: adds partitions to topics (KIP-195)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...types import Bool, Int16, Int32, String
 
 @struct
 class CreatePartitionsAssignment:
-    """Which brokers are to hold a new partition."""
+    """The replicas of a new partition."""
 
     broker_ids: list[Int32]
 
 
 @struct
 class CreatePartitionsTopic:
-    """A topic and how many partitions it is to have; `assignments` None: the cluster places the new ones."""
+    """A topic and its new number of partitions. With `assignments` None the cluster places the new ones."""
 
     name: String
     count: Int32
@@ -25,7 +25,7 @@ class CreatePartitionsTopic:
 
 @request(api_key=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+")
 class CreatePartitionsRequest(Request):
-    """Asks for partitions; `validate_only` only checks whether they could be made."""
+    """Requests new partitions. With `validate_only` the request is only checked."""
 
     topics: list[CreatePartitionsTopic]
     timeout_ms: Int32
@@ -34,7 +34,7 @@ class CreatePartitionsRequest(Request):
 
 @struct
 class CreatePartitionsTopicResult:
-    """Whether a topic got its partitions."""
+    """Whether the partitions of a topic were created."""
 
     name: String
     error_code: Int16 = 0

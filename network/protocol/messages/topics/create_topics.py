@@ -1,4 +1,4 @@
-"""CreateTopics: new topics with their partitions, replicas and configuration."""
+"""CreateTopics: creates topics with their partitions, replicas and configuration."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...types import ZERO_UUID, Bool, Int8, Int16, Int32, String, Uuid
 
 @struct
 class CreatableReplicaAssignment:
-    """Which brokers are to hold a partition."""
+    """The replicas of a partition."""
 
     partition_index: Int32
     broker_ids: list[Int32]
@@ -25,7 +25,7 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """A topic to create; -1 partitions or replicas: as the broker is configured (KIP-464), or as `assignments` say."""
+    """A topic to create. -1 partitions or replicas mean those of `assignments`, or the broker's default (KIP-464)."""
 
     name: String
     num_partitions: Int32
@@ -36,7 +36,7 @@ class CreatableTopic:
 
 @request(api_key=ApiKey.CREATE_TOPICS, versions="2-7", flexible="5+")
 class CreateTopicsRequest(Request):
-    """Asks for topics; `validate_only` only checks whether they could be made."""
+    """Requests new topics. With `validate_only` the request is only checked."""
 
     topics: list[CreatableTopic]
     timeout_ms: Int32 = 60000
@@ -45,7 +45,7 @@ class CreateTopicsRequest(Request):
 
 @struct
 class CreatableTopicConfigs:
-    """A configuration entry that the new topic has."""
+    """A configuration entry of the new topic."""
 
     name: String
     value: String | None = field(nullable="5+")
@@ -56,7 +56,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """A topic that was made, with its id since version 7, or why not."""
+    """A created topic, with its id since version 7, or the error."""
 
     name: String
     topic_id: Uuid = field(versions="7+", ignorable=True, default=ZERO_UUID)

@@ -1,4 +1,4 @@
-"""DeleteTopics: topics and all their records away."""
+"""DeleteTopics: deletes topics with all their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DeleteTopicState:
 
 @request(api_key=ApiKey.DELETE_TOPICS, versions="1-6", flexible="4+")
 class DeleteTopicsRequest(Request):
-    """Names the topics: in `topic_names` up to version 5, in `topics` since 6."""
+    """Lists the topics: in `topic_names` up to version 5, in `topics` since 6."""
 
     topics: list[DeleteTopicState] = field(versions="6+", default_factory=list)
     topic_names: list[String] = field(versions="0-5", ignorable=True, default_factory=list)
@@ -26,7 +26,7 @@ class DeleteTopicsRequest(Request):
 
 @struct
 class DeletableTopicResult:
-    """A topic that was deleted, or why not."""
+    """A deleted topic, or the error."""
 
     name: String | None = field(nullable="6+")
     topic_id: Uuid = field(versions="6+", ignorable=True, default=ZERO_UUID)

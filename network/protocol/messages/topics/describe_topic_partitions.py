@@ -16,7 +16,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """The partition that a page begins with."""
+    """The first partition of a page."""
 
     topic_name: String
     partition_index: Int32
@@ -24,7 +24,7 @@ class Cursor:
 
 @request(api_key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions="0", flexible="0+")
 class DescribeTopicPartitionsRequest(Request):
-    """Asks for topics, or with an empty list for all, from `cursor` on, with at most so many partitions."""
+    """Requests topics (an empty list for all) from `cursor`, with at most `response_partition_limit` partitions."""
 
     topics: list[TopicRequest]
     response_partition_limit: Int32 = 2_000
@@ -48,7 +48,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """A topic, or the error of one that can't be described."""
+    """A topic, or the error if it cannot be described."""
 
     error_code: Int16 = 0
     name: String | None = field(nullable="0+")

@@ -1,4 +1,4 @@
-"""ElectLeaders: new leaders for partitions (KIP-460)."""
+"""ElectLeaders: elects new leaders for partitions (KIP-460)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ class TopicPartitions:
 
 @request(api_key=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+")
 class ElectLeadersRequest(Request):
-    """Asks for elections, with None in all partitions. `election_type`: 0 the preferred leader, 1 any replica that is
-    alive."""
+    """Requests elections for some partitions, or for all with None.
+
+    `election_type`: 0 elects the preferred leader, 1 any live replica.
+    """
 
     election_type: Int8 = field(versions="1+", default=0)
     topic_partitions: list[TopicPartitions] | None = field(nullable="0+")

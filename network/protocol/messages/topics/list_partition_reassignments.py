@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: the moves of replicas in progress (KIP-455)."""
+"""ListPartitionReassignments: lists the reassignments of replicas in progress (KIP-455)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class ListPartitionReassignmentsTopics:
 
 @request(api_key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest(Request):
-    """Asks for some partitions, or with None for all."""
+    """Requests some partitions, or all with None."""
 
     timeout_ms: Int32 = 60_000
     topics: list[ListPartitionReassignmentsTopics] | None = field(nullable="0+", default=None)
@@ -25,7 +25,7 @@ class ListPartitionReassignmentsRequest(Request):
 
 @struct
 class OngoingPartitionReassignment:
-    """All replicas of a partition, and which of them come and go."""
+    """All replicas of a partition, and those being added and removed."""
 
     partition_index: Int32
     replicas: list[Int32]
@@ -43,7 +43,7 @@ class OngoingTopicReassignment:
 
 @response(of=ListPartitionReassignmentsRequest)
 class ListPartitionReassignmentsResponse(Response):
-    """The partitions whose replicas are moving."""
+    """The partitions with a reassignment in progress."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

@@ -1,4 +1,4 @@
-"""Metadata: the brokers of the cluster, its topics, and who leads which partition."""
+"""Metadata: the brokers of the cluster, its topics, and the leaders of their partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...types import ZERO_UUID, Bool, Int16, Int32, String, Uuid
 
 @struct
 class MetadataRequestTopic:
-    """A topic that is asked for, by name or, since version 12, by id."""
+    """A requested topic, by name or, since version 12, by id."""
 
     topic_id: Uuid = field(versions="10+", ignorable=True, default=ZERO_UUID)
     name: String | None = field(nullable="10+")
@@ -19,12 +19,12 @@ class MetadataRequestTopic:
 
 @request(api_key=ApiKey.METADATA, versions="0-13", flexible="9+")
 class MetadataRequest(Request):
-    """Asks for some topics (`topics`), for none (an empty list), or for all (None; in version 0 an empty list).
+    """Requests some `topics`, none (an empty list) or all (None; in version 0 an empty list).
 
     Versions without `allow_auto_topic_creation` always allow it.
     """
 
-    #: The first version that may name a topic by its id alone (KIP-516); 10 and 11 have the field only.
+    #: The first version that allows a topic by id alone (KIP-516). Versions 10 and 11 only have the field.
     FIRST_VERSION_WITH_TOPIC_IDS: ClassVar[int] = 12
 
     topics: list[MetadataRequestTopic] | None = field(nullable="1+")
@@ -35,7 +35,7 @@ class MetadataRequest(Request):
 
 @struct
 class MetadataResponseBroker:
-    """A broker and the address of the listener over which was asked."""
+    """A broker and its address on the listener that received the request."""
 
     node_id: Int32
     host: String
@@ -58,7 +58,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """A topic, or the error that takes its place."""
+    """A topic, or its error."""
 
     error_code: Int16 = 0
     name: String | None = field(nullable="12+")
@@ -70,9 +70,9 @@ class MetadataResponseTopic:
 
 @response(of=MetadataRequest, client_throttles="6+")
 class MetadataResponse(Response):
-    """What the broker knows of the cluster; since version 13 with an error of its own (KIP-1102: start again)."""
+    """The broker's metadata of the cluster. Since version 13 it may have an error (KIP-1102: rebootstrap)."""
 
-    #: The leader epochs of earlier versions may go back when the controller changes (KAFKA-9212).
+    #: Leader epochs in earlier versions may decrease when the controller changes (KAFKA-9212).
     FIRST_VERSION_WITH_RELIABLE_EPOCHS: ClassVar[int] = 9
 
     throttle_time_ms: Int32 = field(versions="3+", ignorable=True, default=0)
