@@ -213,7 +213,7 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"linger_ms": -1}, "-1 is too small"),
     ({"linger_ms": 0.5}, "0.5 is not a whole number"),
     ({"batch_size": 2**31}, "is too large"),
-    ({"acks": 2}, "2 is no number of acknowledgements that a broker knows; allowed is 0, 1, all or -1"),
+    ({"acks": 2}, "2 is not a valid number of acknowledgements; allowed is 0, 1, all or -1"),
     ({"acks": "some"}, "'some' is not a whole number"),
     ({"acks": True}, "True is not a whole number"),
     ({"acks": None}, "None leaves the key without a value"),
