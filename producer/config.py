@@ -1,7 +1,7 @@
-"""The producer's configuration: the one table of its keys, with Kafka 4's names, defaults and ranges.
+"""The producer's configuration: a single table of keys, with Kafka 4's names, defaults and ranges.
 
-docs/configuration.md is generated from it (docs/generate.py). A key stands here only when something acts on it; keys
-of other clients that are refused are in LEFT_OUT with the reason.
+docs/generate.py generates docs/configuration.md from it. The table holds only keys that have an effect. LEFT_OUT gives
+the reason for each key of another client that is rejected.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from .config_rules import (
     show_addresses,
 )
 
-# --- Keys of others ---
+# --- Keys of other clients ---
 
-_TRANSACTIONS = "transactions are not there yet"
-_SECURITY = "TLS and SASL are not there yet; only security.protocol=PLAINTEXT is"
-_METRICS = "what is measured costs little enough to be measured always"
-_INTERNAL = "it replaces a part inside kafka-python that doesn't exist here"
-_PROXY = "connections through a proxy are not there yet"
+_TRANSACTIONS = "transactions are not supported yet"
+_SECURITY = "TLS and SASL are not supported yet; only security.protocol=PLAINTEXT is"
+_METRICS = "metrics are cheap enough to be always on"
+_INTERNAL = "it replaces an internal part of kafka-python that doesn't exist here"
+_PROXY = "connections through a proxy are not supported yet"
 
 LEFT_OUT = {
     "transactional.id": _TRANSACTIONS,
@@ -47,13 +47,13 @@ LEFT_OUT = {
     "metrics.recording.level": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
     "auto.include.jmx.reporter": "JMX needs the JVM",
-    "config.providers": "they are Java classes and need the JVM; environment variables hold what no file should",
+    "config.providers": "they are Java classes and need the JVM; keep secrets in environment variables instead",
     "automatic.config.providers": "config providers are Java classes and need the JVM",
-    "bootstrap.resolve.timeout.ms": "no time is set for the names of bootstrap servers (KIP-909): whoever waits for "
-    "metadata is told at once that none can be resolved, and they are resolved again as long as the producer lives",
-    "metadata.cluster.check.enable": "brokers are not told which cluster and node they are taken for (KIP-1242)",
-    "socket.options": "TCP_NODELAY and SO_KEEPALIVE are set already; send.buffer.bytes and receive.buffer.bytes set "
-    "the buffers",
+    "bootstrap.resolve.timeout.ms": "resolving bootstrap servers has no timeout (KIP-909): if no name resolves, calls "
+    "that wait for metadata fail immediately, and the producer keeps trying to resolve the names until it is closed",
+    "metadata.cluster.check.enable": "requests do not name the expected cluster and node (KIP-1242)",
+    "socket.options": "TCP_NODELAY and SO_KEEPALIVE are already set; set the buffers with send.buffer.bytes and "
+    "receive.buffer.bytes",
     "kafka.client": _INTERNAL,
     "net": _INTERNAL,
     "selector": _INTERNAL,
@@ -68,7 +68,7 @@ LEFT_OUT = {
     "message.send.max.retries": "that is librdkafka's name; Kafka's is retries",
     "queue.buffering.max.ms": "that is librdkafka's name; Kafka's is linger.ms",
     "queue.buffering.max.kbytes": "that is librdkafka's name; Kafka's is buffer.memory, in bytes",
-    "queue.buffering.max.messages": "buffer.memory bounds the bytes that wait; their number has no bound of its own",
+    "queue.buffering.max.messages": "buffer.memory limits the bytes of queued records; their number has no limit",
     "request.required.acks": "that is librdkafka's name; Kafka's is acks",
     "compression.codec": "that is librdkafka's name; Kafka's is compression.type",
     "compression.level": f"that is librdkafka's name; Kafka's are {level_key_names()}",
@@ -84,8 +84,8 @@ WITHOUT_EFFECT = {
     "metrics.enabled": _METRICS,
 }
 
-#: The defaults of kafka-python (2 and 3) for keys of LEFT_OUT and WITHOUT_EFFECT. Programs that start from a copy of
-#: its `DEFAULT_CONFIG` pass them all, and ask for nothing by that.
+#: Recognizes the defaults of kafka-python 2 and 3 for keys of LEFT_OUT and WITHOUT_EFFECT. A program that starts from
+#: a copy of kafka-python's `DEFAULT_CONFIG` passes them all, so they are ignored.
 KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
     "transaction.timeout.ms": lambda given: given == 60_000,
     "ssl.check.hostname": lambda given: given is True,
@@ -106,7 +106,7 @@ KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
 
 
 def _level(codec: Compression) -> Any:
-    return level_key(codec, doc=f"The level for `compression.type={codec.label}`.")
+    return level_key(codec, doc=f"The compression level for `compression.type={codec.label}`.")
 
 
 class ProducerConfig(
@@ -118,82 +118,85 @@ class ProducerConfig(
     without_effect=WITHOUT_EFFECT,
     carried_along=KAFKA_PYTHON_DEFAULTS,
 ):
-    """The producer's configuration in force. Frozen; `origins` says where each value came from."""
+    """The producer's configuration in effect. Frozen; `origins` names the source of each value."""
 
-    # --- Where the cluster is, and who we are ---
+    # --- The cluster and the client ---
 
     bootstrap_servers: tuple[Address, ...] = key(
         default=(),
         importance="high",
         parse=parse_bootstrap_servers,
-        allowed="host:port texts, in a list or separated by commas; without the port it is 9092",
+        allowed="host:port strings, as a list or separated by commas; the default port is 9092",
         show=show_addresses,
-        default_text="none: it has to be given",
-        doc="The brokers to ask first; the others are learnt from them. Two or three are enough, so that one may be "
-        "down. An IPv6 address goes in brackets: `[::1]:9092`.",
+        default_text="none; required",
+        doc="The brokers used to discover the cluster. The client learns the other brokers from them, so list only "
+        "two or three, in case one is down. Put an IPv6 address in brackets: `[::1]:9092`.",
     )
     client_id: str = key(
         default="",
         importance="medium",
         none_means="",
         check=check_client_id,
-        default_text="`producer-<n>`, counting in the process",
-        doc="A name for this producer, which brokers put into their logs and quotas and which this client puts into "
-        "its own log lines.",
+        default_text="`producer-<n>`, numbered per process",
+        doc="A name for this producer, which appears in the brokers' logs and quotas and in this client's logs and "
+        "metrics.",
     )
     client_rack: str = key(
         default="",
         importance="low",
         none_means="",
-        doc="Where this client stands, in the words of the brokers' `broker.rack`: a rack, or a cloud's availability "
-        "zone. `partitioner.rack.aware` needs it.",
+        doc="The rack or availability zone this client is in, as in the brokers' `broker.rack`. Required by "
+        "`partitioner.rack.aware`.",
     )
     client_dns_lookup: str = key(
         default="use_all_dns_ips",
         importance="medium",
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        doc="`use_all_dns_ips`: of a name with several addresses each is tried in turn until one connects, and the "
-        "name is resolved again once all were used. `resolve_canonical_bootstrap_servers_only`: the same, but each "
-        "bootstrap address is first replaced by the canonical names behind it, which Kerberos set-ups may need.",
+        doc="How host names are resolved. `use_all_dns_ips`: if a name has several addresses, try each in turn until "
+        "one connects, and resolve the name again after all have been tried. "
+        "`resolve_canonical_bootstrap_servers_only`: the same, but first replace each bootstrap address by its "
+        "canonical names, which Kerberos may require.",
     )
     security_protocol: str = key(
         default="PLAINTEXT",
         importance="medium",
         choices=("PLAINTEXT",),
-        allowed="PLAINTEXT (TLS and SASL are not there yet)",
-        doc="How to talk to the brokers: so far unencrypted and unauthenticated only.",
+        allowed="PLAINTEXT (TLS and SASL are not supported yet)",
+        doc="The protocol for connections to brokers. Only unencrypted, unauthenticated connections are supported so "
+        "far.",
     )
 
-    # --- What is promised for a record ---
+    # --- Delivery guarantees ---
 
     acks: int = key(
         default=-1,
         importance="low",
         parse=parse_acks,
-        allowed="0, 1, all or -1 (which is all)",
+        allowed="0, 1, all or -1 (the same as all)",
         show=show_acks,
-        doc="Whose word counts a record as written. `all`: the leader's, after every in-sync replica has the record, "
-        "so that it survives as long as one of them does. `1`: the leader's alone; a record is lost when the leader "
-        "dies before the followers fetched it. `0`: nobody's; the record counts as written when it is handed to the "
-        "socket, its offset is unknown (-1) and nothing is retried.",
+        doc="The acknowledgement required before a record counts as written. `all`: the leader responds after every "
+        "in-sync replica has the record, so the record survives as long as one of them does. `1`: the leader responds "
+        "after writing the record itself; the record is lost if the leader fails before a follower fetches it. `0`: "
+        "no acknowledgement; the record counts as written once it is handed to the socket, its offset is unknown "
+        "(-1), and failures are not retried.",
     )
     enable_idempotence: bool = key(
         default=True,
         importance="low",
-        doc="Write each record exactly once and in order although requests are retried: brokers recognise a batch that "
-        "they already have. Without it a retry after a lost answer may write a batch twice.",
+        doc="Whether each record is written exactly once and in order, even if requests are retried: brokers detect "
+        "batches they already have. Without idempotence, a retry after a lost response may write a batch twice.",
     )
     delivery_timeout_ms: int = key(
         default=120_000,
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The time within which a record is reported as written or failed. It covers the wait in the buffer, every "
-        "attempt and every backoff, and is counted from the first record of the record's batch, as in the Java client. "
-        "A batch takes no further records once it is older than `linger.ms` and a tenth of this timeout, so a record "
-        "has at least nine tenths of it from its own `send` on (or the timeout less `linger.ms`). A record fails "
-        "earlier when retrying is hopeless. A batch whose answer could not arrive in time, judging by the last answers "
-        "of its broker, is not sent any more, so that an overloaded broker is not given records that fail anyway.",
+        doc="The maximum time until a record is reported as written or failed. It covers queueing, all attempts and "
+        "all backoffs, and starts with the first record of the batch, as in the Java client. A batch accepts no more "
+        "records once it is older than both `linger.ms` and a tenth of this timeout, so each record has at least nine "
+        "tenths of the timeout, or the timeout minus `linger.ms` if that is less. A record may fail earlier if an "
+        "error cannot be retried. A batch is not sent if its response is not expected in time, judging by the "
+        "broker's recent responses; an overloaded broker thus gets no records that would fail anyway.",
     )
     retries: int = key(
         default=INT32_MAX,
@@ -202,39 +205,39 @@ class ProducerConfig(
         importance="high",
         parse=parse_retries,
         allowed="a whole number, at least 0",
-        doc="How often a batch is sent again after an error that may pass. Better left alone: `delivery.timeout.ms` "
-        "ends the attempts in time. Without idempotence and with more than one request in flight, a retried batch may "
-        "land behind a later one.",
+        doc="The maximum number of retries of a batch after a retriable error. Leave it at the default and limit "
+        "retrying by `delivery.timeout.ms`. Without idempotence and with more than one request in flight, a retried "
+        "batch may be written after a later one.",
     )
     max_in_flight_requests_per_connection: int = key(
         default=5,
         at_least=1,
         at_most=INT32_MAX,
         importance="low",
-        doc="How many requests may be unanswered on one connection. Idempotence keeps the order with up to 5; without "
-        "it only 1 does when something is retried.",
+        doc="The maximum number of requests in flight per connection. With idempotence, up to 5 preserve the order of "
+        "records. Without it, retries may reorder records unless this is 1.",
     )
     request_timeout_ms: int = key(
         default=30_000,
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="How long to wait for the answer to one request. After that the connection is given up and the request is "
-        "sent again, as far as `retries` and `delivery.timeout.ms` allow. It should be longer than the brokers' "
+        doc="The maximum time to wait for the response to a request. After that the client closes the connection and "
+        "retries the request, within `retries` and `delivery.timeout.ms`. Set it higher than the brokers' "
         "`replica.lag.time.max.ms`.",
     )
     retry_backoff_ms: int = key(
         default=100,
         at_least=0,
         importance="low",
-        doc="The wait before a failed request is sent again for the first time. It doubles with each further failure, "
-        "with 20 % of jitter either way.",
+        doc="The time to wait before the first retry of a request. It doubles with each further failure, with 20 % "
+        "jitter either way.",
     )
     retry_backoff_max_ms: int = key(
         default=1000,
         at_least=0,
         importance="low",
-        doc="Where the doubling of `retry.backoff.ms` ends.",
+        doc="The maximum of the increasing `retry.backoff.ms`.",
     )
 
     # --- Batches and memory ---
@@ -244,50 +247,50 @@ class ProducerConfig(
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The bytes that a batch for one partition is filled up to before it is sent; a larger record gets a batch "
-        "of its own. Larger batches cost fewer requests and compress better. 0 sends every record alone.",
+        doc="The maximum size of a batch for one partition, in bytes. A larger record gets its own batch. Larger "
+        "batches need fewer requests and compress better. 0 sends every record in its own batch.",
     )
     linger_ms: int = key(
         default=5,
         at_least=0,
         importance="medium",
-        doc="How long a batch that isn't full waits for more records. It goes as soon as it is full, whatever is left "
-        "of this time. 0 sends as soon as a request can take it.",
+        doc="The time a batch waits for more records before it is sent. A full batch is sent without waiting. With 0, "
+        "a batch is sent as soon as a request can carry it.",
     )
     max_request_size: int = key(
         default=1_048_576,
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The largest request in bytes, and with it the largest record, before compression. Brokers have a limit of "
-        "their own for a batch (`message.max.bytes`).",
+        doc="The maximum size of a request in bytes, and of a single record before compression. Brokers limit batches "
+        "separately (`message.max.bytes`).",
     )
     buffer_memory: int = key(
         default=33_554_432,
         at_least=0,
         importance="high",
-        doc="The bytes that records may occupy until their batch is answered. When they are used up, `send` waits for "
-        "up to `max.block.ms`. Compression and requests under way need some memory besides.",
+        doc="The bytes of memory for records that are not acknowledged yet. When it is exhausted, `send` blocks for "
+        "up to `max.block.ms`. Compression and requests in flight need some additional memory.",
     )
     max_block_ms: int = key(
         default=60_000,
         at_least=0,
         importance="medium",
-        doc="How long `send` and `partitions_for` may block in all: for the topic's metadata and, in `send`, for room "
-        "in the buffer. Time spent in serializers and partitioners doesn't count.",
+        doc="The maximum time `send` and `partitions_for` block in total: for the topic's metadata and, in `send`, "
+        "for buffer memory. Time spent in serializers and partitioners doesn't count.",
     )
     compression_type: str = key(
         default="none",
         importance="high",
         choices=tuple(codec.label for codec in Compression),
         none_means="none",
-        doc="How batches are compressed. Whole batches are, so larger batches compress better.",
+        doc="The compression codec. It compresses whole batches, so larger batches compress better.",
     )
     compression_gzip_level: int = _level(Compression.GZIP)
     compression_lz4_level: int = _level(Compression.LZ4)
     compression_zstd_level: int = _level(Compression.ZSTD)
 
-    # --- From objects to partitions ---
+    # --- Serialization and partitioning ---
 
     key_serializer: Any = key(
         default=None,
@@ -295,9 +298,9 @@ class ProducerConfig(
         none_means=None,
         parse=parse_pluggable,
         allowed="a name such as 'string' or 'json', a class, an instance or a callable",
-        default_text="none: keys are bytes",
-        doc="How a record's key becomes bytes: a built-in's name, a `Serializer` (class, instance or "
-        "`package.module:Name`) or a callable that takes the key. See `headrace.producer.serializers`.",
+        default_text="none; keys must be bytes",
+        doc="Converts a record's key to bytes: the name of a built-in serializer, a `Serializer` (class, instance or "
+        "`package.module:Name`), or a callable that takes the key. See `headrace.producer.serializers`.",
     )
     value_serializer: Any = key(
         default=None,
@@ -305,8 +308,8 @@ class ProducerConfig(
         none_means=None,
         parse=parse_pluggable,
         allowed="a name such as 'string' or 'json', a class, an instance or a callable",
-        default_text="none: values are bytes",
-        doc="How a record's value becomes bytes; like `key.serializer`.",
+        default_text="none; values must be bytes",
+        doc="Converts a record's value to bytes. Takes the same values as `key.serializer`.",
     )
     partitioner_class: Any = key(
         default=None,
@@ -315,45 +318,45 @@ class ProducerConfig(
         parse=parse_pluggable,
         allowed="a name such as 'round_robin', a class, an instance or a callable",
         aliases=("partitioner",),
-        default_text="the built-in partitioning",
-        doc="Who chooses the partition of a record that names none. The built-in partitioning puts equal keys into the "
-        "same partition as the Java client does (murmur2), and fills batches of records without a key partition by "
-        "partition (KIP-794). Otherwise a built-in's name, a `Partitioner` (class, instance or `package.module:Name`) "
-        "or a callable. See `headrace.producer.partitioners`.",
+        default_text="the built-in partitioner",
+        doc="Chooses the partition of a record that names none: the name of a built-in partitioner, a `Partitioner` "
+        "(class, instance or `package.module:Name`), or a callable. By default, records with the same key go to the "
+        "same partition, which is the one the Java client chooses (murmur2), and records without a key fill a batch "
+        "for one partition before moving on to another (KIP-794). See `headrace.producer.partitioners`.",
     )
     partitioner_ignore_keys: bool = key(
         default=False,
         importance="medium",
-        doc="Let the built-in partitioning treat records with a key like those without.",
+        doc="Whether the built-in partitioner ignores keys and treats every record as one without a key.",
     )
     partitioner_adaptive_partitioning_enable: bool = key(
         default=True,
         importance="low",
-        doc="Let the built-in partitioning give more records without a key to partitions whose brokers are faster "
-        "(those with shorter queues), instead of the same to all (KIP-794).",
+        doc="Whether the built-in partitioner sends more records without a key to partitions on faster brokers, which "
+        "have shorter queues. If false, it distributes them evenly (KIP-794).",
     )
     partitioner_availability_timeout_ms: int = key(
         default=0,
         at_least=0,
         importance="low",
-        doc="How long batches may wait for a broker before adaptive partitioning passes over its partitions. 0 never "
-        "passes over any (KIP-794).",
+        doc="The time batches may wait for a broker before adaptive partitioning avoids the broker's partitions "
+        "(KIP-794). 0 disables the check.",
     )
     partitioner_rack_aware: bool = key(
         default=False,
         importance="low",
-        doc="Let the built-in partitioning put records without a key into partitions whose leader stands in "
-        "`client.rack`, which spares traffic between racks; into others only while no such leader takes records. Where "
-        "producers aren't spread over the racks as leaders are, partitions fill unevenly (KIP-1123). Kafka has this "
-        "key since 4.4.",
+        doc="Whether the built-in partitioner sends records without a key to partitions whose leader is in "
+        "`client.rack`, which reduces traffic between racks. It uses other partitions only while no leader in that "
+        "rack is available. If producers are not spread over the racks as leaders are, partitions fill unevenly "
+        "(KIP-1123, Kafka 4.4).",
     )
     interceptor_classes: tuple[Any, ...] = key(
         default=(),
         importance="low",
         none_means=(),
         parse=parse_plugins,
-        allowed="instances, classes or `package.module:Name` texts, in a list; texts also separated by commas",
-        doc="Interceptors, called in this order. See `headrace.producer.interceptors`.",
+        allowed="a list of instances, classes or `package.module:Name` strings; strings also separated by commas",
+        doc="The interceptors, called in this order. See `headrace.producer.interceptors`.",
     )
 
     # --- Topics and brokers ---
@@ -361,35 +364,36 @@ class ProducerConfig(
     allow_auto_create_topics: bool = key(
         default=True,
         importance="medium",
-        doc="Let the cluster create a topic that is asked for and doesn't exist, where the brokers' "
-        "`auto.create.topics.enable` allows that. Kafka has this key for consumers only; its producers always do.",
+        doc="Whether requesting metadata of a missing topic creates the topic, if the brokers' "
+        "`auto.create.topics.enable` allows it. In Kafka this key exists only for consumers; its producers always "
+        "allow it.",
     )
     metadata_max_age_ms: int = key(
         default=300_000,
         at_least=0,
         importance="low",
-        doc="The age at which metadata is fetched anew although nothing asks for it, to notice new brokers and "
+        doc="The time after which metadata is refreshed even if nothing requests it, to discover new brokers and "
         "partitions.",
     )
     metadata_max_idle_ms: int = key(
         default=300_000,
         at_least=5000,
         importance="low",
-        doc="How long a topic to which nothing is sent stays in the metadata.",
+        doc="The time after which a topic that receives no records is dropped from the metadata.",
     )
     metadata_recovery_strategy: str = key(
         default="rebootstrap",
         importance="low",
         choices=("rebootstrap", "none"),
-        doc="What to do when no broker of the last known metadata can be reached: `rebootstrap` starts again from "
-        "`bootstrap.servers` (KIP-899), `none` goes on with the brokers it knows.",
+        doc="What the client does if none of the known brokers is reachable. `rebootstrap`: start again from "
+        "`bootstrap.servers` (KIP-899). `none`: keep trying the known brokers.",
     )
     metadata_recovery_rebootstrap_trigger_ms: int = key(
         default=300_000,
         at_least=0,
         importance="low",
-        doc="With `metadata.recovery.strategy=rebootstrap`: how long no metadata may be obtained before the client "
-        "starts again from `bootstrap.servers` (KIP-1102).",
+        doc="The time without a successful metadata response after which the client starts again from "
+        "`bootstrap.servers` (KIP-1102). Applies only with `metadata.recovery.strategy=rebootstrap`.",
     )
 
     # --- Connections ---
@@ -398,44 +402,44 @@ class ProducerConfig(
         default=10_000,
         at_least=1,
         importance="medium",
-        doc="How long the first attempt to connect to a broker may take. It doubles with each attempt that fails, with "
-        "20 % of jitter either way.",
+        doc="The maximum time to wait for a connection to a broker to be established. It doubles with each failed "
+        "attempt, with 20 % jitter either way.",
     )
     socket_connection_setup_timeout_max_ms: int = key(
         default=30_000,
         at_least=1,
         importance="medium",
-        doc="Where the doubling of `socket.connection.setup.timeout.ms` ends.",
+        doc="The maximum of the increasing `socket.connection.setup.timeout.ms`.",
     )
     reconnect_backoff_ms: int = key(
         default=50,
         at_least=0,
         importance="low",
-        doc="The wait before a broker that was lost or not reached is connected again. It doubles with each failure, "
-        "with 20 % of jitter either way.",
+        doc="The time to wait before reconnecting to a broker. It doubles with each failed attempt, with 20 % jitter "
+        "either way.",
     )
     reconnect_backoff_max_ms: int = key(
         default=1000,
         at_least=0,
         importance="low",
-        doc="Where the doubling of `reconnect.backoff.ms` ends.",
+        doc="The maximum of the increasing `reconnect.backoff.ms`.",
     )
     connections_max_idle_ms: int = key(
         default=540_000,
         at_least=-1,
         importance="medium",
-        doc="How long a connection may be unused before it is closed; -1 keeps it. Brokers close theirs after 10 "
-        "minutes.",
+        doc="The time after which an idle connection is closed; -1 keeps it open. Brokers close idle connections "
+        "after 10 minutes.",
     )
     send_buffer_bytes: int = key(
-        # not Kafka's 131072: of a request of four batches of that size the rest would wait for the broker to read
+        # Not Kafka's 131072: the rest of a larger request would wait for the broker to read the first part.
         default=-1,
         at_least=-1,
         at_most=INT32_MAX,
         importance="medium",
         none_means=-1,
-        doc="The size of the sockets' send buffer (SO_SNDBUF); -1 leaves it to the operating system, which lets it "
-        "grow with what the connection carries. Kafka's default, 131072, nearly halves what large batches reach.",
+        doc="The size of the TCP send buffer (SO_SNDBUF); -1 uses the operating system's default, which grows with "
+        "the throughput of the connection. Kafka's default, 131072, nearly halves the throughput of large batches.",
     )
     receive_buffer_bytes: int = key(
         default=32_768,
@@ -443,24 +447,24 @@ class ProducerConfig(
         at_most=INT32_MAX,
         importance="medium",
         none_means=-1,
-        doc="The size of the sockets' receive buffer (SO_RCVBUF); -1 leaves it to the operating system.",
+        doc="The size of the TCP receive buffer (SO_RCVBUF); -1 uses the operating system's default.",
     )
     receive_message_max_bytes: int = key(
         default=100_000_000,
         at_least=1000,
         at_most=INT32_MAX,
         importance="low",
-        doc="The largest answer that is accepted from a broker; the connection is given up on a larger one. Kafka has "
-        "no such key; the name is that of librdkafka and kafka-python.",
+        doc="The maximum size of a response from a broker. A larger response closes the connection. Kafka has no such "
+        "key; the name comes from librdkafka and kafka-python.",
     )
 
-    # --- What is measured ---
+    # --- Metrics ---
 
     metrics_sample_window_ms: int = key(
         default=30_000,
         at_least=1,
         importance="low",
-        doc="How long a sample of a metric gathers observations. Averages, maxima and rates are those of the last "
+        doc="The time window of a metrics sample. Averages, maxima and rates are computed over the last "
         "`metrics.num.samples` samples.",
     )
     metrics_num_samples: int = key(
@@ -468,23 +472,23 @@ class ProducerConfig(
         at_least=1,
         at_most=1000,
         importance="low",
-        doc="How many samples a metric keeps.",
+        doc="The number of samples kept per metric.",
     )
     metric_reporters: tuple[Any, ...] = key(
         default=(),
         importance="low",
         none_means=(),
         parse=parse_plugins,
-        allowed="'prometheus', 'opentelemetry', instances, classes or `package.module:Name` texts, in a list; texts "
+        allowed="a list of 'prometheus', 'opentelemetry', instances, classes or `package.module:Name` strings; strings "
         "also separated by commas",
-        doc="Where metrics are shown besides `producer.metrics()`: [Metrics](metrics.md) says how.",
+        doc="The reporters that export metrics, in addition to `producer.metrics()`. See [Metrics](metrics.md).",
     )
 
     @classmethod
     def resolve_from(
         cls, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
     ) -> ProducerConfig:
-        """`Config.resolve_from`. Two ways of other clients to pass the configuration get an error of their own."""
+        """`Config.resolve_from`, with specific errors for two ways in which other clients pass the configuration."""
         if isinstance(mapping, (str, list, tuple)):
             example = repr("localhost:9092") if "@" in repr(mapping) else repr(mapping)
             raise KafkaConfigurationError(
@@ -499,9 +503,9 @@ class ProducerConfig(
         return super().resolve_from(mapping, keywords, environ)
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a key by any of its names, in a form that other clients take: addresses as `host:port` texts.
+        """The value of a key by any of its names, with addresses as `host:port` strings, which other clients accept.
 
-        Raises KeyError for another name, with the reason for a key that is not supported.
+        Raises KeyError for any other name, with the reason if the key is not supported.
         """
         value = super().__getitem__(name)
         return [str(address) for address in value] if value is self.bootstrap_servers else value
@@ -513,12 +517,12 @@ class ProducerConfig(
 
     @property
     def compression_level(self) -> int | None:
-        """The level for `compression`; None where the codec has none."""
+        """The level for `compression`; None if the codec has no levels."""
         return configured_level(self, self.compression)
 
 
-#: Each key with its default, under the name that kafka-python has for it: programs start from a copy of kafka-python's
-#: table of this name, or pick what to pass on from it.
+#: The default of each key, under kafka-python's name for the key. Programs written for kafka-python copy its table of
+#: this name, or filter their settings by it.
 DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
     {(*entry.aliases, entry.name)[0].replace(".", "_"): entry.default for entry in ProducerConfig.entries}
 )

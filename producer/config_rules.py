@@ -1,4 +1,4 @@
-"""How the producer's configuration reads values of special form, and its rules across keys."""
+"""Parsers for the producer's configuration values, and the rules across its keys."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _MAX_IN_FLIGHT_FOR_IDEMPOTENCE = 5
 _client_numbers = itertools.count(1)
 
 
-# --- Values of special form ---
+# --- Parsers ---
 
 
 def parse_bootstrap_servers(value: Any) -> tuple[Address, ...]:
     given = value
     if isinstance(value, str):
-        # a password may have commas: it is refused as a whole
+        # A password may contain commas, so this is rejected as a whole.
         value = [value] if "@" in value else value.split(",")
     if not isinstance(value, (list, tuple, set, frozenset)):
         raise ValueError("is not a list of addresses")
@@ -56,7 +56,7 @@ def parse_acks(value: Any) -> int:
         return -1
     acks = parse_int(value)
     if acks not in (-1, 0, 1):
-        raise ValueError("is no number of acknowledgements that a broker knows")
+        raise ValueError("is not a valid number of acknowledgements")
     return acks
 
 
@@ -69,7 +69,7 @@ def parse_retries(value: Any) -> int:
 
 
 def check_client_id(client_id: str) -> str | None:
-    """A client id goes into the header of every request, as UTF-8 behind a length of 16 bits."""
+    """Return the problem of a client id: request headers carry it as UTF-8, with a length of 16 bits."""
     try:
         return None if len(client_id.encode()) <= INT16_MAX else "is longer than 32767 bytes of UTF-8"
     except UnicodeEncodeError:
@@ -77,10 +77,10 @@ def check_client_id(client_id: str) -> str | None:
 
 
 def parse_pluggable(value: Any) -> Any:
-    # What a name stands for, and whether an object fits, is decided where it is used: by the compile_ functions of
-    # serializers.py and partitioners.py. Here only what can't be meant at all is refused.
+    # Rejects only what can't be valid. The compile_ functions of serializers.py and partitioners.py resolve names and
+    # check objects.
     if isinstance(value, (str, bytes)):
-        # texts have a method `partition` too
+        # str and bytes also have a method `partition`
         fits = isinstance(value, str) and bool(value.strip())
     else:
         fits = callable(value) or hasattr(value, "serialize") or hasattr(value, "partition")
@@ -99,15 +99,17 @@ def parse_plugins(value: Any) -> tuple[Any, ...]:
 
 
 def _need_bootstrap_servers(draft: Draft) -> None:
-    """`bootstrap.servers` has to name at least one broker."""
+    """`bootstrap.servers` must name at least one broker."""
     if not draft["bootstrap_servers"]:
         draft.problem("bootstrap.servers is empty; name at least one broker, as in bootstrap_servers='localhost:9092'")
 
 
 def _decide_idempotence(draft: Draft) -> None:
-    """Idempotence needs `acks=all`, `retries` above 0 and `max.in.flight.requests.per.connection` of at most 5. It is
-    on by default; where one of these keys contradicts it, it is switched off with a warning, but when
-    `enable.idempotence=true` was given itself, the contradiction is an error."""
+    """Idempotence requires `acks=all`, `retries` above 0 and `max.in.flight.requests.per.connection` of at most 5.
+
+    If one of these keys conflicts, idempotence is disabled with a warning. If `enable.idempotence=true` was set
+    explicitly, the conflict is an error.
+    """
     if not draft["enable_idempotence"]:
         return
     conflicts: list[tuple[str, str]] = []
@@ -133,8 +135,10 @@ def _decide_idempotence(draft: Draft) -> None:
 
 
 def _fit_delivery_timeout(draft: Draft) -> None:
-    """`delivery.timeout.ms` has to be at least `linger.ms` + `request.timeout.ms`; its default is raised to the sum
-    where that is larger, a given value that is smaller is an error."""
+    """`delivery.timeout.ms` must be at least `linger.ms` + `request.timeout.ms`.
+
+    A smaller default is raised to the sum; a smaller explicit value is an error.
+    """
     least = min(draft["linger_ms"] + draft["request_timeout_ms"], INT32_MAX)
     if draft["delivery_timeout_ms"] >= least:
         return
@@ -149,49 +153,52 @@ def _fit_delivery_timeout(draft: Draft) -> None:
 
 
 def _fit_batch_size(draft: Draft) -> None:
-    """`batch.size` has to fit into `buffer.memory`; its default is lowered to it where that is smaller, a given value
-    that is larger is an error."""
+    """`batch.size` must not exceed `buffer.memory`.
+
+    A larger default is lowered to `buffer.memory`; a larger explicit value is an error.
+    """
     if draft["batch_size"] <= draft["buffer_memory"]:
         return
     if draft.is_explicit("batch_size"):
         draft.problem(
             f"batch.size={draft['batch_size']} doesn't fit into buffer.memory={draft['buffer_memory']}; "
-            "lower the one or raise the other"
+            "lower batch.size or raise buffer.memory"
         )
     else:
-        _log.info("batch.size is lowered to %d, which is all of buffer.memory", draft["buffer_memory"])
+        _log.info("batch.size is lowered to %d, the size of buffer.memory", draft["buffer_memory"])
         draft.adjust("batch_size", draft["buffer_memory"], "lowered to buffer.memory")
 
 
 def _need_rack(draft: Draft) -> None:
-    """`partitioner.rack.aware=true` needs a `client.rack`; without one it's an error."""
+    """`partitioner.rack.aware=true` requires `client.rack`; without it, it is an error."""
     if draft["partitioner_rack_aware"] and not draft["client_rack"].strip():
-        draft.problem("partitioner.rack.aware=true needs client.rack: name the rack as the brokers' broker.rack does")
+        draft.problem("partitioner.rack.aware=true needs client.rack: name the rack as in the brokers' broker.rack")
 
 
 def _fit_reconnect_backoff(draft: Draft) -> None:
-    """Where only `reconnect.backoff.ms` is given, `reconnect.backoff.max.ms` becomes the same: the backoff is constant,
-    as given."""
+    """If only `reconnect.backoff.ms` is set, `reconnect.backoff.max.ms` takes its value, so the backoff is constant."""
     if draft.is_explicit("reconnect_backoff_ms") and not draft.is_explicit("reconnect_backoff_max_ms"):
         draft.adjust("reconnect_backoff_max_ms", draft["reconnect_backoff_ms"], "set to reconnect.backoff.ms")
 
 
 def _cap_first_waits(draft: Draft) -> None:
-    """A first wait above its maximum (`retry.backoff.ms` above `retry.backoff.max.ms`, `reconnect.backoff.ms` above
-    `reconnect.backoff.max.ms`, `socket.connection.setup.timeout.ms` above `socket.connection.setup.timeout.max.ms`) is
-    lowered to the maximum with a warning, which makes it constant."""
+    """An initial value above its maximum is lowered to the maximum, with a warning, and is then constant.
+
+    This applies to `retry.backoff.ms` (`retry.backoff.max.ms`), `reconnect.backoff.ms` (`reconnect.backoff.max.ms`) and
+    `socket.connection.setup.timeout.ms` (`socket.connection.setup.timeout.max.ms`).
+    """
     for first, most in (
         ("retry_backoff_ms", "retry_backoff_max_ms"),
         ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
         ("socket_connection_setup_timeout_ms", "socket_connection_setup_timeout_max_ms"),
     ):
         if draft[first] > draft[most]:
-            _log.warning("%s=%d is above %s=%d, which is used from the start", first, draft[first], most, draft[most])
+            _log.warning("%s=%d is above %s=%d and is lowered to it", first, draft[first], most, draft[most])
             draft.adjust(first, draft[most], f"lowered to {most.replace('_', '.')}")
 
 
 def _number_client(draft: Draft) -> None:
-    """Without a `client.id` the producers of a process are numbered: `producer-1`, `producer-2`, ..."""
+    """Producers without a `client.id` are numbered per process: `producer-1`, `producer-2`, ..."""
     if not draft["client_id"]:
         draft.adjust("client_id", f"producer-{next(_client_numbers)}", "numbered")
 

@@ -1,4 +1,4 @@
-"""The producer's metrics, with Kafka's groups and names. Recorded by the sender thread, once a batch or request.
+"""The producer's metrics, with Kafka's groups and names. The sender thread records them, per batch or request.
 
 Source: Kafka's SenderMetricsRegistry, BufferPool and KafkaProducerMetrics.
 """
@@ -20,70 +20,74 @@ TOPIC = "producer-topic-metrics"
 _AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
 
 _RETRIES = (
-    Reading("record-retry-rate", _RATE, "Records sent again per second"),
-    Reading("record-retry-total", _TOTAL, "Records sent again"),
+    Reading("record-retry-rate", _RATE, "Records retried per second"),
+    Reading("record-retry-total", _TOTAL, "Records retried"),
 )
 _ERRORS = (
     Reading("record-error-rate", _RATE, "Records that failed per second"),
     Reading("record-error-total", _TOTAL, "Records that failed"),
 )
 _RECORDS = (
-    Reading("record-send-rate", _RATE, "Records sent per second, those sent again included"),
-    Reading("record-send-total", _TOTAL, "Records sent, those sent again included"),
+    Reading("record-send-rate", _RATE, "Records sent per second, including retries"),
+    Reading("record-send-total", _TOTAL, "Records sent, including retries"),
 )
 _BYTES = (
     Reading("byte-rate", _RATE, "Bytes of batches sent per second"),
     Reading("byte-total", _TOTAL, "Bytes of batches sent"),
 )
-_COMPRESSION = "Compressed size over uncompressed size of batches, on average"
+_COMPRESSION = "Average ratio of compressed to uncompressed batch size"
 
 
 def _wait_ratio(sensor: Sensor) -> float:
-    """Of a sensor that is told milliseconds: milliseconds waited per millisecond, of all threads together."""
+    """The fraction of time waited, summed over all threads, from a sensor of waits in milliseconds."""
     return sensor.rate() / 1000.0
 
 
-#: sensor -> its metrics, for the producer ...
+#: Sensor -> its metrics, for the whole producer.
 _OVERALL: dict[str, tuple[Reading, ...]] = {
     "batch_size": (
-        Reading("batch-size-avg", _AVG, "Bytes of a batch as it was sent, on average"),
-        Reading("batch-size-max", _MAX, "Bytes of the largest batch that was sent"),
+        Reading("batch-size-avg", _AVG, "Average size of a batch as sent, in bytes"),
+        Reading("batch-size-max", _MAX, "Maximum size of a batch as sent, in bytes"),
     ),
     "compression": (Reading("compression-rate-avg", _AVG, _COMPRESSION),),
     "queue_time": (
-        Reading("record-queue-time-avg", _AVG, "Milliseconds that batches waited before they were sent, on average"),
-        Reading("record-queue-time-max", _MAX, "Milliseconds that a batch waited before it was sent, at most"),
+        Reading("record-queue-time-avg", _AVG, "Average time a batch waited before it was sent, in milliseconds"),
+        Reading("record-queue-time-max", _MAX, "Maximum time a batch waited before it was sent, in milliseconds"),
     ),
     "latency": (
-        Reading("request-latency-avg", _AVG, "Milliseconds from a produce request to its answer, on average"),
-        Reading("request-latency-max", _MAX, "Milliseconds from a produce request to its answer, at most"),
+        Reading("request-latency-avg", _AVG, "Average time from a produce request to its response, in milliseconds"),
+        Reading("request-latency-max", _MAX, "Maximum time from a produce request to its response, in milliseconds"),
     ),
     "throttle": (
-        Reading("produce-throttle-time-avg", _AVG, "Milliseconds for which brokers throttled requests, on average"),
-        Reading("produce-throttle-time-max", _MAX, "Milliseconds for which a broker throttled a request, at most"),
+        Reading("produce-throttle-time-avg", _AVG, "Average time a broker throttled a request, in milliseconds"),
+        Reading("produce-throttle-time-max", _MAX, "Maximum time a broker throttled a request, in milliseconds"),
     ),
     "records": _RECORDS,
-    "records_per_request": (Reading("records-per-request-avg", _AVG, "Records in a request, on average"),),
+    "records_per_request": (Reading("records-per-request-avg", _AVG, "Average number of records per request"),),
     "bytes": _BYTES,
     "retries": _RETRIES,
     "errors": _ERRORS,
     "record_size": (
-        Reading("record-size-avg", _AVG, "Bytes of a record before compression, on average"),
-        Reading("record-size-max", _MAX, "Bytes of the largest record, before compression"),
+        Reading("record-size-avg", _AVG, "Average size of a record before compression, in bytes"),
+        Reading("record-size-max", _MAX, "Maximum size of a record before compression, in bytes"),
     ),
     "splits": (
-        Reading("batch-split-rate", _RATE, "Batches split per second because a broker found them too large"),
-        Reading("batch-split-total", _TOTAL, "Batches split"),
+        Reading("batch-split-rate", _RATE, "Batches split per second because a broker rejected them as too large"),
+        Reading("batch-split-total", _TOTAL, "Batches split because a broker rejected them as too large"),
     ),
-    "flush_time": (Reading("flush-time-ns-total", _TOTAL, "Nanoseconds that threads spent in flush"),),
-    "metadata_wait": (Reading("metadata-wait-time-ns-total", _TOTAL, "Nanoseconds that threads waited for metadata"),),
+    "flush_time": (Reading("flush-time-ns-total", _TOTAL, "Total time threads spent in flush, in nanoseconds"),),
+    "metadata_wait": (
+        Reading("metadata-wait-time-ns-total", _TOTAL, "Total time threads waited for metadata, in nanoseconds"),
+    ),
     "pool_wait": (
-        Reading("bufferpool-wait-ratio", _wait_ratio, "Share of time that threads waited for memory, added up"),
+        Reading("bufferpool-wait-ratio", _wait_ratio, "Fraction of time waited for buffer memory, summed over threads"),
     ),
-    "pool_exhausted": (Reading("buffer-exhausted-rate", _RATE, "Sends per second that got no memory in time"),),
+    "pool_exhausted": (
+        Reading("buffer-exhausted-rate", _RATE, "Sends per second that timed out waiting for buffer memory"),
+    ),
 }
 
-#: ... and for each topic.
+#: Sensor -> its metrics, per topic.
 _PER_TOPIC: dict[str, tuple[Reading, ...]] = {
     "records": _RECORDS,
     "bytes": _BYTES,
@@ -94,10 +98,10 @@ _PER_TOPIC: dict[str, tuple[Reading, ...]] = {
 
 
 class ProducerMetrics:
-    """Everything one producer measures, but for its network client, which records into the same registry.
+    """All metrics of a producer except those of its network client, which records into the same registry.
 
-    The recording methods belong to the sender thread, except the two named for callers' waits. Bounded by the topics
-    that the metadata hold.
+    The sender thread calls the recording methods, except `flushed` and `waited_for_metadata`, which callers' threads
+    call. The topics in the metadata bound the number of metrics.
     """
 
     def __init__(
@@ -111,9 +115,18 @@ class ProducerMetrics:
         requests_in_flight: Callable[[], int],
         metadata_age_seconds: Callable[[], float],
     ) -> None:
-        """The two callables are asked on readers' threads."""
+        """Register the producer's metrics.
+
+        `clock`: the time source.
+        `client_id`: the value of the tag ``client-id``.
+        `pool`: the buffer pool, which gets the sensors for its waits and timeouts.
+        `window_ms`: milliseconds of a sample (``metrics.sample.window.ms``).
+        `samples`: the samples kept per metric (``metrics.num.samples``).
+        `requests_in_flight`: returns the number of requests without a response. Called on readers' threads.
+        `metadata_age_seconds`: returns the age of the metadata. Called on readers' threads.
+        """
         self.registry = Metrics(clock, window_ms=window_ms, samples=samples)
-        #: What every metric is tagged with.
+        #: The tags of every metric.
         self.tags = (("client-id", client_id),)
         self._clock = clock
         self._all = self.registry.add_sensors(PRODUCER, self.tags, _OVERALL)
@@ -122,19 +135,27 @@ class ProducerMetrics:
         pool.wait_sensor = self._all["pool_wait"]
         pool.exhausted_sensor = self._all["pool_exhausted"]
         for name, measure, description in (
-            ("requests-in-flight", lambda: float(requests_in_flight()), "Requests without an answer"),
-            ("metadata-age", metadata_age_seconds, "Seconds since the metadata in use were fetched"),
-            ("buffer-total-bytes", lambda: float(pool.total_bytes), "buffer.memory, in bytes"),
-            ("buffer-available-bytes", lambda: float(pool.available_bytes), "Bytes of buffer.memory nobody holds"),
-            ("bufferpool-wait-time-ns-total", lambda: pool.wait_time_ms * 1e6, "Nanoseconds threads waited for memory"),
-            ("buffer-exhausted-total", lambda: float(pool.exhausted_count), "Sends that got no memory in time"),
-            ("waiting-threads", lambda: float(pool.waiting), "Threads that wait for memory"),
+            ("requests-in-flight", lambda: float(requests_in_flight()), "Requests awaiting a response"),
+            ("metadata-age", metadata_age_seconds, "Age of the metadata in use, in seconds"),
+            ("buffer-total-bytes", lambda: float(pool.total_bytes), "Total buffer memory, in bytes"),
+            ("buffer-available-bytes", lambda: float(pool.available_bytes), "Unused buffer memory, in bytes"),
+            (
+                "bufferpool-wait-time-ns-total",
+                lambda: pool.wait_time_ms * 1e6,
+                "Total time threads waited for buffer memory, in nanoseconds",
+            ),
+            (
+                "buffer-exhausted-total",
+                lambda: float(pool.exhausted_count),
+                "Sends that timed out waiting for buffer memory",
+            ),
+            ("waiting-threads", lambda: float(pool.waiting), "Threads waiting for buffer memory"),
         ):
             self.registry.add(MetricName(name, PRODUCER, description, self.tags), measure)
         version, started_ms = distribution.version("headrace"), float(clock.wall_ms())
         for name, value, description in (
             ("version", version, "Version of this library"),
-            ("start-time-ms", started_ms, "When this producer began, in milliseconds since 1970"),
+            ("start-time-ms", started_ms, "Start time of this producer, in milliseconds since the Unix epoch"),
         ):
             self.registry.add(MetricName(name, "app-info", description, self.tags), lambda value=value: value)
 
@@ -149,8 +170,8 @@ class ProducerMetrics:
         return (*self.tags, ("topic", topic))
 
     def keep_topics(self, topics: Container[str], changed: Iterable[str]) -> None:
-        """Forget what the metadata no longer hold: `changed` are the topics that may have come or gone."""
-        # and those measured since, which may have been gone already
+        """Remove the metrics of topics missing in `topics`. `changed`: the topics that may have come or gone."""
+        # Also check the topics first recorded since the last call: they may have been gone by then.
         self._unconfirmed.update(changed)
         gone = [topic for topic in self._unconfirmed if topic not in topics and topic in self._topics]
         self._unconfirmed.clear()
@@ -158,10 +179,10 @@ class ProducerMetrics:
             del self._topics[topic]
         self.registry.remove(map(self._tags_of, gone))
 
-    # --- What happens to batches and requests ---
+    # --- Sender thread ---
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
-        """A produce request goes out."""
+        """A produce request with these batches was sent."""
         every = self._all
         records = 0
         size = 0
@@ -185,17 +206,17 @@ class ProducerMetrics:
         every["bytes"].record(size, now_ms)
 
     def answered(self, latency_ms: float, throttle_ms: float, now_ms: float) -> None:
-        """A produce request was answered."""
+        """The response to a produce request arrived."""
         self._all["latency"].record(latency_ms, now_ms)
         self._all["throttle"].record(throttle_ms, now_ms)
 
     def retried(self, batch: ProducerBatch, now_ms: float) -> None:
-        """A batch will be sent again."""
+        """A batch will be retried."""
         self._all["retries"].record(batch.count, now_ms)
         self._topic(batch.topic)["retries"].record(batch.count, now_ms)
 
     def failed(self, batch: ProducerBatch, now_ms: float) -> None:
-        """A batch was given up."""
+        """A batch failed."""
         self._all["errors"].record(batch.count, now_ms)
         self._topic(batch.topic)["errors"].record(batch.count, now_ms)
 
@@ -206,9 +227,9 @@ class ProducerMetrics:
     # --- Callers' threads ---
 
     def flushed(self, duration_ms: float) -> None:
-        """A thread was in `flush` for that long."""
+        """A thread spent `duration_ms` in `flush`."""
         self._all["flush_time"].record(duration_ms * 1e6, self._clock.now_ms())
 
     def waited_for_metadata(self, duration_ms: float) -> None:
-        """A thread waited for a topic's metadata for that long."""
+        """A thread waited `duration_ms` for a topic's metadata."""
         self._all["metadata_wait"].record(duration_ms * 1e6, self._clock.now_ms())

@@ -1,4 +1,4 @@
-"""The wait of a flush."""
+"""Waiting for batches to complete, for `flush`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 
 def await_batches(batches: list[ProducerBatch], clock: Clock, deadline_ms: float, timeout_ms: float) -> None:
-    """Wait until batches, which are taken off the list, and the parts of split ones complete.
+    """Wait until the batches, and the parts of split batches, complete. Empties the list. Any thread that may wait.
 
-    Any thread that may wait. Raises KafkaTimeoutError at `deadline_ms`, with the number of records left; `timeout_ms`
-    is for its message.
+    Raises KafkaTimeoutError at `deadline_ms`, naming the number of records left and `timeout_ms`.
     """
     while batches:
         batch = batches.pop()

@@ -1,4 +1,4 @@
-"""Batches that were passed over, because no response could have arrived before their deadline."""
+"""Batches not sent, because no response could arrive before their deadline."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class GivenUp:
-    """A heap of batches by age, which stay unsent until they expire. Belongs to the sender thread."""
+    """A heap, by age, of batches that stay unsent until they expire. Sender thread only."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, ProducerBatch]] = []
-        self._count = 0  # so that the heap never compares batches
+        self._count = 0  # breaks ties, so that the heap never compares batches
 
     def add(self, batch: ProducerBatch) -> None:
         """Keep a batch until it expires."""
@@ -24,12 +24,12 @@ class GivenUp:
         heappush(self._heap, (batch.created_ms, self._count, batch))
 
     def take_older(self, created_by_ms: float) -> list[ProducerBatch]:
-        """Take out the batches created at or before a time, oldest first."""
+        """Remove and return the batches created at or before `created_by_ms`, oldest first."""
         taken: list[ProducerBatch] = []
         while self._heap and self._heap[0][0] <= created_by_ms:
             taken.append(heappop(self._heap)[2])
         return taken
 
     def oldest_ms(self) -> float:
-        """When the oldest batch was created; NEVER_MS if there is none."""
+        """The creation time of the oldest batch; NEVER_MS if there is none."""
         return self._heap[0][0] if self._heap else NEVER_MS

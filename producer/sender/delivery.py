@@ -1,6 +1,6 @@
-"""The sender's action for each error of a produce request: one table, from which `docs/errors.md` is generated.
+"""The table of the sender's actions per error of a produce request. `docs/errors.md` is generated from it.
 
-Source: Kafka's Sender.completeBatch and Errors; the "may be in the log" column is librdkafka's idea.
+Source: Kafka's Sender.completeBatch and Errors; the "in the log" column follows librdkafka.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from ...network.protocol.errors import KafkaError
 
 
 class Verdict(Enum):
-    """The outcome for the batch."""
+    """The outcome for a batch. Values are the texts in `docs/errors.md`."""
 
-    RETRY = "sent again, within delivery.timeout.ms"
-    SPLIT = "split in two and sent again; a single record fails"
-    COMPLETE = "reported as delivered: the broker has it from an earlier attempt"
-    FAIL = "fails at once"
-    FATAL = "fails at once, and so does everything else of this producer"
+    RETRY = "retried within `delivery.timeout.ms`"
+    SPLIT = "split in two and retried; a batch of one record fails"
+    COMPLETE = "reported as delivered: an earlier attempt wrote it"
+    FAIL = "fails immediately"
+    FATAL = "fails immediately, as do all other records of this producer"
 
 
 class InLog(Enum):
-    """Whether the record may be in the log when the user sees the error."""
+    """Whether the record may be in the log when the error is reported."""
 
     NO = "no"
     POSSIBLY = "possibly"
@@ -42,7 +42,7 @@ _RETRY = Action(Verdict.RETRY)
 _RETRY_REFRESHED = Action(Verdict.RETRY, refresh_metadata=True)
 _FAIL = Action(Verdict.FAIL)
 
-#: Error class -> action. A class that is missing takes the action of its closest ancestor in the table.
+#: Error class -> action. A class not listed takes the action of its closest ancestor in the table.
 ACTIONS: dict[type[KafkaError], Action] = {
     KafkaError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
     errors.BrokerResponseError: _FAIL,
@@ -55,17 +55,17 @@ ACTIONS: dict[type[KafkaError], Action] = {
     errors.NotEnoughReplicasAfterAppendError: Action(Verdict.RETRY, in_log=InLog.YES),
     errors.DeliveryTimeoutError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
     errors.UnknownError: Action(Verdict.FAIL, in_log=InLog.POSSIBLY),
-    # Returned before the append; or after it, if the broker lost the leadership, the partition or its disk while the
-    # append waited for replicas.
+    # Returned before the append, or after it if the broker lost the leadership, the partition or its disk while waiting
+    # for replicas.
     errors.NotLeaderOrFollowerError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.UnknownTopicOrPartitionError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
     errors.KafkaStorageError: Action(Verdict.RETRY, refresh_metadata=True, in_log=InLog.POSSIBLY),
-    # The leader moved: its epoch is behind ours, or ours is behind its epoch.
+    # The leader moved, so that the leader epochs of client and broker differ.
     errors.UnknownLeaderEpochError: _RETRY_REFRESHED,
     errors.MessageSizeTooLargeError: Action(Verdict.SPLIT),
     errors.RecordListTooLargeError: _FAIL,
     errors.DuplicateSequenceNumberError: Action(Verdict.COMPLETE, in_log=InLog.YES),
-    # The sequence state decides these two, see TransactionManager.can_retry.
+    # The sequence state decides whether these two are retried: see TransactionManager.can_retry.
     errors.OutOfOrderSequenceNumberError: Action(Verdict.RETRY, in_log=InLog.NO),
     errors.UnknownProducerIdError: Action(Verdict.RETRY, in_log=InLog.NO),
     errors.ProducerFencedError: Action(Verdict.FATAL),
@@ -77,7 +77,7 @@ _resolved: dict[type[KafkaError], Action] = {}
 
 
 def action_for(error: KafkaError | type[KafkaError]) -> Action:
-    """The action for an error: that of its class, or of its closest ancestor in the table."""
+    """The action for an error, from its class or the closest ancestor in the table."""
     kind = error if isinstance(error, type) else type(error)
     action = _resolved.get(kind)
     if action is None:

@@ -25,7 +25,7 @@ class Table(
     Config,
     env_prefix="TABLE_",
     rules=(Rule(("low_ms", "high_ms"), low_before_high),),
-    left_out={"jmx.port": "needs the JVM", "tls.*": "not there yet"},
+    left_out={"jmx.port": "needs the JVM", "tls.*": "TLS is not supported yet"},
     without_effect={"old.key": "nothing is left to set"},
     carried_along={"tls.port": lambda given: given == 443, "old.key": lambda given: given == 1},
 ):
@@ -148,7 +148,7 @@ def test_keywords_may_be_dotted_too() -> None:
         ("thing_list", "did you mean parts?"),
         ("qqqqq", f"qqqqq is not a configuration key; {__name__}.Table lists the keys"),
         ("jmx_port", "jmx_port is not supported: needs the JVM"),
-        ("tls_key_file", "tls_key_file is not supported: not there yet"),
+        ("tls_key_file", "tls_key_file is not supported: TLS is not supported yet"),
     ],
 )
 def test_an_unknown_name_is_refused_with_help(name: str, says: str) -> None:
@@ -166,7 +166,7 @@ def test_a_left_out_key_may_be_none() -> None:
 def test_a_default_of_another_client_is_neither_refused_nor_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert resolve(tls_port=443, old_key=1) == resolve(old_key=None) == resolve()
     assert not caplog.records
-    assert refusal(tls_port=444) == "tls_port is not supported: not there yet"
+    assert refusal(tls_port=444) == "tls_port is not supported: TLS is not supported yet"
 
 
 def test_a_key_without_effect_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -270,7 +270,7 @@ def test_a_misspelt_variable_is_ignored_with_a_warning(caplog: pytest.LogCapture
 
 def test_a_left_out_variable_is_refused() -> None:
     message = refusal(environ={"TABLE_TLS_KEY_FILE": "/key"})
-    assert message == "tls.key.file (environment TABLE_TLS_KEY_FILE) is not supported: not there yet"
+    assert message == "tls.key.file (environment TABLE_TLS_KEY_FILE) is not supported: TLS is not supported yet"
 
 
 # --- Rules ---

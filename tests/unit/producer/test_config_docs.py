@@ -53,6 +53,4 @@ def test_the_page_of_metrics_has_every_metric_of_every_group(generate: ModuleTyp
     sections = page.split("\n## ")
     rows = {section.partition("\n")[0].strip("`"): section.count("\n| `") for section in sections if section[0] == "`"}
     assert rows == {"producer-metrics": 58, "app-info": 2, "producer-topic-metrics": 9, "producer-node-metrics": 12}
-    assert (
-        "| `batch-size-avg` | Bytes of a batch as it was sent, on average | `kafka_producer_batch_size_avg` |" in page
-    )
+    assert "| `batch-size-avg` | Average size of a batch as sent, in bytes | `kafka_producer_batch_size_avg` |" in page
