@@ -27,7 +27,7 @@ help:
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
 	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
-	@echo "make check         lint, format, types, layers of the packages, dead code, generated pages"
+	@echo "make check         lint, format, types, layers of the packages, dead code, wording, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         compare the producer with confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
 	@echo "make bench-broker  compare the embedded broker with Apache Kafka (needs Java and Maven)"
@@ -52,7 +52,7 @@ storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/producer_storm.py $(STORM_SEEDS)
 	$(PYTHON_IN_VENV) tests/support/broker_storm.py $(STORM_SEEDS)
 
-check: lint types floors dead-code docs-check
+check: lint types floors dead-code prose docs-check
 
 lint: .venv/installed
 	$(PYTHON_IN_VENV) -m ruff check .

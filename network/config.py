@@ -78,7 +78,7 @@ class Key:
                 return self.none_means
             if self.nullable:
                 return None
-            raise ValueError("leaves the key without a value")
+            raise ValueError("is not a value")
         if self.parse is None:
             raise TypeError(f"{self.name} has no parser")
         parsed: Any = self.parse(value)
@@ -86,7 +86,7 @@ class Key:
             wanted = parsed.strip().lower()
             parsed = next((choice for choice in self.choices if choice.lower() == wanted), None)
             if parsed is None:
-                raise ValueError("is none of the choices")
+                raise ValueError("is not a valid value")
         if self.at_least is not None and parsed < self.at_least:
             raise ValueError("is too small")
         if self.at_most is not None and parsed > self.at_most:
