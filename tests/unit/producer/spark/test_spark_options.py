@@ -1,4 +1,4 @@
-"""A sink's options: whose they are, what is wrong with them, and that they pickle and keep secrets."""
+"""Tests a sink's options: which are the producer's, errors, pickling, and secrets."""
 
 from __future__ import annotations
 
