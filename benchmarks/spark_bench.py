@@ -1,16 +1,16 @@
-"""Spark DataFrames into Kafka: this library's ways to write compared with confluent-kafka and Spark's own sink.
+"""Compare Headrace's ways to write Spark DataFrames with confluent-kafka and Spark's own sink.
 
     python benchmarks/spark_bench.py [--rows N] [--rounds N] [--bootstrap HOST:PORT | --apache]
 
 All contenders write to one broker process, from a Parquet file with rows of 130 bytes, because generating rows costs
 Spark more than reading them. They take turns for `--rounds` rounds, each into a new topic. The program prints medians
 of rows/s, measured from the start of the job to its end, when every record is acknowledged. Each contender has its own
-Spark (local[2]), as a user's job has: some sinks are slower in a JVM that has run others before.
+Spark (local[2]), like a user's job: some sinks are slower in a JVM that has run others before.
 The settings are the same for all: idempotence, ``linger.ms=5``, ``batch.size`` of 128 KiB, no compression, 4
 partitions. Memory for the broker's log is touched in advance (`page_memory.py`). The no-op writers measure Spark
-itself: rows or Arrow batches that reach Python and are dropped. Without ``--bootstrap`` the broker is ``headrace
-broker``; ``--apache`` starts Apache Kafka (from Maven Central). Spark's own sink takes part if its jar is available
-there.
+itself: they drop the rows or Arrow batches that reach Python. Without ``--bootstrap`` the broker is ``headrace
+broker``; ``--apache`` starts Apache Kafka (from Maven Central). Spark's own sink is included if Maven Central has its
+jar.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def broker(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 class Topics:
-    """A topic for each run, and the number of records in it afterwards."""
+    """Creates a topic per run, and counts its records afterwards."""
 
     def __init__(self, servers: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})

@@ -1,12 +1,13 @@
-"""What a small task and a small micro-batch cost: this library's doors beside Spark's own sink and no-ops.
+"""Measure small tasks and small micro-batches: all ways to write, Spark's own sink, and no-ops.
 
     python benchmarks/spark_small_tasks.py [--tasks N] [--micro-batches N] [--conf NAME=VALUE ...]
                                            [--bootstrap HOST:PORT | --apache]
 
-A task has ten rows, a micro-batch twenty in two tasks. Each contender has a Spark (local[2]) to itself, since a Python
-worker keeps what one contender loaded. It writes once for warming up and once for the numbers: the wall time per task
-(of the two that run at a time), and the CPU per task of the JVM and of the Python processes under it. Of micro-batches,
-which follow each other without a pause, medians of the stages that Spark reports. The no-ops show what Spark takes.
+A task has ten rows; a micro-batch has twenty rows in two tasks. Each contender has its own Spark (local[2]), because a
+Python worker keeps the modules that a contender loaded. Each writes once to warm up and once for the measurement: the
+wall time per task (two run at a time), and the CPU per task of the JVM and of its Python processes. Micro-batches
+follow each other without a pause; the program prints the medians of the stages that Spark reports. The no-ops measure
+Spark itself.
 """
 
 from __future__ import annotations
@@ -97,12 +98,12 @@ STREAMS: dict[str, Stream] = {
 }
 
 
-# --- What a contender's process runs ---
+# --- Functions that a contender's process runs ---
 
 
 def start(settings: dict[str, str]) -> None:
     session = start_spark("headrace small tasks", master=f"local[{CORES}]", settings=settings)
-    # a query that is stopped logs what it was doing, and each commit of ours its report
+    # a stopped query logs what it was doing, and each commit of Headrace its report
     session.sparkContext.setLogLevel("OFF")
     register(session)
 
@@ -120,7 +121,7 @@ def run_tasks(contender: Batch, servers: str, topic: str, tasks: int) -> dict[st
 
 
 def run_stream(contender: Stream, servers: str, topic: str, micro_batches: int) -> dict[str, float]:
-    """Milliseconds of a micro-batch and of its stages."""
+    """Milliseconds per micro-batch and per stage."""
     rate = SparkSession.active().readStream.format("rate-micro-batch")
     events = rate.option("rowsPerBatch", CORES * ROWS_PER_TASK).option("numPartitions", CORES).load()
     with tempfile.TemporaryDirectory() as folder:
@@ -143,7 +144,7 @@ def end() -> None:
 
 
 def cpu_ms() -> Counter[str]:
-    """The CPU that the JVM under this process and Python's processes under the JVM have taken."""
+    """The CPU time in milliseconds of the JVM under this process and of the JVM's Python processes."""
     processes = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -162,15 +163,15 @@ def cpu_ms() -> Counter[str]:
     return used
 
 
-# --- All of them ---
+# --- All contenders ---
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("--micro-batches", type=int, default=40)
-    parser.add_argument("--conf", action="append", default=[], help="NAME=VALUE of Spark's configuration")
-    parser.add_argument("--bootstrap", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--conf", action="append", default=[], help="a Spark setting, as NAME=VALUE")
+    parser.add_argument("--bootstrap", help="HOST:PORT of a running broker")
     parser.add_argument("--apache", action="store_true", help="write to Apache Kafka")
     arguments = parser.parse_args()
     require_java()
@@ -182,7 +183,7 @@ def main() -> int:
         del BATCHES["Spark's own sink"], STREAMS["Spark's own sink"]
     with broker(arguments) as servers:
         topics = Topics(servers)
-        print(f"ms per task of {ROWS_PER_TASK} rows, {arguments.tasks} tasks, and the CPU of it:")
+        print(f"ms per task of {ROWS_PER_TASK} rows, {arguments.tasks} tasks, with CPU time:")
         for name, contender in BATCHES.items():
             report(name, settings, run_tasks, contender, servers, topics.make(), arguments.tasks)
         print(f"ms per micro-batch of {CORES * ROWS_PER_TASK} rows in {CORES} tasks, medians of its stages:")

@@ -1,9 +1,9 @@
-"""By this module's name PySpark finds ``format("headrace")``: it needs no `headrace.producer.spark.register`.
+"""Lets PySpark find ``format("headrace")`` by this module's name, without `headrace.producer.spark.register`.
 
-PySpark 4.0 and later looks for data sources once per driver, when the first one is asked for by a name that Spark does
-not know: it imports every installed module whose name begins with ``pyspark_`` and takes its `DefaultSource`. A module
-that raises there takes all other data sources along, so this one imports nothing but the base class, which PySpark has
-loaded by then, and `DefaultSource` imports Headrace when it is used.
+PySpark 4.0 and later searches for data sources once per driver, on the first use of a format that Spark does not know.
+It imports every installed module whose name begins with ``pyspark_`` and registers its `DefaultSource`. A module that
+raises makes the whole search fail. This one therefore imports only the base class, which PySpark has already loaded;
+`DefaultSource` imports Headrace when it is used.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 try:
     from pyspark.sql.datasource import DataSource
-except Exception:  # PySpark before 4.0, or none, or a broken one: then there is nothing to find
+except Exception:  # PySpark is missing, broken or older than 4.0, and does not search
     pass
 else:
 
     class DefaultSource(DataSource):
-        """`headrace.producer.spark.datasource.HeadraceDataSource`, which is imported when a DataFrame is written.
+        """Delegates to `headrace.producer.spark.datasource.HeadraceDataSource`, imported when a DataFrame is written.
 
-        In the processes of the driver that PySpark starts for it.
+        Runs in processes that PySpark starts on the driver.
         """
 
         @classmethod
         def name(cls) -> str:
-            """What stands in ``format``."""
+            """The name to pass to ``format``."""
             return "headrace"
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:
-            """For a batch write. Raises KafkaConfigurationError, and ImportError where Headrace can't be imported."""
+            """The writer of a batch write. Raises KafkaConfigurationError, or ImportError without Headrace."""
             return self._headrace().writer(schema, overwrite)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # Spark's name
-            """For a streaming write. Raises KafkaConfigurationError, ImportError."""
+            """The writer of a streaming write. Raises KafkaConfigurationError, or ImportError without Headrace."""
             return self._headrace().streamWriter(schema, overwrite)
 
         def _headrace(self) -> DataSource:

@@ -1,4 +1,4 @@
-"""Spark DataFrames written through the producer.
+"""Write Spark DataFrames to Kafka.
 
 from headrace.producer.spark import KafkaSink
 
@@ -6,7 +6,7 @@ df.selectExpr("id AS key", "to_json(struct(*)) AS value").foreachPartition(
     KafkaSink({"bootstrap.servers": "localhost:9092"}, topic="flights")
 )
 
-Nothing here needs pyspark before a DataFrame is at hand.
+Importing this package does not import pyspark.
 """
 
 from __future__ import annotations

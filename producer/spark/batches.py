@@ -1,4 +1,4 @@
-"""The Arrow door: record batches as Spark hands them to Python, encoded without a Python object a row."""
+"""The Arrow path: record batches from Spark, encoded without a Python object per row."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Sized:
         return self.batch.num_rows
 
 
-# What `send_arrow` takes as a value or key, by pyarrow's own predicates (views are newer than the oldest pyarrow).
+# The types that `send_arrow` accepts as a value or key, as pyarrow's predicates (the oldest pyarrow has no views).
 _BYTES = [
     getattr(pa.types, name)
     for name in (
@@ -79,7 +79,7 @@ _BYTES = [
 
 
 def _formatted(name: str, column: Any, form: str) -> Any:
-    """A column in its format: itself where it holds what a record takes already."""
+    """Encode a column in its format. A column that already holds bytes is returned as it is."""
     kind = column.type
     is_bytes = any(holds(kind) for holds in _BYTES)
     if form == "serializer" or (is_bytes and form in ("raw", "string")):

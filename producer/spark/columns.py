@@ -1,11 +1,11 @@
-"""The formats for whole Arrow columns: what `formats` makes of a value, without a Python object for each.
+"""The formats for whole Arrow columns: the same bytes as `formats`, without a Python object per value.
 
-The text of a struct is put together from the texts of its columns by Arrow's own functions; only floating-point
-numbers, binary and strings with something to escape go through Python. MessagePack has no text to join: its values are
-made a column at a time, and packed one by one.
+Arrow's own functions join the texts of a struct's columns. Only floating-point numbers, binary, times of day and
+strings to escape go through Python. MessagePack is not joined from text: its values are converted a column at a time
+and packed one by one.
 
-A `timestamp_ntz` is no point in time, so its text has no zone. The text of a `float` is the shortest one that reads
-back as the same 32 bits. A row holds neither type: `row_types` takes them from the DataFrame's schema.
+A `timestamp_ntz` is not a point in time, so its text has no zone. The text of a `float` is the shortest that reads back
+as the same 32 bits. Rows carry neither type: `row_types` takes them from the DataFrame's schema.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ import pyarrow.compute
 
 from .formats import ZEROS_BEFORE_EXPONENT, UnfitValueError
 
-# its functions are made when it is imported: no type checker sees them
+# the functions are generated on import, so type checkers don't know them
 pc: Any = pyarrow.compute
 
 _TEXT = pa.large_string()
-#: Decimals of no more places than these never have an exponent.
+#: A decimal with at most this scale never has an exponent.
 _PLACES_WITHOUT_EXPONENT = 6
 _TO_ESCAPE = '["\\\\\x00-\x1f]'
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
-#: The years that Python's dates have, as days since 1970: Spark's have more, which no row can hold.
+#: The range of Python's dates, in days since 1970. Spark's dates have a wider range, which rows can't hold.
 _FIRST_DAY, _LAST_DAY = (
     day.toordinal() - datetime.date(1970, 1, 1).toordinal() for day in (datetime.date.min, datetime.date.max)
 )
@@ -43,7 +43,7 @@ _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_
 
 
 def encode_column(column: Any, value_format: str) -> Any:
-    """A column of what records take, from one of any type: `string`, `json` or `msgpack`. Null stays null.
+    """Encode a column of any type as `string`, `json` or `msgpack`. Null stays null.
 
     Raises UnfitValueError for a type that the format can't express.
     """
@@ -62,7 +62,7 @@ def _msgpack_column(column: Any) -> Any:
 
 
 def _joined(column: Any, parts: Sequence[Any]) -> Any:
-    """The parts of each row next to each other, nulls among them as JSON has them; null where the column is."""
+    """Concatenate the parts of each row. A null part becomes `null`; the result is null where the column is."""
     text = pc.binary_join_element_wise(
         *(pa.scalar(part, _TEXT) if isinstance(part, str) else part for part in parts),
         pa.scalar("", _TEXT),
@@ -107,7 +107,7 @@ def _json(column: Any) -> Any:
 
 
 def _string(column: Any, value_format: str = "string") -> Any:
-    """Numbers, booleans, dates and times in their usual notation."""
+    """The text of numbers, booleans, dates and times in their usual notation."""
     kind = column.type
     types = pa.types
     if types.is_dictionary(kind):
@@ -133,9 +133,9 @@ def _string(column: Any, value_format: str = "string") -> Any:
 
 
 def utf8(column: Any) -> Any:
-    """A column of strings, or of anything with strings in it, in valid UTF-8.
+    """Make all strings in a column, nested ones too, valid UTF-8.
 
-    A string of Spark's may hold any bytes. What is no UTF-8 becomes U+FFFD, as where Spark hands rows to Python.
+    Spark's strings may hold any bytes. Invalid UTF-8 becomes U+FFFD, as when Spark passes rows to Python.
     """
     kind = column.type
     without_text = _with_binary(kind)
@@ -149,7 +149,7 @@ def utf8(column: Any) -> Any:
 
 
 def _with_binary(kind: Any) -> Any:
-    """The same type with binary in the place of strings, which has the same layout."""
+    """The same type with binary, which has the same layout, instead of strings."""
     types = pa.types
     if types.is_string(kind):
         return pa.binary()
@@ -165,12 +165,12 @@ def _with_binary(kind: Any) -> Any:
 
 
 def _decoded(value: Any, kind: Any) -> Any:
-    """A value of `_with_binary(kind)` as one of `kind`."""
+    """Convert a value of type `_with_binary(kind)` to `kind`."""
     types = pa.types
     if value is None:
         return None
     if types.is_string(kind) or types.is_large_string(kind):
-        # Java replaces half a surrogate pair as one, Python byte by byte
+        # Java replaces an unpaired surrogate with one U+FFFD, Python with one per byte
         return _SURROGATE.sub(b"\xff", value).decode(errors="replace")
     if types.is_struct(kind):
         return {field.name: _decoded(value[field.name], field.type) for field in kind}
@@ -182,7 +182,7 @@ def _decoded(value: Any, kind: Any) -> Any:
 
 
 def within_years(column: Any) -> Any:
-    """The column of dates or times itself. Raises UnfitValueError for one outside the years 1 to 9999."""
+    """Return the column of dates or times. Raises UnfitValueError for one outside the years 1 to 9999."""
     days = 1 if pa.types.is_date32(column.type) else _UNITS_PER_DAY[column.type.unit]
     first, end = _FIRST_DAY * days, (_LAST_DAY + 1) * days
     numbers = column.cast(pa.int32() if days == 1 else pa.int64())
@@ -191,7 +191,7 @@ def within_years(column: Any) -> Any:
     if least is not None and (least < first or most >= end):
         wrong = pc.less(numbers, first) if least < first else pc.greater_equal(numbers, end)
         raise UnfitValueError(
-            "a date or time outside the years 1 to 9999, which Python does not have: cast it to a string",
+            "a date or time outside the years 1 to 9999, which Python does not support: cast it to a string",
             wrong.index(True).as_py(),
         )
     return column
@@ -199,7 +199,7 @@ def within_years(column: Any) -> Any:
 
 @contextlib.contextmanager
 def _at_row_of(column: Any) -> Iterator[None]:
-    """What is wrong with an item of a list, or an entry of a map, is wrong with the row of the column that has it."""
+    """Change the index of an error in a list item or map entry to that of the column's row."""
     try:
         yield
     except UnfitValueError as unfit:
@@ -208,17 +208,17 @@ def _at_row_of(column: Any) -> Iterator[None]:
 
 
 def _shortest(column: Any) -> Any:
-    """A column of 32-bit numbers as 64-bit ones whose shortest text is that of the 32-bit ones; others as they are."""
+    """Convert 32-bit floats to the 64-bit floats with the same shortest text. Other columns are unchanged."""
     return column.cast(pa.string()).cast(pa.float64()) if pa.types.is_float32(column.type) else column
 
 
 def _string_column(column: Any) -> Any:
-    """As `_string`, binary as it is."""
+    """Like `_string`, but binary is unchanged."""
     return column if _is_binary(column.type) else _string(column)
 
 
 def _iso(column: Any) -> Any:
-    """ISO 8601 in UTC, without a fraction where there is none; without a zone where the column has none."""
+    """ISO 8601 in UTC. A zero fraction is omitted, and so is the zone if the column has none."""
     zone = None if column.type.tz is None else "UTC"
     text = column.cast(pa.timestamp("us", zone), safe=False).cast(_TEXT)
     end = "Z" if zone else ""
@@ -234,7 +234,7 @@ def _quoted(text: Any) -> Any:
 
 
 def _json_number(value: float) -> str:
-    # as Spark's to_json does
+    # like Spark's to_json
     return repr(value) if math.isfinite(value) else f'"{_NOT_FINITE[str(value)]}"'
 
 
@@ -246,20 +246,22 @@ def _by_python(column: Any, convert: Callable[[Any], str]) -> Any:
 
 
 def _comma_separated(column: Any, texts: Any) -> Any:
-    """The texts of what is in each list (or map) of the column, none missing, as one text a row."""
+    """Join the texts of each list's items (or map's entries), one text per row. A null text becomes `null`."""
     lists = pa.LargeListArray.from_arrays(_offsets(column), pc.fill_null(texts, "null"))
     return pc.binary_join(lists, pa.scalar(",", _TEXT))
 
 
 def _entries(column: Any) -> tuple[Any, Any]:
-    """The keys and items of the maps of the column, which may be a part of a longer one."""
+    """The keys and items of the column's maps. The column may be a slice."""
     start, end = (column.offsets[0].as_py(), column.offsets[-1].as_py()) if len(column) else (0, 0)
     return column.keys.slice(start, end - start), column.items.slice(start, end - start)
 
 
 def _offsets(column: Any) -> Any:
-    """Where each list begins in what `flatten` returns, which leaves out what null lists may hold; or each map in
-    `_entries`."""
+    """The offsets of lists in the result of `flatten`, or of maps in that of `_entries`.
+
+    `flatten` omits items under null lists.
+    """
     if not len(column):
         return pa.array([0], pa.int64())
     if pa.types.is_map(column.type):
@@ -269,7 +271,7 @@ def _offsets(column: Any) -> Any:
 
 
 def _objects(column: Any) -> list[Any]:
-    """The column's values as Python objects that MessagePack has a notation for."""
+    """The column's values as Python objects that MessagePack supports."""
     kind = column.type
     types = pa.types
     if types.is_struct(kind):
@@ -323,7 +325,7 @@ def _is_binary(kind: Any) -> bool:
 
 
 def _is_view(kind: Any, of: str) -> bool:
-    """Views are newer than the oldest pyarrow."""
+    """Whether a type is a view. The oldest supported pyarrow has no views."""
     is_view = getattr(pa.types, f"is_{of}_view", None)
     return is_view is not None and is_view(kind)
 

@@ -1,9 +1,12 @@
 """``format("headrace")``: the sink as a Python Data Source, for batch and streaming writes.
 
-What Spark's worker code makes of it, beyond its documentation (PySpark 4.0 to 4.3): the writer is made on the driver
-and pickled into the tasks, so that it holds nothing but options; `write` has to return a message; a streaming writer is
-made anew for each commit, in another process; a task is never told to abort, so that `write` cleans up by itself;
-options come in lower case, as texts.
+Undocumented behavior of Spark's worker code that this module relies on (PySpark 4.0 to 4.3):
+
+- The writer is created on the driver and pickled to the tasks, so it holds only options.
+- `write` must return a message.
+- A streaming writer is created again for each commit, in another process.
+- Spark never calls `abort` in a task, so `write` cleans up by itself.
+- Options are strings with lower-case names.
 """
 
 from __future__ import annotations
@@ -46,16 +49,19 @@ class HeadraceDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format``."""
+        """The name to pass to ``format``."""
         return "headrace"
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchDataSourceWriter:
-        """For a batch write. Raises KafkaConfigurationError. Driver."""
+        """The writer of a batch write. Runs on the driver. Raises KafkaConfigurationError."""
         return BatchDataSourceWriter(self._options(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # Spark's name
-        """For a streaming write. Raises KafkaConfigurationError. Driver, and once more for each commit."""
-        # what is overwritten in the output mode complete is the sink's result table; a topic takes each version of it
+        """The writer of a streaming write. Runs on the driver, and again for each commit.
+
+        Raises KafkaConfigurationError.
+        """
+        # in output mode complete Spark sets `overwrite` for its result table; a topic gets each version of the table
         options = self._options(schema, overwrite=False)
         return StreamArrowWriter(options) if _HAS_STREAM_ARROW_WRITER else StreamRowWriter(options, schema)
 
@@ -71,69 +77,69 @@ class HeadraceDataSource(DataSource):
 
 @dataclass
 class Delivered(WriterCommitMessage):
-    """What a task tells of itself when it has delivered everything."""
+    """The commit message of a task that has delivered all of its rows."""
 
     report: WriteReport
 
 
 class BatchDataSourceWriter(DataSourceArrowWriter):
-    """Writes Arrow batches. Holds options only."""
+    """Writes Arrow batches. Holds only options."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self._started_ms = SYSTEM_CLOCK.now_ms()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
-        """One task. Raises RowDeliveryError."""
+        """Write the rows of one task. Raises RowDeliveryError."""
         return Delivered(write_partition(self.options, BatchWriter, iterator))
 
     def commit(self, messages: list[Any]) -> None:
-        """Every task has delivered what it had. Driver."""
+        """Log the report after every task has delivered its rows. Runs on the driver."""
         report = _merged(messages)
         report.elapsed_ms = SYSTEM_CLOCK.now_ms() - self._started_ms
         _tell("written to %s: %s", self.options, report)
 
     def abort(self, messages: list[Any]) -> None:
-        """A task failed for good. Driver."""
+        """Log a warning after a task has failed for the last time. Runs on the driver."""
         _tell_of_abort(self.options, messages)
 
 
 class _StreamWriter:
-    """What both streaming writers do when a micro-batch ends."""
+    """The end of a micro-batch, common to both streaming writers."""
 
     options: SinkOptions
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Every task of the micro-batch has delivered what it had. Driver, in a process of its own."""
+        """Log the report of a delivered micro-batch. Runs in a separate process on the driver."""
         _tell("micro-batch %d to %s: %s", batchId, self.options, _merged(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """A task failed for good; Spark runs the micro-batch again when the query is started again."""
+        """Log a warning after a task has failed for the last time. Spark repeats the micro-batch on a restart."""
         _tell_of_abort(self.options, messages)
 
 
 if _HAS_STREAM_ARROW_WRITER:
 
     class StreamArrowWriter(_StreamWriter, datasource.DataSourceStreamArrowWriter):
-        """Writes the micro-batches of a streaming query as Arrow batches. Holds options only."""
+        """Writes the micro-batches of a streaming query as Arrow batches. Holds only options."""
 
         def __init__(self, options: SinkOptions) -> None:
             self.options = options
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
-            """One task. Raises RowDeliveryError."""
+            """Write the rows of one task. Raises RowDeliveryError."""
             return Delivered(write_partition(self.options, BatchWriter, iterator))
 
 
 class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
-    """Writes the micro-batches of a streaming query row by row, for PySpark 4.0. Holds options and types only."""
+    """Writes the micro-batches of a streaming query row by row, for PySpark 4.0. Holds only options and types."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
 
     def write(self, iterator: Iterator[Row]) -> Delivered:
-        """One task. Raises RowDeliveryError."""
+        """Write the rows of one task. Raises RowDeliveryError."""
         return Delivered(write_partition(self.options, functools.partial(RowWriter, schema=self.schema), iterator))
 
 
@@ -142,7 +148,7 @@ def _merged(messages: list[Any]) -> WriteReport:
 
 
 def _tell(text: str, *parts: object) -> None:
-    """Log on Spark's driver. It calls from processes of its own, in which nobody has set logging up."""
+    """Log on Spark's driver. The calls come from processes that Spark starts, in which logging is not configured."""
     if not _log.hasHandlers():
         _log.addHandler(logging.StreamHandler(sys.stderr))
         _log.setLevel(logging.INFO)
@@ -152,7 +158,7 @@ def _tell(text: str, *parts: object) -> None:
 def _tell_of_abort(options: SinkOptions, messages: list[Any]) -> None:
     rows = _merged(messages).rows
     _log.warning(
-        "a write to %s failed; at least %d of its rows are in Kafka already and will be there twice if it is repeated",
+        "a write to %s failed; at least %d of its rows are already in Kafka and will be duplicated if it is repeated",
         options,
         rows,
     )

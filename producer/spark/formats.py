@@ -1,7 +1,7 @@
-"""From a column's values to bytes: raw, string, json and msgpack.
+"""Encode a column's values as bytes: raw, string, json and msgpack.
 
-Each format is a function from a list of Python values to a list of bytes, None staying None (a null key, a tombstone).
-`columns` does the same for whole Arrow columns, and a property test holds both against each other.
+Each format is a function from a list of Python values to a list of bytes. None stays None (a null key, a tombstone).
+`columns` does the same for whole Arrow columns; a property test checks that both agree.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgpack
 
 from ...network.protocol.errors import SerializationError
 
-#: The formats that leave binary as it is, and strings in UTF-8.
+#: The formats that keep binary unchanged and encode strings in UTF-8.
 AS_THEY_ARE = ("raw", "string")
 
 Encoder = Callable[[Sequence[Any]], Sequence["bytes | None"]]
@@ -29,12 +29,12 @@ Encoder = Callable[[Sequence[Any]], Sequence["bytes | None"]]
 _encode_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
-#: What goes from the notation of a decimal that has an exponent: there Spark gives rows zeros that it gives no batch.
+#: Zeros to remove from a decimal with an exponent. Spark adds them in rows, but not in Arrow batches.
 ZEROS_BEFORE_EXPONENT = r"\.0+E|([1-9])0+E"
 
 
 class UnfitValueError(SerializationError):
-    """A value that a format can't express. `index` is its place in the column."""
+    """A value that a format can't express. `index` is its row in the column."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
@@ -45,12 +45,12 @@ class UnfitValueError(SerializationError):
 
 
 def encoder(value_format: str) -> Encoder:
-    """The function of a format: `raw`, `string`, `json` or `msgpack`."""
+    """The encoder of a format: `raw`, `string`, `json` or `msgpack`."""
     return _ENCODERS[value_format]
 
 
 def encode_raw(values: Sequence[Any]) -> Sequence[bytes | None]:
-    """Binary as it is, strings in UTF-8."""
+    """Keep binary unchanged and encode strings in UTF-8."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds or kinds == {bytes}:
@@ -62,7 +62,7 @@ def encode_raw(values: Sequence[Any]) -> Sequence[bytes | None]:
 
 
 def encode_string(values: Sequence[Any]) -> Sequence[bytes | None]:
-    """Strings and binary as they are, numbers, booleans, dates and times in their usual notation."""
+    """Encode like `encode_raw`, and numbers, booleans, dates and times in their usual notation."""
     kinds = set(map(type, values))
     kinds.discard(type(None))
     if not kinds or kinds <= {bytes, str}:
@@ -71,18 +71,20 @@ def encode_string(values: Sequence[Any]) -> Sequence[bytes | None]:
 
 
 def encode_json(values: Sequence[Any]) -> Sequence[bytes | None]:
-    """Compact JSON in UTF-8: structs as objects, binary in base64, times in ISO 8601 (UTC), decimals as strings."""
+    """Encode as compact JSON: structs as objects, binary in base64, times in ISO 8601 (UTC), decimals as strings."""
     return [_each(index, value, _json, "json") for index, value in enumerate(values)]
 
 
 def encode_objects(values: Sequence[Any]) -> Sequence[Any]:
-    """No format: the objects that a serializer of the producer gets. Structs are dicts, as they come from Arrow, and
-    user-defined types are what Spark stores of them."""
+    """Convert values to the objects that the producer's serializer receives.
+
+    Structs become dicts, as they come from Arrow, and user-defined types the type that Spark stores.
+    """
     return [_each(index, value, _objects, "serializer") for index, value in enumerate(values)]
 
 
 def encode_msgpack(values: Sequence[Any]) -> Sequence[bytes | None]:
-    """MessagePack: structs as maps, binary as such, times as timestamps (extension -1), decimals as strings."""
+    """Encode as MessagePack: structs as maps, binary as binary, times as timestamps (extension -1), decimals as str."""
     return [_each(index, value, _msgpack, "msgpack") for index, value in enumerate(values)]
 
 
@@ -114,18 +116,18 @@ _HINTS = {
 
 
 class _UnfitError(Exception):
-    """A value of a type that a format doesn't know; its text is the type's name."""
+    """A value of a type that a format does not support. Its text is the type's name."""
 
     def __init__(self, value: Any) -> None:
         super().__init__("struct" if hasattr(value, "__fields__") else type(value).__name__)
 
 
 class _DoubledFieldError(ValueError):
-    """A struct with two fields of one name, of which a dict would drop the first without a word."""
+    """A struct with two fields of the same name, one of which a dict would silently drop."""
 
 
 def doubled_field(name: str) -> str:
-    """What the error says of a struct that has two fields of one name."""
+    """The error message for a struct with two fields of the same name."""
     return f"a struct has two fields named {name!r}: rename one of them"
 
 
@@ -175,17 +177,17 @@ def _iso(value: datetime.datetime) -> str:
 
 
 def _utc(value: datetime.datetime) -> datetime.datetime:
-    """Spark's timestamps come to Python as local times without a zone."""
+    """Convert to UTC. PySpark returns timestamps as local times without a zone."""
     return value.astimezone(datetime.timezone.utc)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has a notation for."""
+    """Convert a value to types that JSON supports."""
     kind = type(value)
     if kind in _JSON_AS_IT_IS:
         return value
     if kind is float:
-        # as Spark's to_json does
+        # like Spark's to_json
         return value if math.isfinite(value) else {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode()
@@ -193,7 +195,7 @@ def _plain(value: Any) -> Any:
 
 
 def _packable(value: Any) -> Any:
-    """What MessagePack has a notation for."""
+    """Convert a value to types that MessagePack supports."""
     kind = type(value)
     if kind in _MSGPACK_AS_IT_IS:
         return value
@@ -219,7 +221,7 @@ def _nested(value: Any, convert: Callable[[Any], Any], leaf: Callable[[Any], Any
 
 
 def _fields(names: Sequence[str], values: Iterable[Any]) -> dict[str, Any]:
-    """A struct as a dict. Raises _DoubledFieldError."""
+    """Convert a struct to a dict. Raises _DoubledFieldError."""
     made = dict(zip(names, values, strict=True))
     if len(made) != len(names):
         raise _DoubledFieldError(doubled_field(next(name for name in names if names.count(name) > 1)))
@@ -227,7 +229,7 @@ def _fields(names: Sequence[str], values: Iterable[Any]) -> dict[str, Any]:
 
 
 def stored_form(value: Any) -> Any:
-    """An object of a user-defined type as Spark stores it, which is what Arrow batches hold; others as they are."""
+    """An object of a user-defined type as Spark stores it, and as Arrow batches hold it. Others are unchanged."""
     kind = getattr(value, "__UDT__", None)
     return value if kind is None else kind.sqlType().fromInternal(kind.serialize(value))
 

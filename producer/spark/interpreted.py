@@ -1,4 +1,4 @@
-"""The warning of an executor that runs the interpreted modules, as one does to which they came in a zip."""
+"""Warns on an executor that runs interpreted modules, for example from a zip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKER = ".headrace-interpreted"
 
 @functools.cache
 def warn_if_interpreted() -> None:
-    """Log a warning where hot modules run interpreted and nobody asked for it: once per executor. In a task."""
+    """Log a warning, once per executor, if hot modules run interpreted without HEADRACE_PURE. Called in a task."""
     if _build.PURE:
         return
     interpreted = [name for name, is_compiled in _build.compiled_modules().items() if not is_compiled]
@@ -33,13 +33,13 @@ def _reason(file: str) -> str:
     if not os.path.exists(file):
         archive = next((str(path) for path in Path(file).parents if path.is_file()), file)
         return f"it is imported from {archive}, and compiled modules can't be loaded from an archive"
-    return f"no compiled modules are installed at {Path(file).parents[2]}, as where it was built without a C compiler"
+    return f"no compiled modules are installed at {Path(file).parents[2]}; it may have been built without a C compiler"
 
 
 def _is_first_of_executor() -> bool:
-    """Whether no other Python worker of this executor has asked yet, as far as can be seen.
+    """Whether this is the first Python worker of its executor to call this, as far as it can determine.
 
-    They share no memory but a directory, which Spark removes with the executor.
+    The workers share no memory, only a directory that Spark removes with the executor.
     """
     pyspark = sys.modules.get("pyspark")
     if pyspark is None or pyspark.TaskContext.get() is None:
@@ -49,6 +49,6 @@ def _is_first_of_executor() -> bool:
     except FileExistsError:
         return False
     except OSError:
-        # a directory that can't be written to: better twice than never
+        # the directory is not writable: log twice rather than never
         return True
     return True

@@ -1,4 +1,4 @@
-"""What a sink is told: the producer's configuration and a few options of its own, resolved on Spark's driver.
+"""A sink's configuration: that of the producer plus a few options of its own, resolved on Spark's driver.
 
 Source: the options of Spark's Kafka sink (KafkaSourceProvider), and `ProducerConfig`.
 """
@@ -22,10 +22,10 @@ from ..plugins.serializers import resolve_serializer
 
 FORMATS = ("raw", "string", "json", "msgpack")
 
-#: Brokers' quotas and logs go by client.id, and a job is one client however many workers it has.
+#: Brokers identify clients by client.id in quotas and logs. A job is one client however many workers it has.
 DEFAULT_CLIENT_ID = "headrace-spark"
 
-# Spark hands a data source's options over in lower case, and people write them in three spellings.
+# Spark passes a data source's options in lower case, and users write them in three spellings.
 _OWN = {
     "topic": "topic",
     "valueformat": "value_format",
@@ -35,16 +35,16 @@ _OWN = {
 
 _NAMES = ("topic", "value_format", "key_format", "include_headers")
 
-# What Spark itself adds to the options of a streaming query.
+# Options that Spark itself adds to a streaming query.
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
 
 
 @dataclasses.dataclass(frozen=True)
 class SinkOptions:
-    """A sink's options, checked. Pickles to the executors; never shows a secret.
+    """A sink's validated options. Pickled to the executors; never shows a secret.
 
-    `topic` overrides the column of that name. `digest` is the same for equal configurations: workers share a producer
-    by it.
+    `topic` overrides the column of that name. `digest` is equal for equal configurations; tasks of a worker whose
+    digests are equal share a producer.
     """
 
     config: ProducerConfig
@@ -56,15 +56,16 @@ class SinkOptions:
 
     @classmethod
     def resolve(cls, config: Mapping[str, Any] | ProducerConfig | None, own: Mapping[str, Any]) -> SinkOptions:
-        """Sort out which option is whose, and check them all. `own` (keyword arguments) wins over `config`.
+        """Separate the sink's options from the producer's and validate both.
 
-        Producer keys may carry Spark's prefix ``kafka.``. Raises KafkaConfigurationError. Driver.
+        `own` holds keyword arguments, which override `config`. Producer keys may have Spark's prefix ``kafka.``. Runs
+        on the driver. Raises KafkaConfigurationError.
         """
         if isinstance(config, ProducerConfig):
             config = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
         if config is not None and not isinstance(config, Mapping):
             raise KafkaConfigurationError(
-                f"the configuration is of type {type(config).__name__}; give a dict of keys, or keyword arguments"
+                f"the configuration is of type {type(config).__name__}; pass a dict of keys, or keyword arguments"
             )
         options: dict[str, Any] = {}
         producer: dict[str, Any] = {}
@@ -72,7 +73,7 @@ class SinkOptions:
             names: dict[str, str] = {}
             for name, value in source.items():
                 if not isinstance(name, str):
-                    raise KafkaConfigurationError(f"the option {name!r} is not text")
+                    raise KafkaConfigurationError(f"the option name {name!r} is not a string")
                 if name.lower() in _SPARKS_OWN:
                     continue
                 option = _own_option(name)
@@ -118,7 +119,7 @@ def _without_prefix(name: str) -> str:
 
 
 def _check_names(producer: Mapping[str, Any]) -> None:
-    """Name the option that was meant, where an unknown one resembles one of the sink's."""
+    """Raises KafkaConfigurationError for an unknown option, and suggests the closest option of the sink."""
     known = {name for entry in ProducerConfig.entries for name in (entry.name, entry.attribute)}
     for name in producer:
         if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
@@ -132,7 +133,7 @@ def _check_names(producer: Mapping[str, Any]) -> None:
 
 
 def _check_imports(config: ProducerConfig) -> None:
-    """Find import paths that lead nowhere here, and not when tasks fail: the driver sees what its workers see."""
+    """Resolve import paths on the driver, so that a wrong one fails here and not in the tasks."""
     for name in ("key_serializer", "value_serializer"):
         if isinstance(getattr(config, name), str):
             resolve_serializer(getattr(config, name), dotted(name))
@@ -149,7 +150,7 @@ def _format(options: Mapping[str, Any], name: str, serializer: Any) -> str:
         raise KafkaConfigurationError(f"{name}={given!r} and a {part}.serializer both say how a {part} becomes bytes")
     chosen = given.strip().lower() if isinstance(given, str) else given
     if chosen not in FORMATS:
-        raise KafkaConfigurationError(f"{name}={given!r} is none of {', '.join(FORMATS)}")
+        raise KafkaConfigurationError(f"{name}={given!r} is not one of {', '.join(FORMATS)}")
     return chosen
 
 
@@ -161,19 +162,19 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
 
 
 def _digest(config: ProducerConfig) -> bytes:
-    """Equal for configurations that make the same producer. The values can't be read from it."""
+    """A hash that is equal for configurations of the same producer. It does not reveal the values."""
     values = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
     try:
         image = pickle.dumps(values)
     except Exception as first:
-        # a lambda as a serializer, which only Spark's own pickler can take along
+        # only Spark's own pickler supports a lambda as a serializer
         try:
             from pyspark import cloudpickle  # noqa: PLC0415  (only who needs it needs pyspark)
 
             image = cloudpickle.dumps(values)
         except Exception:
             raise KafkaConfigurationError(
-                f"the configuration can't be sent to Spark's workers ({type(first).__name__}: {first}); give classes "
+                f"the configuration can't be sent to Spark's workers ({type(first).__name__}: {first}); use classes "
                 f"or import paths (package.module:Name) for serializers, partitioners and interceptors"
             ) from first
     return hashlib.sha256(image).digest()

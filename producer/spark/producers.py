@@ -1,8 +1,8 @@
-"""The producers of a Python worker: one a configuration, used by task after task, closed when idle.
+"""The producers of a Python worker: one per configuration, shared by successive tasks and closed when idle.
 
-Spark forks its Python workers from a daemon, gives them task after task, and ends them with ``os._exit`` or a kill. So
-a producer is made by the first task that needs it, what it sent is flushed by each task itself, and nothing is left to
-the end of the process.
+Spark forks its Python workers from a daemon, runs one task after another in them, and ends them with ``os._exit`` or a
+signal. Therefore the first task that needs a producer creates it, each task flushes its own rows, and nothing is
+deferred to process exit.
 
 Source: Spark's InternalKafkaProducerPool, whose producers also close after ten idle minutes.
 """
@@ -19,7 +19,7 @@ from ...network.clock import SYSTEM_CLOCK, Clock
 from ..config import ProducerConfig
 from ..kafka_producer import KafkaProducer
 
-#: How long a producer may be without a task before it is closed.
+#: Idle time in milliseconds after which a producer is closed.
 IDLE_MS = 600_000.0
 
 
@@ -32,11 +32,11 @@ class _Held:
 
 
 class ProducerCache:
-    """Producers by the digest of their configuration. Any thread.
+    """Producers by the digest of their configuration. Thread-safe.
 
-    Invariants, under the condition's lock: a producer in the table is open and no task of its has failed; one with
-    `users` of 0 is closed `idle_ms` after its last task by the one janitor thread, which lives only while the table
-    isn't empty.
+    Invariants, under the condition's lock: a producer in the table is open, and none of its tasks has failed. One
+    janitor thread closes a producer whose `users` is 0 `idle_ms` after its last task. The janitor ends when the table
+    is empty.
     """
 
     def __init__(
@@ -54,11 +54,10 @@ class ProducerCache:
 
     @contextlib.contextmanager
     def lease(self, digest: bytes, config: ProducerConfig) -> Iterator[KafkaProducer]:
-        """A producer for one task.
+        """Lend a producer to one task.
 
-        A task that fails takes its producer along: what it still had to send is given up, because it could otherwise
-        arrive after, and so overtake, what Spark's next attempt sends; and a producer that failed once may be of no
-        more use.
+        If the task fails, its producer is closed. Its pending rows are dropped, because they could otherwise arrive
+        after the rows of Spark's next attempt; and a producer that failed once may be unusable.
         """
         held = self._take(digest, config)
         try:
@@ -112,11 +111,11 @@ class ProducerCache:
                     unused = [held.idle_since_ms for held in self._held.values() if held.users == 0]
                     self._clock.wait_until(self._changed, min(unused, default=now_ms) + self._idle_ms)
             for _, held in idle:
-                # every task flushed what it sent, so there is nothing left to wait for
+                # every task has flushed its rows, so nothing is pending
                 held.producer.close(timeout=0)
 
     def close(self) -> None:
-        """Close every producer that no task uses; those in use are closed when their task ends."""
+        """Close every unused producer. Those in use are closed when their last task ends."""
         with self._changed:
             held_now = list(self._held.values())
             self._held.clear()
@@ -141,7 +140,7 @@ def worker_producers() -> ProducerCache:
 
 
 def _reset_after_fork() -> None:
-    """The parent's producers stay the parent's, with their threads."""
+    """Leave the parent's producers, and their threads, to the parent."""
     global _of_this_process  # noqa: PLW0603  (a fork makes a new process of the same module)
     _of_this_process = ProducerCache()
 

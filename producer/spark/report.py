@@ -1,4 +1,4 @@
-"""What a write did: collected by each task, merged on the driver."""
+"""Write reports: collected by each task and merged on the driver."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ..columns.rows_future import OffsetRange
 
 @dataclasses.dataclass
 class WriteReport:
-    """Rows delivered, where to, and how fast. Each row in it was acknowledged.
+    """The acknowledged rows of a write: counts, times, and offsets per partition.
 
-    `bytes` are those of keys, values and headers before compression; `retries` counts batches that were sent more than
-    once. `task_ms` adds up over the tasks, `elapsed_ms` is from the first to the last on the driver (0: not measured).
+    `bytes` counts keys, values and headers before compression. `retries` counts batches that were sent again.
+    `task_ms` is the sum over the tasks; `elapsed_ms` is measured on the driver from the start of the write to its end
+    (0: not measured). `slowest_task` is the number of a Spark partition and its time in milliseconds.
     """
 
     rows: int = 0
@@ -29,12 +30,12 @@ class WriteReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows per second of elapsed time; of the tasks' time where the elapsed time was not measured."""
+        """Rows per second of elapsed time, or of the tasks' time if the elapsed time was not measured."""
         spent_ms = self.elapsed_ms or self.task_ms
         return self.rows * 1000.0 / spent_ms if spent_ms else 0.0
 
     def add(self, other: WriteReport) -> WriteReport:
-        """Take another report in, and return this one."""
+        """Add another report to this one, and return this one."""
         self.rows += other.rows
         self.bytes += other.bytes
         self.batches += other.batches
@@ -50,13 +51,13 @@ class WriteReport:
         return self
 
     def note(self, place: tuple[str, int], found: OffsetRange) -> None:
-        """Widen the range of one partition."""
+        """Extend the offset range of one partition."""
         known = self.offsets.get(place)
         self.offsets[place] = found if known is None else known.widened(found)
 
     @classmethod
     def merged(cls, reports: Iterable[WriteReport]) -> WriteReport:
-        """One report of several."""
+        """The sum of several reports."""
         whole = cls()
         for report in reports:
             whole.add(report)
@@ -78,7 +79,7 @@ class WriteReport:
 
 
 class ReportAccumulatorParam:
-    """How Spark adds up the tasks' reports (pyspark.accumulators.AccumulatorParam, by its methods)."""
+    """Merges the tasks' reports for Spark. Has the methods of pyspark.accumulators.AccumulatorParam."""
 
     def zero(self, value: Any) -> WriteReport:
         return WriteReport()

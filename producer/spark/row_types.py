@@ -1,8 +1,8 @@
-"""The types of Spark's rows, which the rows themselves do not carry.
+"""Types from the DataFrame's schema, which Spark's rows do not carry.
 
-PySpark makes the same Python object of a FLOAT as of a DOUBLE, and of a TIMESTAMP_NTZ as of a TIMESTAMP. With the
-DataFrame's schema the row door writes the text that the Arrow doors write: a FLOAT as the shortest one that reads back
-as the same 32 bits, a TIMESTAMP_NTZ without a zone.
+PySpark returns the same Python type for FLOAT and DOUBLE, and for TIMESTAMP_NTZ and TIMESTAMP. With the schema the row
+path writes the same text as the Arrow path: a FLOAT as the shortest text that reads back as the same 32 bits, a
+TIMESTAMP_NTZ without a zone.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _EIGHT_DIGITS_UP = decimal.Context(prec=8, rounding=decimal.ROUND_UP)
 
 
 def schema_being_written(sink: object) -> StructType | None:
-    """The schema of the DataFrame whose ``foreachPartition(sink)`` the calling thread is in; None where it is in none.
+    """The schema of the DataFrame whose ``foreachPartition(sink)`` the calling thread runs, or None if there is none.
 
-    PySpark passes no schema on, so the frames of the calling thread are searched. Driver, while the sink is pickled.
+    PySpark does not pass the schema, so this searches the calling thread's stack. Runs on the driver while the sink is
+    pickled.
     """
     dataframe = getattr(sys.modules.get("pyspark.sql"), "DataFrame", None)
     frame = sys._getframe(1)
@@ -44,9 +45,9 @@ def schema_being_written(sink: object) -> StructType | None:
 
 
 def converter(kind: DataType, value_format: str) -> Converter | None:
-    """What makes a value of this type one that `formats` writes as the Arrow doors do; None where it is one already.
+    """A function that converts values so that `formats` writes them like the Arrow path; None if none is needed.
 
-    `value_format` is `string`, `json` or `msgpack`; other formats take no type that needs it.
+    Only `string`, `json` and `msgpack` accept types that need one.
     """
     if value_format not in ("string", "json", "msgpack"):
         return None
@@ -61,7 +62,7 @@ def shortest(number: float) -> float:
         rounded = float(f"{number:.{digits}g}")
         if _is_same_float(rounded, number):
             return rounded
-    # above a power of two floats are further apart than below it, so that one farther off may still read back
+    # floats are farther apart above a power of two than below it, so a less close number may still read back
     rounded = float(_EIGHT_DIGITS_UP.create_decimal_from_float(number))
     return rounded if _is_same_float(rounded, number) else float(f"{number:.9g}")
 
@@ -74,7 +75,7 @@ def _is_same_float(rounded: float, number: float) -> bool:
 
 
 class _Struct(tuple[Any, ...]):
-    """A struct's values, with the names where `formats` reads those of a Row."""
+    """A struct's values, with the field names in the attribute in which a Row has them."""
 
     __fields__: Sequence[str]
 
@@ -85,7 +86,7 @@ def _converter(kind: Any, *, is_text: bool) -> Converter | None:
 
 
 def _converter_of_values(kind: Any, *, is_text: bool) -> Converter | None:
-    """As `_converter`, for values that are not null."""
+    """Like `_converter`, for values that are not null."""
     if hasattr(kind, "sqlType"):
         convert = _converter(kind.sqlType(), is_text=is_text)
         return None if convert is None else lambda value: convert(stored_form(value))
@@ -95,7 +96,7 @@ def _converter_of_values(kind: Any, *, is_text: bool) -> Converter | None:
         element = _converter(kind.elementType, is_text=is_text)
         return None if element is None else lambda values: [element(value) for value in values]
     if hasattr(kind, "keyType"):
-        # the names of entries are text in each format
+        # keys of maps are text in every format
         return _converter_of_maps(_converter(kind.keyType, is_text=True), _converter(kind.valueType, is_text=is_text))
     name = kind.typeName()
     if name == "float":

@@ -1,7 +1,7 @@
-"""The row door: Spark's rows, one Python object each.
+"""The row path: writes Spark's rows, one Python object each.
 
-Rows are taken a chunk at a time and turned into columns, so that what has to be decided (which column is which, how a
-value becomes bytes) is decided once a chunk, and records are made of whole columns as they are from Arrow's.
+Rows are taken a chunk at a time and converted to columns. Columns and encoders are thus looked up once per chunk, and
+records are built from whole columns, as they are from Arrow's.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from .writer import COLUMNS, PartitionWriter, check_doubled, missing_value, nami
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: So many rows at a time become columns: few enough to be in the processor's cache still, and to be seldom alive when
-#: Python's garbage collector comes by. 4096 take three times as long.
+#: The number of rows converted to columns at a time. These few stay in the CPU cache, and are rarely alive during a
+#: garbage collection. With 4096 the conversion takes three times as long.
 HANDFUL_ROWS = 128
-#: A chunk, which is sent as one, begins small, as rows may be large, and grows while it holds less than so many bytes.
+#: Chunks are sent as a unit. They start small, because rows may be large, and double up to MAX_CHUNK_ROWS while a chunk
+#: has less than half of CHUNK_BYTES.
 MAX_CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 20
 
@@ -56,7 +57,7 @@ class RowWriter(PartitionWriter):
         *,
         schema: StructType | None = None,
     ) -> None:
-        """`schema` has the types of Spark's rows; without it a value is written by the type it has in Python."""
+        """`schema` has the Spark types of the rows. Without it a value is written according to its Python type."""
         super().__init__(producer, options, where, clock)
         types = {} if schema is None else {field.name: field.dataType for field in schema.fields}
         forms = {"value": options.value_format, "key": options.key_format}
@@ -128,7 +129,7 @@ class RowWriter(PartitionWriter):
         return future
 
     def _topics(self, columns: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
-        """Each topic with the rows that go there."""
+        """Each topic with the indexes of its rows, or None for all rows."""
         if self._options.topic is not None:
             return [(self._options.topic, None)]
         topics = columns.get("topic")
@@ -146,24 +147,24 @@ class RowWriter(PartitionWriter):
 
 
 def _taken(source: Iterator[Any]) -> list[Any]:
-    """The next rows. Raises SerializationError where PySpark can't make Python objects of them."""
+    """The next rows. Raises SerializationError if PySpark can't convert them to Python objects."""
     try:
         return list(islice(source, HANDFUL_ROWS))
     except (ValueError, OverflowError) as error:
         raised_in = error.__traceback__
         while raised_in is not None and raised_in.tb_next is not None:
             raised_in = raised_in.tb_next
-        # what makes the rows may be a function of the user's, which raises the same for reasons of its own
+        # the user's own function may produce the rows, and raise the same errors for other reasons
         if raised_in is None or raised_in.tb_frame.f_globals.get("__name__") != "pyspark.sql.types":
             raise
         raise SerializationError(
-            f"PySpark can't make Python objects of this row or of one of the next {HANDFUL_ROWS}: {error}; dates and "
-            f"times in Python are of the years 1 to 9999: cast them to strings"
+            f"PySpark can't convert this row or one of the next {HANDFUL_ROWS} to Python objects: {error}; Python's "
+            f"dates and times are limited to the years 1 to 9999: cast others to strings"
         ) from error
 
 
 class _Chunk:
-    """Columns of some rows, all with the same names; or why there are none."""
+    """The columns of some rows that have the same names, or the error of rows that could not be read."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
         self.error = error
@@ -183,7 +184,7 @@ class _Chunk:
 
 
 def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
-    """The chunk's columns by name, those that Kafka has no use for left out."""
+    """The chunk's columns by name, without those that are not written to Kafka."""
     first = chunk[0]
     fields = _fields_of(first)
     if fields is None:
@@ -197,7 +198,7 @@ def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
     if "value" not in fields:
         raise missing_value(fields)
     check_doubled(fields)
-    # the lengths are those of the names, which are the same for all
+    # all rows have the same names, and so the same length
     columns = zip(fields, zip(*chunk, strict=True), strict=True)
     return {name: column for name, column in columns if name in COLUMNS}
 
@@ -205,12 +206,12 @@ def _columns_of(chunk: list[Any]) -> dict[str, Sequence[Any]]:
 def _check_same_fields(chunk: list[Any], fields: Sequence[str]) -> None:
     name = "__fields__" if hasattr(chunk[0], "__fields__") else "_fields"
     try:
-        # Spark's rows share their list of names, which is then the same object and not compared
+        # Spark's rows share their list of names, so that this compares by identity
         shared = list(map(attrgetter(name), chunk))
         if shared.count(fields) == len(shared):
             return
     except AttributeError:
-        # not all of them are rows: found out below
+        # some are not rows: the loop below finds the first
         pass
     for row, each in enumerate(chunk):
         if _fields_of(each) != fields:
@@ -227,7 +228,7 @@ def _columns_of_dicts(chunk: list[Any]) -> dict[str, Sequence[Any]]:
 
 
 def _fields_of(row: Any) -> Sequence[str] | None:
-    """The names of a row's columns; None for a value by itself."""
+    """The names of a row's columns, or None for a plain value."""
     fields = getattr(row, "__fields__", None)
     if fields is None:
         fields = getattr(row, "_fields", None)
@@ -238,27 +239,27 @@ def _fields_of(row: Any) -> Sequence[str] | None:
 
 def _not_a_row(row: Any) -> KafkaError:
     return SerializationError(
-        f"a {type(row).__name__} is no row: the elements of an RDD are Rows, named tuples, dicts, or just values "
-        f"(bytes or strings)"
+        f"a {type(row).__name__} is not a row: the elements of an RDD must be Rows, named tuples, dicts, or plain "
+        f"values (bytes or strings)"
     )
 
 
 def _encoded(name: str, column: Sequence[Any], form: str) -> Sequence[Any]:
     with naming(name):
-        # a Row is a tuple, which a serializer would make an array of
+        # a Row is a tuple, which a serializer would write as an array
         return encode_objects(column) if form == "serializer" else encoder(form)(column)
 
 
 def _byte_column(name: str, column: Sequence[Any], form: str) -> BytesColumn:
     if form in AS_THEY_ARE:
-        # nothing else but these is the common case, which is found out on the way
+        # columns usually hold only bytes and strings; `column_of` raises if not
         with contextlib.suppress(TypeError, UnicodeEncodeError):
             return column_of(column)
     return column_of(_encoded(name, column, form))
 
 
 def _numbers(name: str, columns: Mapping[str, Sequence[Any]]) -> Any:
-    """A column of whole numbers or (as milliseconds) timestamps; -1 where it is null."""
+    """A column of integers, or of timestamps as milliseconds. Null is -1."""
     column = columns.get(name)
     if column is None:
         return None
@@ -299,7 +300,7 @@ def _encoded_headers(headers: Any) -> bytes:
 
 
 def _header_pairs(headers: Any) -> list[tuple[str, bytes | None]]:
-    """Headers as the producer takes them, from an array of structs of key and value, or a map. Raises EncodeError."""
+    """Convert an array of structs of key and value, or a map, to the producer's headers. Raises EncodeError."""
     pairs = []
     for pair in headers.items() if isinstance(headers, dict) else headers:
         fields = getattr(pair, "__fields__", _HEADER_FIELDS)

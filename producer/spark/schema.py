@@ -1,4 +1,4 @@
-"""Whether a DataFrame can be written, told on the driver before any task runs."""
+"""Checks on the driver, before any task runs, that a DataFrame can be written."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _HEADERS = (
     "array<struct<key:string,value:string>>",
     "map<string,binary>",
     "map<string,string>",
-    # array() and map() without anything in them
+    # an empty array() and an empty map()
     "array<void>",
     "map<void,void>",
     "void",
 )
-# Types whose values Python doesn't get, or only in a form that means nothing to whoever reads it.
+# Types whose values Spark does not pass to Python, or only in an internal form.
 _INEXPRESSIBLE = ("interval", "variant", "geometry", "geography")
-# Those that end a task as soon as it looks at a batch that has them, also in a column that nobody asks for.
+# Types that fail a task as soon as it reads a batch that has them, even in an unused column.
 _NOT_FOR_PYTHON = ("interval month", "interval year")
 
 _ALLOWED = {
@@ -39,7 +39,7 @@ _ALLOWED = {
 
 
 def check_schema(schema: StructType, options: SinkOptions) -> None:
-    """Raises KafkaConfigurationError naming the column that is missing, doubled or of the wrong type."""
+    """Raises KafkaConfigurationError naming the column that is missing, duplicated or of the wrong type."""
     names = [field.name for field in schema.fields]
     if "value" not in names:
         raise KafkaConfigurationError(str(missing_value(names)))
@@ -82,19 +82,19 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
 
 
 def check_transport(schema: StructType) -> None:
-    """Raises KafkaConfigurationError for any column, used or not, that Spark can't hand to Python."""
+    """Raises KafkaConfigurationError for any column, used or not, that Spark can't pass to Python."""
     for field in schema.fields:
         _check_fields(field)
         for leaf in _leaves(field.dataType):
             if leaf.startswith(_NOT_FOR_PYTHON):
                 raise KafkaConfigurationError(
-                    f"the column {field.name!r} has values of type {leaf}, which Spark can't hand to Python: drop or "
+                    f"the column {field.name!r} has values of type {leaf}, which Spark can't pass to Python: drop or "
                     f"cast it"
                 )
 
 
 def _check_fields(field: StructField) -> None:
-    """Raises KafkaConfigurationError for a struct with two fields of one name, which Arrow doesn't take."""
+    """Raises KafkaConfigurationError for a struct with two fields of the same name, which Arrow rejects."""
     for kind in _types(field.dataType):
         names: list[str] = getattr(kind, "names", [])
         for name in names:
@@ -103,17 +103,17 @@ def _check_fields(field: StructField) -> None:
 
 
 def _leaves(kind: DataType) -> Iterator[str]:
-    """The types in a type that hold no others, by their names."""
+    """The names of the types in a type that contain no others."""
     return (each.simpleString() for each in _types(kind) if not _inner(each))
 
 
 def _map_keys(kind: DataType) -> Iterator[str]:
-    """The types of the keys of all maps in a type, by their names."""
+    """The names of the key types of all maps in a type."""
     return (_stored(each.keyType).simpleString() for each in _types(kind) if hasattr(each, "keyType"))
 
 
 def _types(kind: DataType) -> Iterator[Any]:
-    """A type and those in it, as they are stored."""
+    """A type and all types nested in it, as Spark stores them."""
     kind = _stored(kind)
     yield kind
     for each in _inner(kind):
@@ -126,7 +126,7 @@ def _inner(kind: Any) -> list[DataType]:
 
 
 def _stored(kind: Any) -> Any:
-    """What Spark stores the values of a user-defined type as; any other type as it is."""
+    """The type in which Spark stores a user-defined type. Other types are unchanged."""
     return kind.sqlType() if hasattr(kind, "sqlType") else kind
 
 

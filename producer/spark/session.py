@@ -1,9 +1,9 @@
-"""`register`: where PySpark does not find ``format("headrace")`` by itself.
+"""`register`, for cases in which PySpark does not find ``format("headrace")`` by itself.
 
-Spark knows a Python data source by two tables: one of the process, filled once from the installed modules named
-``pyspark_*``, and one of each session, filled by registering. It looks into either through the session that is active
-in the thread, which in a Python program is a thread of the JVM for each thread of Python. Only the one that made the
-session has it active; a thread begins without, and so does one whose connection to the JVM was broken by an interrupt.
+Spark looks up Python data sources in two tables: one per process, filled once from the installed modules named
+``pyspark_*``, and one per session, filled by registration. It reaches both through the active session of the JVM
+thread, and each Python thread has its own JVM thread. The session is active only in the thread that created it. A new
+thread has no active session, nor has a thread whose connection to the JVM was broken by an interrupt.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _registered: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("headrace")`` known to a session, for ``df.write`` and ``df.writeStream``, in the calling thread.
+    """Register ``format("headrace")`` with a session, and make the session active in the calling thread.
 
-    PySpark finds an installed Headrace by itself, in the thread that made the session. Call this
+    PySpark finds an installed Headrace by itself in the thread that created the session. Call this
 
-    - in any other thread, once per thread: it is the `initializer` of a thread pool;
+    - in any other thread, once per thread, for example as the `initializer` of a thread pool;
     - after an interrupt (Ctrl-C, a notebook's stop button);
-    - where the session looked for data sources before Headrace was installed, or Python finds it by another way than
-      an installation.
+    - if the session searched for data sources before Headrace was installed, or if Python imports Headrace without a
+      regular installation.
 
-    Any number of times, in any thread of the driver. Raises KafkaConfigurationError where pyspark or pyarrow is
-    missing or too old.
+    May be called any number of times, in any thread of the driver. Raises KafkaConfigurationError if pyspark or pyarrow
+    is missing or too old.
     """
     try:
-        from pyspark.errors import AnalysisException  # noqa: PLC0415  (the one place that needs pyspark)
+        from pyspark.errors import AnalysisException  # noqa: PLC0415  (pyspark is optional)
 
         from .datasource import HeadraceDataSource  # noqa: PLC0415
     except ImportError as missing:
@@ -45,7 +45,7 @@ def register(spark: SparkSession) -> None:
         try:
             spark.dataSource.register(HeadraceDataSource)
         except AnalysisException as known:
-            # found by itself, and such a data source can't be replaced
+            # PySpark found the data source itself, and does not allow replacing it
             if known.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
         _registered.add(spark)
@@ -53,6 +53,6 @@ def register(spark: SparkSession) -> None:
 
 
 def _activate(spark: Any) -> None:
-    """Make a session the active one of the calling thread. In Spark Connect the server does so for each request."""
+    """Make a session active in the calling thread. A Spark Connect server does this itself for each request."""
     if hasattr(spark, "_jsparkSession"):
         spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)

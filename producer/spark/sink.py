@@ -1,4 +1,4 @@
-"""`KafkaSink`: what a Spark user gives a DataFrame to."""
+"""`KafkaSink`, which writes the rows of DataFrames and RDDs to Kafka."""
 
 from __future__ import annotations
 
@@ -34,21 +34,27 @@ _REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in FIGUR
 
 
 class KafkaSink:
-    """Writes the rows of a DataFrame or RDD to Kafka, each at least once.
+    """Writes the rows of a DataFrame or RDD to Kafka, at least once.
 
         sink = KafkaSink({"bootstrap.servers": "localhost:9092"}, topic="flights")
         df.foreachPartition(sink)                           # rows, of any DataFrame or RDD
         report = sink.write(df)                             # Arrow batches
         df.writeStream.foreachBatch(sink.write_batch)       # micro-batches
 
-    Columns, as in Spark's own Kafka sink: `value` (required; null is a tombstone), `key`, `headers` (an array of
-    structs of key and value), `topic` (the option overrides it), `partition`; and `timestamp`. Others are ignored.
-    `value_format` and `key_format` say how a column becomes bytes: `raw` (strings and binary), `string`, `json`,
-    `msgpack`. The rest of the options is the producer's configuration, with or without Spark's prefix ``kafka.``.
+    The columns are those of Spark's own Kafka sink: `value` (required; null is a tombstone), `key`, `headers` (an array
+    of structs of key and value), `topic` (overridden by the option) and `partition`; plus `timestamp`. Other columns
+    are ignored.
 
-    Everything is checked here, on the driver. It pickles to the executors, where all tasks of a Python worker share
-    one producer. A task flushes what it sent before it ends and fails on the first row that can't be delivered; Spark
-    then runs it again, and rows that had arrived arrive twice.
+    - `config`: the producer's configuration and the options below, with or without Spark's prefix ``kafka.``.
+    - `topic`: the topic of all rows. Without it the column `topic` is required.
+    - `value_format`, `key_format`: the encoding of a column. `raw` (strings and binary; the default), `string`, `json`
+      or `msgpack`.
+    - `include_headers`: whether the column `headers` is written. True by default.
+    - `keywords`: further keys of the producer's configuration. Keyword arguments override `config`.
+
+    All options are validated here, on the driver. The sink is pickled to the executors, where all tasks of a Python
+    worker share one producer. A task flushes its rows before it ends, and fails on the first row that can't be
+    delivered. Spark then retries the task, which duplicates the rows that were delivered.
 
     Raises KafkaConfigurationError.
     """
@@ -73,21 +79,21 @@ class KafkaSink:
         self.options = SinkOptions.resolve(config, {**own, **keywords})
         self._reports = _accumulator()
         self._written = WriteReport()
-        # the types of the rows that this copy, in a worker, is called with
+        # the types of the rows, set in the copies that workers receive
         self._schema: StructType | None = None
 
     def __call__(self, rows: Iterable[Any]) -> None:
-        """Write the rows of one Spark partition: what ``foreachPartition`` calls in a Python worker.
+        """Write the rows of one Spark partition. ``foreachPartition`` calls this in a Python worker.
 
         Raises RowDeliveryError.
         """
         self._write(functools.partial(RowWriter, schema=self._schema), rows)
 
     def write(self, df: DataFrame) -> WriteReport:
-        """Write a DataFrame, as Arrow batches, and return what was delivered: the fastest door. On the driver.
+        """Write a DataFrame as Arrow batches, the fastest way, and return a report. Call on the driver.
 
-        Raises KafkaConfigurationError for a schema that can't be written, and Spark's error, with the row and its cause
-        in the message, where a task failed for good.
+        Raises KafkaConfigurationError for a schema that can't be written. Raises Spark's error, whose message has the
+        row and the cause, if a task fails on its last attempt.
         """
         check_schema(df.schema, self.options)
         if df.isStreaming:
@@ -105,20 +111,20 @@ class KafkaSink:
         return report
 
     def write_batch(self, df: DataFrame, batch_id: int) -> None:
-        """Write a micro-batch: for ``df.writeStream.foreachBatch(sink.write_batch)``. Its report goes into the log.
+        """Write a micro-batch and log its report, for ``df.writeStream.foreachBatch(sink.write_batch)``.
 
-        A micro-batch that Spark runs again, after a failure or a restart, is written again.
+        If Spark repeats a micro-batch after a failure or a restart, its rows are written again.
         """
         report = self.write(df)
         _log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
 
     def _write_batches(self, batches: Iterator[Any]) -> Iterator[Any]:
         """One task of `write`, in a Python worker."""
-        import pyarrow as pa  # noqa: PLC0415  (the row door needs none)
+        import pyarrow as pa  # noqa: PLC0415  (the row path does not need it)
 
         report = self._write(_batch_writer(), batches)
         pickled = pickle.dumps(report)
-        # from buffers, since pyarrow's constructors import pandas, which takes longer than a small task
+        # from buffers, because pyarrow's constructors import pandas, which takes longer than a small task
         column = pa.Array.from_buffers(
             pa.binary(), 1, [None, pa.py_buffer(array("i", (0, len(pickled)))), pa.py_buffer(pickled)]
         )
@@ -136,14 +142,15 @@ class KafkaSink:
 
     @property
     def report(self) -> WriteReport:
-        """What the finished tasks of this sink delivered so far, on the driver, added up by Spark as an accumulator.
+        """The total of this sink's finished tasks so far, from a Spark accumulator. Read on the driver.
 
-        In Spark Connect, which has none, it is what `write` and `write_batch` delivered.
+        Spark Connect has no accumulators; there it is the total of `write` and `write_batch`.
         """
         return self._written if self._reports is None else self._reports.value
 
     def __getstate__(self) -> dict[str, Any]:
-        """What goes to the workers. The sink may be older than the session that uses it."""
+        """The state sent to the workers."""
+        # the sink may be older than the session, and then has no accumulator yet
         if self._reports is None:
             self._reports = _accumulator()
         return {**self.__dict__, "_written": WriteReport(), "_schema": schema_being_written(self)}
@@ -164,9 +171,9 @@ def write_partition(options: SinkOptions, writer: Callable[..., PartitionWriter]
 
 
 def _only_columns(df: DataFrame) -> DataFrame:
-    """Without the columns that Kafka has no use for."""
+    """Drop the columns that are not written to Kafka."""
     if any(name.lower() in COLUMNS and name not in COLUMNS for name in df.columns):
-        # to Spark, which looks at no case, both `value` and `VALUE` would be meant
+        # Spark ignores case, so that `value` would select both `value` and `VALUE`
         df = df.toDF(*(name if name in COLUMNS else f"other {place}" for place, name in enumerate(df.columns)))
     return df.select(*(name for name in df.columns if name in COLUMNS))
 
@@ -178,7 +185,7 @@ def _batch_writer() -> type[PartitionWriter]:
 
 
 def _task() -> tuple[str, int]:
-    """The Spark partition this process works on, as messages name it, and its number."""
+    """The name of this task's Spark partition in messages, and its number."""
     pyspark = sys.modules.get("pyspark")
     context = pyspark.TaskContext.get() if pyspark is not None else None
     if context is None:
@@ -187,12 +194,12 @@ def _task() -> tuple[str, int]:
 
 
 def _accumulator() -> Any:
-    """Where tasks leave their reports, if there is a classic Spark session on this driver by now."""
+    """An accumulator for the tasks' reports, or None if this driver has no classic Spark session yet."""
     pyspark = sys.modules.get("pyspark")
     context = getattr(getattr(pyspark, "SparkContext", None), "_active_spark_context", None)
     if context is None:
         return None
-    from pyspark.sql.utils import is_remote  # noqa: PLC0415  (only who needs it needs pyspark)
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415  (pyspark is optional)
 
-    # a server of Spark Connect that PySpark runs in this process has a context, but it isn't the session's
+    # a Spark Connect server that PySpark runs in this process has a context, but it does not belong to the session
     return None if is_remote() else context.accumulator(WriteReport(), ReportAccumulatorParam())

@@ -1,8 +1,8 @@
-"""What a write shows in Spark's web UI: its name, and what it delivered as named accumulators.
+"""Shows a write in Spark's web UI: the name of its job, and its metrics as named accumulators.
 
-PySpark's own accumulators have no names, and the UI shows none without ("not yet supported in Python", says Spark's
-documentation). So the tasks' figures go back to the JVM as columns, and an expression there adds them to accumulators
-of Spark's own, which the page of the stage lists, in all and for each task.
+PySpark's accumulators are unnamed, and the UI hides those ("not yet supported in Python", says Spark's documentation).
+So the tasks return their metrics to the JVM as columns, and a Catalyst expression adds them to named accumulators. The
+stage page lists these as totals and per task.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The columns, of whole numbers, and what the UI calls them.
+#: The integer columns with the metrics, and the names of their accumulators in the UI.
 FIGURES = {
     "rows": "headrace: rows",
     "bytes": "headrace: bytes",
@@ -27,24 +27,25 @@ FIGURES = {
 
 
 def counted(reports: DataFrame) -> DataFrame:
-    """The same rows; Spark's tasks add their columns `FIGURES` to accumulators that the UI shows. Driver.
+    """Return the same rows, whose columns `FIGURES` Spark's tasks add to accumulators in the UI. Runs on the driver.
 
-    In Spark Connect, whose driver is elsewhere, and where Spark has changed inside, the rows are as they were.
+    In Spark Connect, whose driver is another process, and in versions of Spark with different internals, the DataFrame
+    is returned unchanged.
     """
     if not hasattr(reports, "_jdf"):
         return reports
-    from py4j.protocol import Py4JError  # noqa: PLC0415  (only who needs it needs pyspark)
+    from py4j.protocol import Py4JError  # noqa: PLC0415  (pyspark is optional)
 
     try:
         return reports.select("report", *(_added_up(reports, name, label) for name, label in FIGURES.items()))
     except (Py4JError, TypeError) as unknown:
-        _log.info("What this write delivers is not shown in Spark's UI: this version of Spark has no way (%s)", unknown)
+        _log.info("Spark's UI does not show the metrics of this write: not supported by this Spark (%s)", unknown)
         return reports
 
 
 def _added_up(reports: DataFrame, name: str, label: str) -> Any:
-    """A column that, when it is computed, adds another to an accumulator, as a setter of a Java bean would take it."""
-    from pyspark.sql.classic.column import Column  # noqa: PLC0415  (only who needs it needs pyspark)
+    """A column that adds another to an accumulator when evaluated. It calls `add` like the setter of a Java bean."""
+    from pyspark.sql.classic.column import Column  # noqa: PLC0415  (pyspark is optional)
 
     context: Any = reports.sparkSession.sparkContext
     jvm: Any = context._jvm
@@ -64,7 +65,7 @@ def _added_up(reports: DataFrame, name: str, label: str) -> Any:
 
 @contextlib.contextmanager
 def described(df: DataFrame, description: str) -> Iterator[None]:
-    """Name the jobs of the block in the UI, unless the user (or a streaming query) has named them. Driver."""
+    """Name the block's jobs in the UI, unless the user or a streaming query has named them. Runs on the driver."""
     if not hasattr(df, "_jdf"):
         yield
         return
@@ -76,5 +77,5 @@ def described(df: DataFrame, description: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # None takes the property away; the type says less
+        # None removes the property, although the annotation does not allow it
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a task does with its rows, whichever door they came through: send, flush, and answer for each."""
+"""The part of a task common to the row path and the Arrow path: send the rows, flush, and check each delivery."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .report import WriteReport
 
 COLUMNS = ("value", "key", "headers", "topic", "partition", "timestamp")
 
-#: So many chunks may be on the way before the oldest is waited for. The producer's buffer.memory bounds the records;
-#: this bounds what is kept to answer for them.
+#: The number of chunks in flight before the task waits for the oldest. The producer's buffer.memory bounds the records;
+#: this bounds their futures.
 MAX_PENDING_CHUNKS = 1024
 
 
 class PartitionWriter:
-    """Writes the rows of one Spark partition, in the thread of its task; a door says what a chunk is and sends it.
+    """Writes the rows of one Spark partition in the thread of its task. Subclasses make the chunks and send them.
 
-    Invariant: chunks are sent in order, and `_pending` holds the futures of those whose fate was not looked at yet.
+    Invariant: chunks are sent in order, and `_pending` holds the futures whose results have not been checked yet.
     """
 
     def __init__(self, producer: KafkaProducer, options: SinkOptions, where: str, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -39,9 +39,9 @@ class PartitionWriter:
         self._report = WriteReport(tasks=1)
 
     def write(self, source: Iterable[Any]) -> WriteReport:
-        """Send everything, and return when each row has been acknowledged.
+        """Send all rows, and return when each has been acknowledged.
 
-        Raises RowDeliveryError for the first row that can't be sent or was not delivered; the rows before it were.
+        Raises RowDeliveryError for the first row that can't be sent or was not delivered. All rows before it were.
         """
         started_ms = self._clock.now_ms()
         first_row = 0
@@ -49,7 +49,7 @@ class PartitionWriter:
             try:
                 future = self._send(chunk)
             except KafkaError as error:
-                # what was sent before it may have failed as well, and came first
+                # a chunk sent earlier may have failed too, and its error comes first
                 self._settle_all()
                 raise self._failure(first_row, error) from error
             self._pending.append((first_row, future))
@@ -61,22 +61,22 @@ class PartitionWriter:
         return self._report
 
     def _chunks(self, source: Iterable[Any]) -> Iterator[Any]:
-        """Cut what the door gives into chunks that have a length."""
-        raise TypeError("a door has to say what its chunks are")
+        """Divide the source into chunks, each with a length in rows."""
+        raise TypeError("a subclass must implement _chunks")
 
     def _send(self, chunk: Any) -> RowsFuture:
-        """Send a chunk. Raises KafkaError, whose `row` (if it has one) counts within the chunk."""
-        raise TypeError("a door has to say how its chunks are sent")
+        """Send a chunk. Raises KafkaError; its `row`, if any, is relative to the chunk."""
+        raise TypeError("a subclass must implement _send")
 
     def _settle_all(self) -> None:
         if self._pending:
-            # nobody waits for linger.ms any more
+            # no more rows will come, so don't wait for linger.ms
             self._producer.flush()
         while self._pending:
             self._settle(*self._pending.popleft())
 
     def _settle(self, first_row: int, future: RowsFuture) -> None:
-        """Wait for the fate of a chunk. Raises RowDeliveryError for its first row that failed."""
+        """Wait for a chunk's delivery. Raises RowDeliveryError for its first row that failed."""
         error = future.exception()
         if error is not None:
             raise self._failure(first_row, error) from error.__cause__
@@ -90,7 +90,7 @@ class PartitionWriter:
             report.note((topic, partition), found)
 
     def _failure(self, first_row: int, error: KafkaError) -> RowDeliveryError:
-        """The error of the task: which row of the Spark partition, where it was going, and why it did not arrive."""
+        """The error of the task, with the row of the Spark partition, its topic and partition, and the cause."""
         row, topic, partition, cause = first_row, self._options.topic, -1, error
         if isinstance(error, RowDeliveryError):
             row += error.row
@@ -102,7 +102,7 @@ class PartitionWriter:
 
 @contextlib.contextmanager
 def naming(column: str) -> Iterator[None]:
-    """Say which column a value is in that a format can't express."""
+    """Add the column's name to the error for a value that a format can't express."""
     try:
         yield
     except UnfitValueError as unfit:
@@ -111,7 +111,7 @@ def naming(column: str) -> Iterator[None]:
 
 
 def missing_value(names: Iterable[str]) -> SerializationError:
-    """There is no column to send."""
+    """The error for a missing column `value`."""
     return SerializationError(
         f"there is no column 'value' among {', '.join(names)}: select one AS value (for all columns, "
         f"to_json(struct(*)) AS value, or struct(*) AS value with value_format='json')"
@@ -119,17 +119,17 @@ def missing_value(names: Iterable[str]) -> SerializationError:
 
 
 def check_doubled(names: Sequence[str]) -> None:
-    """Raises SerializationError where a column that Kafka has a use for is there twice."""
+    """Raises SerializationError if a column that is written to Kafka appears twice."""
     for name in COLUMNS:
         if names.count(name) > 1:
             raise SerializationError(f"there are {names.count(name)} columns {name!r}; keep one")
 
 
 def no_topic() -> SerializationError:
-    """Nothing says where to send."""
+    """The error for rows without a topic, in a column or in the options."""
     return SerializationError("no topic: give the sink topic='...', or the DataFrame a column 'topic'")
 
 
 def null_topic() -> SerializationError:
-    """A row doesn't say where to send it, and nothing else does."""
+    """The error for a row whose topic is null when the sink has no option topic."""
     return SerializationError("the column 'topic' is null, and the sink has no option topic")

@@ -1,4 +1,4 @@
-"""Spark drivers as processes of their own: a process has one SparkContext."""
+"""Runs Spark drivers in separate processes, because a process has only one SparkContext."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ PREAMBLE = """
 def drive(
     program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path, *, paths: tuple[Path, ...] = ()
 ) -> dict[str, Any]:
-    """Run a driver program, which may also import from `paths`; what it told. Its log is left in `tmp_path`."""
+    """Run a driver program, which may also import from `paths`, and return what it reported.
+
+    Its log is left in `tmp_path`.
+    """
     path = tmp_path / "driver.py"
     path.write_text(dedent(PREAMBLE) + dedent(program))
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, in the process that runs them."""
+"""One Spark session, in the test process, for all tests that need one."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-#: Spark's workers are processes of their own. `make test` runs these with the compiled modules only: one run is enough.
+#: Spark's workers are separate processes. `make test` runs these tests only with the compiled modules, which suffices.
 needs_spark = [
     pytest.mark.xdist_group("spark"),
-    # Spark's start is the first test's time, and a task that failed takes its worker along: minutes, under load
+    # the first test includes Spark's start, and a failed task ends its worker: this takes minutes under load
     pytest.mark.timeout(600),
-    # PySpark 4.3 says so of pandas 3, which nothing here uses
+    # PySpark 4.3 warns about pandas 3, which nothing here uses
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning:pyspark"),
     pytest.mark.filterwarnings("ignore::ResourceWarning:py4j"),
-    # PySpark 4.0 and 4.1 leave the sockets over which they collect to Python's own collector
+    # PySpark 4.0 and 4.1 do not close the sockets of `collect`; the garbage collector does
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"),
 ]
 
-#: What a job that failed raises; of an RDD, before PySpark 4.2, what the JVM raised.
+#: The errors of a failed job. Before PySpark 4.2 RDDs raise the JVM's error.
 JOB_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def java_is_missing() -> str | None:
-    """Why Spark can't run here; None where it can."""
+    """The reason why Spark can't run here, or None if it can."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(f"{home}/bin/java") if home else shutil.which("java")
     if java is None:
@@ -67,13 +67,13 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
 
 
 def python_path(*more: Path) -> dict[str, str]:
-    """What a process started by a test needs in its environment to find the package, `support`, and `more`."""
+    """The environment in which a process started by a test finds the package, `support`, and `more`."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, more), *(path for path in sys.path if path)])}
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with two worker threads, in which a task that fails is tried three times in all."""
+    """A session with two worker threads, in which a failing task has three attempts in total."""
     session = start("local[2,3]")
     yield session
     session.stop()

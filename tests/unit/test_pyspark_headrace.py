@@ -1,4 +1,4 @@
-"""`pyspark_headrace`, which PySpark imports in every driver that looks for a data source: cheap, and never failing."""
+"""Tests `pyspark_headrace`: PySpark imports it in every driver that searches for data sources, so it must not raise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDER = Path(pyspark_headrace.__file__).parent
 
 
 def in_a_process(program: str, path: Path) -> str:
-    """What a program prints that finds the module first, and beside it what is in `path`."""
+    """The output of a program that can import the module and everything in `path`."""
     (path / FOLDER.name).symlink_to(FOLDER, target_is_directory=True)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", dedent(program)],
@@ -38,7 +38,7 @@ def test_it_is_what_register_registers():
     source = pyspark_headrace.DefaultSource
     assert issubclass(source, DataSource)
     assert source.name() == HeadraceDataSource.name() == "headrace"
-    # what is public there is here too, and so reaches it
+    # everything public there is defined here too, and delegates to it
     public = {name for name in vars(HeadraceDataSource) if not name.startswith("_")}
     assert public == {name for name in vars(source) if not name.startswith("_")}
 
@@ -59,7 +59,7 @@ def test_its_errors_are_those_of_the_sink():
 def test_importing_it_imports_nothing_that_pyspark_has_not_loaded(tmp_path: Path):
     program = """
         import json, sys, warnings
-        # PySpark's remarks on other packages are its own
+        # ignore PySpark's warnings about other packages
         warnings.simplefilter("ignore")
         import pyspark.sql.datasource
         before = set(sys.modules)
@@ -73,7 +73,7 @@ def test_importing_it_imports_nothing_that_pyspark_has_not_loaded(tmp_path: Path
 @pytest.mark.parametrize(
     ("module", "content"),
     [
-        # none: the folder has a pyspark of its own, which has nothing in it
+        # no PySpark: the folder has an empty pyspark of its own
         ("pyspark/__init__.py", ""),
         ("pyspark/sql/__init__.py", ""),
         ("pyspark/sql/datasource.py", "class SomethingElse: pass"),

@@ -1,7 +1,7 @@
-"""The Spark programs of the README and of docs/ run as they stand, in one session and into the embedded cluster.
+"""Runs the Spark programs of the README and of docs/ unchanged, in one session against the embedded cluster.
 
-They find `spark`, a DataFrame `df` of flights with the columns key and value, and a stream `events`. What else they use
-they define themselves; see `support.pages`.
+`spark`, a DataFrame `df` of flights with the columns key and value, and a stream `events` are predefined. The programs
+define everything else they use; see `support.pages`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 
 def names_for(spark: SparkSession, directory: Path) -> dict[str, Any]:
-    """What a program finds."""
+    """The names predefined for a program."""
     flights = spark.createDataFrame(FLIGHTS, ["carrier", "flight", "origin", "dest", "distance"])
     df = flights.selectExpr("*", "carrier AS key", "CAST(flight AS STRING) AS value")
     source = directory / "events"
@@ -45,7 +45,7 @@ def names_for(spark: SparkSession, directory: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("block", cases(is_spark))
 def test_a_program(block: Block, spark: SparkSession, cluster: EmbeddedCluster, tmp_path: Path) -> None:
     text = program_of(block, cluster.bootstrap_servers, SPARK)
-    # paths of the reader's machine
+    # absolute paths on the reader's machine
     text = re.sub(r'"/(?=[\w/]+")', f'"{tmp_path}/', text)
     topics = set(re.findall(r"""topic["']?\s*[=:,]\s*["']([\w.-]+)""", text))
     try:

@@ -1,4 +1,4 @@
-"""The doors in Spark Connect, where the driver is another process and there are neither RDDs nor accumulators."""
+"""Tests all ways to write in Spark Connect, whose driver is another process, without RDDs and accumulators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = [
 PROGRAM = """
     import json, os, sys, warnings
     from pathlib import Path
-    # pandas 3 and Spark's own gRPC have remarks of their own
+    # pandas 3 and Spark's gRPC emit warnings
     warnings.simplefilter("ignore")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -97,7 +97,7 @@ def test_all_doors(tmp_path: Path) -> None:
     with EmbeddedCluster(num_partitions=3) as cluster:
         done = subprocess.run(
             [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
-            # PySpark then lets its server take a port that is free, instead of always the same
+            # with this PySpark's server takes a free port instead of a fixed one
             env={**python_path(), "SPARK_TESTING": "1"},
             cwd=tmp_path,
             capture_output=True,
@@ -113,5 +113,5 @@ def test_all_doors(tmp_path: Path) -> None:
     assert "there is no column 'value' among text" in told["no value"]
     assert "there is no column 'value' among text" in told["no value by format"]
     assert "was not delivered: MessageSizeTooLargeError" in told["poison"]
-    # rows, write, format, and the two streams
+    # one each for rows, write, format, and the two streams
     assert found == Counter({b"0.1": 1, **{b"%d" % number: 5 for number in range(1000)}})

@@ -1,4 +1,4 @@
-"""Spark DataFrames through the four doors into the embedded cluster, read back by confluent-kafka."""
+"""Tests all ways to write Spark DataFrames to the embedded cluster; confluent-kafka reads the records back."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def topic() -> str:
 
 
 def numbers(spark: SparkSession, rows: int = ROWS) -> DataFrame:
-    """Rows with all columns: keys that repeat, tombstones, headers, times; over four Spark partitions."""
+    """Rows with all columns: repeated keys, tombstones, headers, times; in four Spark partitions."""
     number = f.col("id").cast("string")
     return spark.range(0, rows, numPartitions=4).select(
         f.concat(f.lit("key-"), (f.col("id") % 100).cast("string")).alias("key"),
@@ -164,7 +164,7 @@ def test_columns_that_an_option_overrides_may_be_of_any_type(
 def test_columns_whose_names_differ_in_case_are_others(
     spark: SparkSession, cluster: EmbeddedCluster, servers: dict[str, Any], topic: str
 ) -> None:
-    """To Spark, which looks at no case, both are meant by `value`."""
+    """Spark ignores case, so `value` could mean either column."""
     register(spark)
     rows = spark.createDataFrame([("v", "V", "KEY", 1)], ["value", "VALUE", "Key", "other"])
     rows.foreachPartition(KafkaSink(servers, topic=topic))
@@ -218,5 +218,5 @@ def test_tasks_share_a_producer(
     for _ in range(3):
         numbers(spark, 100).foreachPartition(sink)
     asked = [seen for seen in cluster.requests if seen.client_id == topic and seen.api_key is ApiKey.INIT_PRODUCER_ID]
-    # twelve tasks; two run at a time, and Spark may start a worker while it takes another one back
+    # twelve tasks, two at a time; Spark may start a worker before another becomes free again
     assert 1 <= len(asked) <= 4

@@ -1,4 +1,4 @@
-"""The same DataFrame through each door: the same records, or an error from each."""
+"""Tests that all ways to write the same DataFrame produce the same records, or all fail."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ DOORS = (by_rows, by_write, by_format)
 
 
 def outcome(door: Callable[[DataFrame, Options], None], df: DataFrame, cluster: EmbeddedCluster, **own: str) -> Any:
-    """What a door wrote, or what was wrong as the error has it."""
+    """The records that one way wrote, or the text of its error."""
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic)
     try:
@@ -72,7 +72,7 @@ def outcome(door: Callable[[DataFrame, Options], None], df: DataFrame, cluster: 
 
 
 BYTES = st.binary(max_size=6) | st.text(max_size=4).map(str.encode)
-# a row holds times as local ones, and so a few hours at either end that are in other years elsewhere
+# rows hold local times, so a few hours at either end of the range may be in another year
 DAYS = st.integers(FIRST_DAY + 1, LAST_DAY - 1)
 TIMES = DAYS.flatmap(lambda day: st.integers(day * DAY_US, (day + 1) * DAY_US - 1))
 COLUMNS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
@@ -148,7 +148,7 @@ def test_an_rdd_has_no_types(spark: SparkSession, cluster: EmbeddedCluster) -> N
 
 @pytest.mark.parametrize("value_format", ["raw", "string", "json", "msgpack"])
 def test_strings_that_are_no_utf8(spark: SparkSession, cluster: EmbeddedCluster, value_format: str) -> None:
-    """Lone bytes, sequences that are cut or too long, and surrogates, which Java and Python count differently."""
+    """Stray bytes, truncated or overlong sequences, and surrogates, which Java and Python count differently."""
     texts = [b"\xff", b"\xe2\x82", b"\xf0\x80\x80\x80", b"\xed\xa0\x80\xed\xb0\x80", b"\xed\xbf", b"ok", None]
     rows = spark.createDataFrame([(each,) for each in texts], "text binary").selectExpr(
         f"{TEXT} AS value", f"{TEXT} AS key", f"map(coalesce({TEXT}, ''), {TEXT}) AS headers"

@@ -1,6 +1,6 @@
-"""Spark with executors as processes of their own: lost ones, slow ones, and workers that live for one task.
+"""Tests Spark with executors in separate processes: lost ones, slow ones, and workers that live for one task.
 
-Each test has its driver in a process of its own, because a process has one SparkContext.
+Each test runs its driver in a separate process, because a process has only one SparkContext.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_executors_as_processes_of_their_own(cluster: EmbeddedCluster, topic: st
     )
     assert told == {"rows": 2000, "batches": 2000}
     assert values(cluster, topic) == Counter({b"%d" % number: 3 for number in range(2000)})
-    # the data source's report, told when the write is committed
+    # the data source's report, logged when the write is committed
     log = (tmp_path / "driver.log").read_text()
     assert f"written to {topic} at {cluster.bootstrap_servers}: 2000 rows" in log
 
@@ -106,14 +106,14 @@ def test_an_executor_that_is_killed_in_the_middle(cluster: EmbeddedCluster, topi
         topic,
         tmp_path,
     )
-    # the reports count what the tasks delivered that Spark counts as done
+    # the reports count only the rows of tasks that Spark considers finished
     assert told == {"rows": 4000, "tasks": 2, "batches": 4000, "batch_tasks": 2}
     assert (tmp_path / "killed").exists()
     assert (tmp_path / "killed again").exists()
     found = values(cluster, topic)
     assert set(found) == {b"%d" % number for number in range(8000)}
-    # what the first attempts of the second halves had may be there twice (a worker goes on for a while without its
-    # executor), and nothing else
+    # only rows of the first attempts at the second halves may be duplicated (a worker outlives its executor for a
+    # while)
     twice = [int(value or b"") for value, count in found.items() if count > 1]
     assert all(2000 <= number < 4000 or 6000 <= number < 8000 for number in twice)
     assert max(found.values()) <= 2
@@ -121,7 +121,7 @@ def test_an_executor_that_is_killed_in_the_middle(cluster: EmbeddedCluster, topi
 
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
-    """The address of a Spark cluster with a worker each at two addresses of this machine: to Spark, two hosts."""
+    """The address of a Spark cluster with workers at two addresses of this machine, which Spark treats as two hosts."""
     home = Path(pyspark.__file__).parent
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -169,7 +169,7 @@ def test_a_slow_task_that_is_run_twice_at_a_time(
         def rows(numbers):
             for number in numbers:
                 if number == 3500 and TaskContext.get().attemptNumber() == 0:
-                    # until the copy, at the other host, is done
+                    # until the copy on the other host is done
                     while not (folder / "overtaken").exists():
                         time.sleep(0.02)
                 yield {{"value": str(number)}}
@@ -192,7 +192,7 @@ def test_a_slow_task_that_is_run_twice_at_a_time(
 
 
 def test_workers_that_live_for_one_task(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
-    """Spark ends them with os._exit, which runs nothing that waits for the end of a process."""
+    """Spark ends them with os._exit, which skips all exit handlers."""
     told = drive(
         """
         spark = start("local[2]", {"spark.python.worker.reuse": "false"})
@@ -211,7 +211,7 @@ def test_workers_that_live_for_one_task(cluster: EmbeddedCluster, topic: str, tm
 
 
 def test_a_streaming_driver_that_is_killed(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
-    """With its JVM and its workers, in the middle of whatever they do; the next one goes on from the checkpoint."""
+    """The driver is killed with its JVM and workers at any point; the next one resumes from the checkpoint."""
     cluster.create_topic(topic)
     program = """
         spark = start("local[2]")
@@ -242,15 +242,15 @@ def test_a_streaming_driver_that_is_killed(cluster: EmbeddedCluster, topic: str,
     found = values(cluster, topic)
     highest = max(int(value or b"") for value in found)
     assert highest >= 2000
-    # but for the last micro-batch, which nobody repeated yet
+    # except for the last micro-batch, which has not been repeated yet
     committed = highest - highest % 500
     assert set(found) >= {b"%d" % number for number in range(committed)}
-    # only micro-batches that were under way when a driver was killed were written twice
+    # only micro-batches in progress when a driver was killed were written twice
     assert len({int(value or b"") // 500 for value, count in found.items() if count > 1}) <= 1
 
 
 def test_what_the_ui_shows(cluster: EmbeddedCluster, topic: str, tmp_path: Path) -> None:
-    """The figures of a write as accumulators of its stage and of each task, its name, and no secret anywhere."""
+    """The UI has a write's name, its metrics as accumulators per stage and per task, and no secret anywhere."""
     told = drive(
         """
         from urllib.request import urlopen

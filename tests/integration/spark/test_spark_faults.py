@@ -1,4 +1,4 @@
-"""What goes wrong while Spark writes, each row accounted for: dead workers, lost brokers, poison rows, time passing."""
+"""Tests failures during a write, with every row accounted for: dead workers, lost brokers, poison rows, timeouts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_in_the_middle(spark: SparkSession, cluster: Emb
     spark.sparkContext.parallelize(range(4000), 2).mapPartitions(rows).foreachPartition(sink)
     found = values(cluster, topic)
     assert set(found) == {b"%d" % number for number in range(4000)}
-    # what the first attempt of the second half had delivered may be there twice, and nothing else
+    # only rows that the first attempt at the second half delivered may be duplicated
     assert all(count == 1 for value, count in found.items() if not 2000 <= int(value or b"") < 3000)
     assert max(found.values()) <= 2
     assert sink.report.rows == 4000
@@ -90,7 +90,7 @@ def test_the_broker_is_killed_in_the_middle_and_comes_back(
             if number == 1000:
                 under_way.touch()
             if number == 1900:
-                # what was sent up to here had no broker for a while
+                # the rows sent so far had no broker for a while
                 await_file(is_back)
             yield numbered(number)
 
@@ -107,7 +107,7 @@ def test_the_broker_is_killed_in_the_middle_and_comes_back(
     restarting.start()
     spark.sparkContext.parallelize(range(2000), 2).mapPartitions(rows).foreachPartition(sink)
     restarting.join()
-    # the broker recovers what it had acknowledged, and the producer's sequence numbers keep retries from doubling it
+    # the broker recovers acknowledged records, and the producer's sequence numbers prevent duplicates from retries
     assert values(cluster, topic) == Counter(b"%d" % number for number in range(2000))
     for partition in range(3):
         mine = [int(record.value) for record in cluster.records(topic, partition) if int(record.value) >= 1000]
@@ -126,7 +126,7 @@ def test_a_poison_row(spark: SparkSession, cluster: EmbeddedCluster, topic: str,
     assert expected in message
     assert "max.request.size" in message
     assert "xxx" not in message
-    # the chunk with the poison was never sent, what came before it was, by each of the three attempts
+    # the chunk with the poison row was never sent; each of the three attempts sent the chunks before it
     found = values(cluster, topic)
     assert set(found) <= {b"%d" % number for number in range(2500)}
     assert found[b"0"] == 3
@@ -134,7 +134,7 @@ def test_a_poison_row(spark: SparkSession, cluster: EmbeddedCluster, topic: str,
 
 
 def test_time_passes(spark: SparkSession, cluster: EmbeddedCluster, topic: str) -> None:
-    """Through one door: each of the three attempts takes its worker along, and a new one is slow on a busy machine."""
+    """Uses one way to write: each of three attempts ends its worker, and a new one is slow to start under load."""
     cluster.create_topic(topic)
     sink = KafkaSink(
         bootstrap_servers=cluster.bootstrap_servers,
@@ -152,7 +152,7 @@ def test_time_passes(spark: SparkSession, cluster: EmbeddedCluster, topic: str) 
         f"row 0 of Spark partition 0 (attempt 2) for {topic}-1 was not delivered: DeliveryTimeoutError: 50 records"
     )
     assert expected in str(told.value)
-    # after it the same sink works
+    # afterwards the same sink still works
     rows.foreachPartition(sink)
     assert set(values(cluster, topic)) == {b"%d" % number for number in range(50)}
 
@@ -183,7 +183,7 @@ def test_a_job_that_is_cancelled(spark: SparkSession, cluster: EmbeddedCluster, 
     running.join()
     (failure,) = failures
     assert "cancelled" in str(failure)
-    # the same sink goes on
+    # the same sink still works
     spark.sparkContext.parallelize(range(1000), 2).map(numbered).foreachPartition(sink)
     found = values(cluster, topic)
     assert set(found) == {b"%d" % number for number in range(1000)}
@@ -198,14 +198,14 @@ def test_a_thousand_tasks_leave_nothing_behind(spark: SparkSession, cluster: Emb
     sink = KafkaSink(bootstrap_servers=cluster.bootstrap_servers, topic=topic, linger_ms=0)
 
     def run(tasks: int) -> tuple[int, int]:
-        """The most file descriptors and threads that a worker has afterwards."""
+        """The maximum number of file descriptors and threads of any worker afterwards."""
         spark.sparkContext.parallelize(range(tasks), tasks).map(numbered).foreachPartition(sink)
         workers = spark.sparkContext.parallelize(range(8), 8).mapPartitions(taken).collect()
         return max(descriptors for descriptors, _ in workers), max(threads for _, threads in workers)
 
     descriptors, threads = run(20)
     more_descriptors, more_threads = run(1000)
-    # one for each connection that a producer may not have needed before
+    # one for each connection that a producer may have opened since
     assert more_descriptors <= descriptors + 2
     assert more_threads <= threads + 1
     assert sink.report.tasks == sink.report.rows == 1020

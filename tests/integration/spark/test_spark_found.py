@@ -1,6 +1,6 @@
-"""``format("headrace")`` in a driver that never calls `register`: PySpark finds it by the module `pyspark_headrace`.
+"""Tests ``format("headrace")`` without `register`: PySpark finds it by the module `pyspark_headrace`.
 
-Each test has its driver in a process of its own: PySpark looks for data sources once per driver.
+Each test runs its driver in a separate process, because PySpark searches for data sources once per driver.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder with the module, which an editable installation keeps from PySpark's search."""
+    """A folder with the module, because PySpark's search does not find an editable installation."""
     folder = tmp_path / "site"
     folder.mkdir()
     module = Path(pyspark_headrace.__file__).parent
@@ -59,7 +59,7 @@ def test_without_register(cluster: EmbeddedCluster, tmp_path: Path, installed: P
         query = stream.options(**options).option("checkpointLocation", str(folder / "checkpoint")).start()
         ended = query.awaitTermination(300)
 
-        # register is for what has no active session, and takes nothing amiss
+        # register makes a session active if it is not, and is harmless otherwise
         register(spark)
         write()
         other = spark.newSession()
@@ -85,7 +85,7 @@ def test_without_register(cluster: EmbeddedCluster, tmp_path: Path, installed: P
 def test_other_data_sources_are_found_where_headrace_is_broken(
     cluster: EmbeddedCluster, tmp_path: Path, installed: Path
 ) -> None:
-    """PySpark gives up its whole search at the first module that can't be imported."""
+    """PySpark aborts its whole search at the first module that can't be imported."""
     (installed / "headrace").mkdir()
     (installed / "headrace" / "__init__.py").write_text("raise ImportError('headrace is broken here')")
     (installed / "pyspark_other.py").write_text(
@@ -98,7 +98,7 @@ def test_other_data_sources_are_found_where_headrace_is_broken(
         "class Reader(DataSourceReader):\n"
         "    read = lambda self, partition: iter([(1,)])\n"
     )
-    # the driver itself has the one that works: what is broken is what the JVM's search finds
+    # the driver itself imports the working package; only the JVM's search finds the broken one
     told = drive(
         """
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder / "site"), os.environ["PYTHONPATH"]])

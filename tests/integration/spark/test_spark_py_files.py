@@ -1,4 +1,4 @@
-"""Headrace in a zip that Spark hands to its executors (``--py-files``): it runs interpreted, and each says so once."""
+"""Tests Headrace in a zip passed with ``--py-files``: it runs interpreted, and each executor logs this once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = needs_spark
 def test_a_zip(tmp_path: Path) -> None:
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     with zipfile.ZipFile(tmp_path / "headrace.zip", "w") as archive:
-        # as `zip -r` does: without an entry for the folder Python finds no namespace package in a zip
+        # like `zip -r`: without an entry for the folder Python finds no namespace package in a zip
         archive.writestr("headrace/", "")
         for package in (headrace.network, headrace.producer):
             folder = Path(package.__path__[0])

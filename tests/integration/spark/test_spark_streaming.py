@@ -1,4 +1,4 @@
-"""Streaming queries into the embedded cluster: checkpoints, stops, failures and restarts, and no row missing."""
+"""Tests that streaming queries lose no row: checkpoints, stops, failures and restarts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_query_over_files_goes_on_where_it_stopped_or_failed(
     expected = Counter(add("first"))
     run()
     assert values(cluster, topic) == expected
-    # nothing new, nothing written
+    # without new rows nothing is written
     run()
     assert values(cluster, topic) == expected
 
@@ -85,7 +85,7 @@ def test_a_query_over_files_goes_on_where_it_stopped_or_failed(
     ):
         run()
     assert values(cluster, topic) == Counter(b"first %d" % number for number in range(200))
-    # the micro-batch that failed is run again
+    # the failed micro-batch is repeated
     run()
     assert values(cluster, topic) == expected
 
@@ -107,7 +107,7 @@ def test_a_rate_that_is_stopped_and_started_again(
             assert query.exception() is None
             assert SYSTEM_CLOCK.now_ms() < deadline_ms
             SYSTEM_CLOCK.sleep(50)
-        # in the middle of whatever it does
+        # at an arbitrary point
         query.stop()
 
     run(1500)
@@ -115,7 +115,7 @@ def test_a_rate_that_is_stopped_and_started_again(
     found = values(cluster, topic)
     highest = max(int(value or b"") for value in found)
     assert highest + 1 >= 2500
-    # every number once at least; those of a micro-batch that was under way may be there again
+    # every number at least once; those of a micro-batch in progress may be duplicated
     assert set(found) == {b"%d" % number for number in range(highest + 1)}
     assert sum(count - 1 for count in found.values()) <= 500
 

@@ -1,4 +1,4 @@
-"""``format("headrace")`` in threads, in pools, and after an interrupt: where Spark has no active session."""
+"""Tests ``format("headrace")`` without an active session: in threads, in pools, and after an interrupt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def write(spark: SparkSession, cluster: EmbeddedCluster) -> Iterator[Callable[[], None]]:
-    """Writes ten rows through the data source, and in the end they are there as often as it was called."""
+    """A function that writes ten rows through the data source. At the end each row must exist once per call."""
     topic = f"topic-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic}
@@ -72,7 +72,7 @@ def in_a_thread(call: Callable[[], None]) -> None:
 def test_a_thread_that_registers(spark: SparkSession, write: Callable[[], None]) -> None:
     register(spark)
     write()
-    # Spark's own limit, which a version without it will show here
+    # Spark's own limitation; this fails with a version that lifts it
     with pytest.raises(JOB_ERRORS, match="DATA_SOURCE_NOT_FOUND"):
         in_a_thread(write)
 

@@ -1,4 +1,4 @@
-"""From values to bytes, in each format."""
+"""Tests the encoding of values in each format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOON = datetime.datetime(2013, 1, 1, 12, 0, 0, 5000, tzinfo=datetime.timezone.ut
 
 
 class Row(tuple):
-    """As pyspark.sql.Row: a tuple that knows the names of its fields."""
+    """Like pyspark.sql.Row: a tuple with the names of its fields."""
 
     __fields__: list[str]
 
@@ -145,7 +145,7 @@ def test_a_struct_with_two_fields_of_one_name_is_told(value_format: str, wrap: C
 
 
 class PointType:
-    """As a UserDefinedType of PySpark: it says as what Spark stores an object."""
+    """Like PySpark's UserDefinedType: it defines how Spark stores an object."""
 
     def sqlType(self) -> PointType:
         return self

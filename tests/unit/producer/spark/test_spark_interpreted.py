@@ -1,4 +1,4 @@
-"""What an executor says that runs the interpreted modules."""
+"""Tests the warning of an executor that runs interpreted modules."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_the_workers_of_an_executor_say_it_once(
         SimpleNamespace(TaskContext=task, SparkFiles=executor),  # type: ignore[arg-type]
     )
     for _ in range(3):
-        # each worker is a process of its own
+        # each worker is a separate process
         warn_if_interpreted.cache_clear()
         warn_if_interpreted()
     assert len(caplog.records) == 1
-    # where they have no directory in common each says it
+    # without a shared directory each worker logs it
     executor.getRootDirectory = lambda: str(tmp_path / "none")
     for _ in range(2):
         warn_if_interpreted.cache_clear()

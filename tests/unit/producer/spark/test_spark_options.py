@@ -1,4 +1,4 @@
-"""A sink's options: whose they are, what is wrong with them, and that they pickle and keep secrets."""
+"""Tests a sink's options: which are the producer's, errors, pickling, and secrets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_job_is_one_client_unless_it_is_named() -> None:
         ({**SERVERS, "value.format": "xml"}, "none of raw, string, json, msgpack"),
         ({**SERVERS, "includeHeaders": "maybe"}, "include_headers='maybe'"),
         ({**SERVERS, "value.format": "json", "value.serializer": "json"}, "both say how a value becomes bytes"),
-        ({**SERVERS, 3: 1}, "is not text"),
+        ({**SERVERS, 3: 1}, "is not a string"),
         (["a"], "of type list"),
     ],
 )

@@ -1,4 +1,4 @@
-"""One producer a configuration and worker process, made late, used again, and closed when idle or failed."""
+"""Tests the cache of one producer per configuration and worker: created lazily, reused, closed when idle or failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONFIG: Any = None
 
 
 class Made:
-    """Makes producers, and remembers them."""
+    """Creates producers and records them."""
 
     def __init__(self) -> None:
         self.producers: list[FakeProducer] = []

@@ -1,4 +1,4 @@
-"""What the row door makes of types that PySpark's rows do not carry: FLOAT and TIMESTAMP_NTZ, at any depth."""
+"""Tests how the row path writes types that PySpark's rows do not carry: FLOAT and TIMESTAMP_NTZ, at any depth."""
 
 from __future__ import annotations
 

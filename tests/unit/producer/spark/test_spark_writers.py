@@ -1,4 +1,4 @@
-"""Rows and Arrow batches to records: columns, topics, errors with their row, and the report; without Spark."""
+"""Tests the row path and the Arrow path without Spark: columns, topics, errors with their row, and the report."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def write(writer: type[PartitionWriter], source: Any, producer: FakeProducer | N
 
 
 def both(records: list[dict[str, Any]], schema: dict[str, pa.DataType], **own: Any) -> list[tuple]:
-    """The records as the row door and as the Arrow door deliver them, which has to be the same."""
+    """The records that the row path and the Arrow path deliver, which must be equal."""
     by_rows = write(RowWriter, records, **own).records()
     batch = pa.RecordBatch.from_pylist(records, schema=pa.schema(schema))
     by_batches = write(BatchWriter, [batch], **own).records()
-    # without the partition, which is chosen at random for a row that neither names one nor has a key
+    # without the partition, which is random for a row with neither a partition nor a key
     assert [(each[0], *each[2:]) for each in by_rows] == [(each[0], *each[2:]) for each in by_batches]
     if all(record.get("partition") is not None for record in records):
         assert by_rows == by_batches
@@ -141,7 +141,7 @@ def test_nested_values_are_the_same_through_both_doors(value_format: str) -> Non
 
 
 def test_small_decimals_are_the_same_through_both_doors() -> None:
-    """Spark hands 1E-38 over to rows as 10E-39, which then has two digits, and so on."""
+    """In rows Spark passes 1E-38 as 10E-39, which has two digits, and so on."""
     for to_rows, column, expected in (
         ("10E-39", "1E-38", b"1E-38"),
         ("100E-12", "1E-10", b"1E-10"),
@@ -191,7 +191,7 @@ def test_rows_of_several_kinds() -> None:
             [{"value": b"a"}, {"value": 3}],
             "row 1 of Spark partition 3 for t was not delivered: the column 'value': for",
         ),
-        ([{"value": b"a"}, 7], "row 1 of Spark partition 3 for t was not delivered: a int is no row"),
+        ([{"value": b"a"}, 7], "row 1 of Spark partition 3 for t was not delivered: a int is not a row"),
         ([{"value": b"a", "partition": -2}], "IllegalArgumentError: the column 'partition' holds -2"),
         ([{"value": b"a", "partition": "x"}], "the column 'partition' holds a str"),
         ([{"value": b"a", "headers": [("h", 5)]}], "the column 'headers': the value of header 'h'"),
@@ -218,7 +218,7 @@ def test_a_poison_row_is_named_and_nothing_of_its_chunk_is_sent(rows: list[Any],
 def test_a_row_that_is_none_is_named_by_its_place_in_the_partition_and_what_came_before_is_sent() -> None:
     producer = FakeProducer()
     rows = [{"value": b"%d" % number} for number in range(300)]
-    with pytest.raises(RowDeliveryError, match=r"^row 299 of Spark partition 3 for t was .* is no row"):
+    with pytest.raises(RowDeliveryError, match=r"^row 299 of Spark partition 3 for t was .* is not a row"):
         write(RowWriter, [*rows[:299], 7], producer, topic="t")
     assert {each[4] for each in producer.records()} == {b"%d" % number for number in range(HANDFUL_ROWS * 2)}
 
@@ -244,7 +244,7 @@ def test_what_a_function_that_makes_the_rows_raises_is_its_own() -> None:
 
 
 def test_headers_and_topics_that_are_no_utf8() -> None:
-    """The row door gets them from Spark with the same replacement."""
+    """Spark makes the same replacement in rows."""
     text = pa.array([b"\xffA", b"B", None]).view(pa.string())
     headers = pa.MapArray.from_arrays([0, 1, 2, 2], ["a", "b"], text.slice(0, 2))
     batch = pa.RecordBatch.from_arrays([text, text, headers], ["value", "key", "headers"])
