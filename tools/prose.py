@@ -100,11 +100,15 @@ def prose_of(path: str, text: str) -> Iterator[Piece]:
 
 
 def _of_program(text: str, only_docstrings: bool) -> Iterator[Piece]:
-    piece, kind, formatted = Piece(), 0, 0
+    piece, kind, formatted, begins_statement = Piece(), 0, 0, True
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         formatted += (token.type == _FSTRING_START) - (token.type == _FSTRING_END)
         is_text = token.type in (tokenize.COMMENT, tokenize.STRING, _FSTRING_MIDDLE)
-        if only_docstrings and is_text and token.type != tokenize.COMMENT and not token.string.startswith('"""'):
+        is_data = is_text and token.type != tokenize.COMMENT and not begins_statement
+        begins_statement = token.type == tokenize.NEWLINE or (
+            begins_statement and token.type in (*_LAYOUT, tokenize.COMMENT)
+        )
+        if only_docstrings and is_data:
             continue
         if token.type in _LAYOUT or (formatted and not is_text) or token.type == _FSTRING_END:
             continue

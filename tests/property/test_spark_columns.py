@@ -158,7 +158,7 @@ def test_times_without_a_zone_have_none() -> None:
 
 @pytest.mark.parametrize("value", [b"\xffA", b'\xff"'])
 def test_strings_that_are_no_utf8_become_some(value: bytes) -> None:
-    """In a string of Spark's may be any bytes, and in JSON none but UTF-8. The row door gets them replaced by Spark."""
+    """Spark's strings may hold any bytes, JSON only UTF-8. On the row path Spark replaces the others."""
     column = pa.array([b"ok", value, None]).view(pa.string())
     for nested in (column, pa.StructArray.from_arrays([column], ["name"])):
         for value_format in ("json", "msgpack"):

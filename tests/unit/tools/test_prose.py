@@ -99,3 +99,16 @@ def test_the_exit_code_says_whether_anything_was_found(
     assert capsys.readouterr().out.startswith('page.md:1: "told": reported')
     page.write_text("It was reported.")
     assert tool.main([str(page)]) == 0
+
+
+def test_of_a_test_only_comments_and_docstrings_are_prose(tool: ModuleType) -> None:
+    text = '''# asked in vain
+"""It was asked in vain."""
+DATA = "asked in vain"
+PROGRAM = """asked in vain"""
+def test() -> None:
+    """Asked in vain."""
+    assert f"asked in vain {DATA}"
+'''
+    assert [line for line, _ in found(tool, "tests/unit/test_it.py", text)] == [1, 2, 6]
+    assert len(found(tool, "network/it.py", text)) == 6
