@@ -114,7 +114,7 @@ def test_several_listeners_with_names_of_their_own():
             {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
             "exclude each other",
         ),
-        ({"security.inter.broker.protocol": "SASL_SSL"}, "none of the choices"),
+        ({"security.inter.broker.protocol": "SASL_SSL"}, "not a valid value"),
         ({"log.dirs": "a,b,a"}, "log.dirs has a directory twice"),
         ({"max.connections.per.ip.overrides": "10.0.0.1"}, "is not an address and a number"),
         ({"queued.max.request.bytes": 0}, "is not a size; give -1 for unlimited"),

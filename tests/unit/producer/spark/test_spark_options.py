@@ -71,7 +71,7 @@ def test_a_job_is_one_client_unless_it_is_named() -> None:
         ({**SERVERS, "kafka.linger.ms": 1, "linger_ms": 2}, "linger_ms is given twice, also as kafka.linger.ms"),
         ({**SERVERS, "kafka.partitioner.class": "org.example.Mine"}, "can't be imported"),
         ({**SERVERS, "kafka.value.serializer": "org.example.Mine"}, "can't be imported"),
-        ({**SERVERS, "value.format": "xml"}, "none of raw, string, json, msgpack"),
+        ({**SERVERS, "value.format": "xml"}, "not one of raw, string, json, msgpack"),
         ({**SERVERS, "includeHeaders": "maybe"}, "include_headers='maybe'"),
         ({**SERVERS, "value.format": "json", "value.serializer": "json"}, "both say how a value becomes bytes"),
         ({**SERVERS, 3: 1}, "is not a string"),
