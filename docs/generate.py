@@ -95,7 +95,7 @@ linger_ms = 20
         "These are accepted with a warning and have no effect, so that programs written for kafka-python run.\n",
         _reasons(table.without_effect),
         "## Rejected keys\n",
-        "Other clients have these keys. Here they are an error, because a key that is accepted and ignored misleads.\n"
+        "Other clients have these keys. They are errors here, because silently ignoring a key would be misleading.\n"
         "`None` and kafka-python's default are accepted, for programs that start from a copy of its defaults.\n",
         _reasons(table.left_out),
     ]
@@ -148,18 +148,18 @@ EmbeddedCluster(config={"num.partitions": 3}, profile="kafka")
 headrace broker --config num.partitions=3 --profile test
 ```
 
-Keys are those of Kafka's `server.properties` and apply to the whole cluster. `config.file=server.properties` reads
-such a file. In a cluster of several brokers, each further broker takes the next port of `listeners` and
-`advertised.listeners`, and each broker has its directory `broker-<id>` in `log.dirs`. All mistakes in a configuration
-are reported at once, in one `KafkaConfigurationError`. No key is silently ignored: a key takes effect, is accepted
-with a warning because it has nothing to change, or is rejected.
+Keys are those of Kafka's `server.properties` and apply to the whole cluster. The key `config.file` reads such a file:
+`headrace broker --config config.file=server.properties`. In a cluster of several brokers, each further broker takes
+the next port of `listeners` and `advertised.listeners`, and each broker has its directory `broker-<id>` in `log.dirs`.
+All mistakes in a configuration are reported at once, in one `KafkaConfigurationError`. No key is silently ignored: a
+key takes effect, is accepted with a warning because this broker has nothing that it could change, or is rejected.
 
 A *profile* is a set of defaults. `kafka` has those of Apache Kafka; `headrace broker` uses it. `test` changes the
 defaults that make tests wait; `EmbeddedCluster`, `ProcessCluster` and the pytest fixtures use it. `profile="kafka"`
 and `--profile test` select the other one. `headrace broker` prints the profile it runs with.
 """,
             "## Keys of the broker\n",
-            "*Changeable*: while the broker runs, by IncrementalAlterConfigs, for one broker or for all.\n",
+            "*Changeable* keys can be set while the broker runs, for one broker or all (IncrementalAlterConfigs).\n",
             _broker_keys(),
             "## Defaults that differ from Kafka's\n",
             "In both profiles:\n",
@@ -169,8 +169,8 @@ and `--profile test` select the other one. `headrace broker` prints the profile 
             _topic_keys(),
             "## Keys of groups\n",
             """\
-Stored, described, and accepted with a warning. They have no effect: Kafka applies them to groups of the newer
-protocols, and this broker's groups use the classic one.
+These keys are stored, described, and accepted with a warning. They have no effect: Kafka applies them to groups of the
+newer protocols, and this broker's groups use the classic one.
 """,
             _group_keys(),
             "## Accepted with a warning\n",
@@ -250,13 +250,13 @@ def errors() -> str:
             "# Delivery errors\n",
             """\
 What the producer does with a batch that a broker rejects or doesn't acknowledge, and the error that its futures and
-callbacks get. A retried error is reported only when retrying ends: after `retries` attempts as it is, after
-`delivery.timeout.ms` as the `__cause__` of a `DeliveryTimeoutError`. An error that fails the batch at once is
-reported as it is.
+callbacks get. A retried error is reported only when retrying ends: unchanged after `retries` retries, or as the
+`__cause__` of a `DeliveryTimeoutError` after `delivery.timeout.ms`. An error that fails the batch immediately is
+reported unchanged.
 
-*In the log*: whether the record may be in the log when the error is reported. "No" refers to the last attempt: if an
-earlier attempt may have written the record, `__cause__` is the error of that attempt. With idempotence, the default, a
-retry never writes a record twice.
+*In the log* states whether the record may be in the log when the error is reported. "No" refers to the last attempt:
+if an earlier attempt may have written the record, `__cause__` is the error of that attempt. With idempotence, the
+default, a retry never writes a record twice.
 
 Every class is in `headrace.producer.errors`, derives from `KafkaError`, and can be pickled. If an error derives from
 `RetriableError`, the program may succeed by sending the record again.

@@ -154,8 +154,8 @@ class ProducerConfig(
         choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
         doc="How host names are resolved. `use_all_dns_ips`: if a name has several addresses, try each in turn until "
         "one connects, and resolve the name again after all have been tried. "
-        "`resolve_canonical_bootstrap_servers_only`: the same, but first replace each bootstrap address by its "
-        "canonical names, which Kerberos may require.",
+        "`resolve_canonical_bootstrap_servers_only`: the same, but first replace each bootstrap address with "
+        "its canonical names, which Kerberos may require.",
     )
     security_protocol: str = key(
         default="PLAINTEXT",
@@ -237,7 +237,7 @@ class ProducerConfig(
         default=1000,
         at_least=0,
         importance="low",
-        doc="The maximum of the increasing `retry.backoff.ms`.",
+        doc="The limit up to which the backoff of `retry.backoff.ms` grows.",
     )
 
     # --- Batches and memory ---
@@ -409,7 +409,7 @@ class ProducerConfig(
         default=30_000,
         at_least=1,
         importance="medium",
-        doc="The maximum of the increasing `socket.connection.setup.timeout.ms`.",
+        doc="The limit up to which `socket.connection.setup.timeout.ms` grows.",
     )
     reconnect_backoff_ms: int = key(
         default=50,
@@ -422,7 +422,7 @@ class ProducerConfig(
         default=1000,
         at_least=0,
         importance="low",
-        doc="The maximum of the increasing `reconnect.backoff.ms`.",
+        doc="The limit up to which the backoff of `reconnect.backoff.ms` grows.",
     )
     connections_max_idle_ms: int = key(
         default=540_000,

@@ -170,7 +170,7 @@ def _fit_batch_size(draft: Draft) -> None:
 
 
 def _need_rack(draft: Draft) -> None:
-    """`partitioner.rack.aware=true` requires `client.rack`; without it, it is an error."""
+    """`partitioner.rack.aware=true` requires `client.rack`; without it, the constructor raises an error."""
     if draft["partitioner_rack_aware"] and not draft["client_rack"].strip():
         draft.problem("partitioner.rack.aware=true needs client.rack: name the rack as in the brokers' broker.rack")
 

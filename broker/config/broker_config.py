@@ -116,8 +116,8 @@ class BrokerConfig(
         allowed="NAME://host:port, several separated by commas",
         show=show_listeners,
         default_text="those of `listeners`",
-        doc="The addresses that clients connect to, per listener through which they ask: for a broker behind NAT or in "
-        "a container. Each further broker of a cluster has the next port of each.",
+        doc="The addresses that clients are given to connect to, one per listener: for a broker behind NAT or in a "
+        "container. Each further broker of a cluster has the next port of each.",
         importance="high",
     )
     listener_security_protocol_map: tuple[str, ...] = key(
@@ -163,20 +163,23 @@ class BrokerConfig(
         default=100 * 2**20, at_least=1, at_most=INT32_MAX, doc="Largest request; a larger one closes its connection."
     )
     max_connections: int = key(
-        default=INT32_MAX, at_least=0, at_most=INT32_MAX, doc="Most connections; further ones are closed immediately."
+        default=INT32_MAX,
+        at_least=0,
+        at_most=INT32_MAX,
+        doc="Maximum number of connections; further ones are closed immediately.",
     )
     max_connections_per_ip: int = key(
         default=INT32_MAX,
         at_least=0,
         at_most=INT32_MAX,
-        doc="Most connections from one address; further ones are closed immediately.",
+        doc="Maximum number of connections from one address; further ones are closed immediately.",
     )
     max_connections_per_ip_overrides: tuple[str, ...] = key(
         default=(),
         parse=_parse_per_ip,
         allowed="address:number, several separated by commas",
         show=",".join,
-        doc="Most connections from particular addresses, in place of `max.connections.per.ip`.",
+        doc="Maximum number of connections from particular addresses, in place of `max.connections.per.ip`.",
     )
     socket_send_buffer_bytes: int = key(
         default=-1,
@@ -191,7 +194,7 @@ class BrokerConfig(
         doc="The receive buffer of a connection (SO_RCVBUF) in bytes; -1: the system's default.",
     )
     socket_listen_backlog_size: int = key(
-        default=1_024, at_least=1, at_most=INT32_MAX, doc="Most connections that wait to be accepted."
+        default=1_024, at_least=1, at_most=INT32_MAX, doc="Maximum number of connections not accepted yet."
     )
     connections_max_idle_ms: int = key(
         default=600_000, at_least=1, at_most=INT64_MAX, doc="A connection idle for this time is closed."
@@ -206,7 +209,8 @@ class BrokerConfig(
         default=500,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Most unanswered requests per connection. Further ones are not read until responses have been sent.",
+        doc="Maximum number of unanswered requests per connection. Further ones are not read until responses have been "
+        "sent.",
     )
     queued_max_request_bytes: int = key(
         default=512 * 2**20,
@@ -220,7 +224,8 @@ class BrokerConfig(
     # --- Cluster ---
 
     broker_rack: str | None = key(
-        default=None, doc="The rack of the broker; consumers may prefer replicas in their rack."
+        default=None,
+        doc="The rack of the broker, which clients receive with the metadata. The broker itself does not use it.",
     )
     default_replication_factor: int = key(
         default=1, at_least=1, at_most=32767, doc="Replicas of a topic created without a replication factor."
@@ -246,16 +251,16 @@ class BrokerConfig(
         doc="A follower that has not caught up for this time is removed from the in-sync replicas.",
     )
     replica_fetch_wait_max_ms: int = key(
-        default=500, at_least=0, at_most=INT32_MAX, doc="Longest wait of a follower's fetch for records."
+        default=500, at_least=0, at_most=INT32_MAX, doc="Maximum wait of a follower's fetch for records."
     )
     replica_fetch_min_bytes: int = key(
-        default=1, at_least=0, at_most=INT32_MAX, doc="Bytes that a follower's fetch waits for."
+        default=1, at_least=0, at_most=INT32_MAX, doc="Minimum bytes that a follower's fetch waits for."
     )
     replica_fetch_max_bytes: int = key(
-        default=2**20, at_least=0, at_most=INT32_MAX, doc="Most bytes per partition in a follower's fetch."
+        default=2**20, at_least=0, at_most=INT32_MAX, doc="Maximum bytes per partition in a follower's fetch."
     )
     replica_fetch_response_max_bytes: int = key(
-        default=10 * 2**20, at_least=0, at_most=INT32_MAX, doc="Most bytes of a response to a follower's fetch."
+        default=10 * 2**20, at_least=0, at_most=INT32_MAX, doc="Maximum bytes in a response to a follower's fetch."
     )
     replica_fetch_backoff_ms: int = key(
         default=1_000, at_least=0, at_most=INT32_MAX, doc="Backoff of a follower after a failed fetch."
@@ -273,7 +278,7 @@ class BrokerConfig(
         default=INT64_MAX,
         at_least=0,
         at_most=INT64_MAX,
-        doc="Bytes per second at which replicas move between `log.dirs`.",
+        doc="Maximum bytes per second at which replicas move between `log.dirs`.",
     )
     auto_leader_rebalance_enable: bool = key(
         default=True,
@@ -297,25 +302,25 @@ class BrokerConfig(
     # --- Fetching ---
 
     fetch_max_bytes: int = key(
-        default=55 * 2**20, at_least=1024, at_most=INT32_MAX, doc="Most bytes of a fetch response."
+        default=55 * 2**20, at_least=1024, at_most=INT32_MAX, doc="Maximum bytes in a fetch response."
     )
     max_incremental_fetch_session_cache_slots: int = key(
-        default=1000, at_least=0, at_most=INT32_MAX, doc="Most fetch sessions cached."
+        default=1000, at_least=0, at_most=INT32_MAX, doc="Maximum number of cached fetch sessions."
     )
     max_request_partition_size_limit: int = key(
-        default=2_000, at_least=1, at_most=INT32_MAX, doc="Most partitions in a DescribeTopicPartitions response."
+        default=2_000, at_least=1, at_most=INT32_MAX, doc="Maximum partitions in a DescribeTopicPartitions response."
     )
     producer_purgatory_purge_interval_requests: int = key(
         default=1_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Completed produce requests in the purgatory before it is purged.",
+        doc="Number of completed produce requests in the purgatory after which it is purged.",
     )
     fetch_purgatory_purge_interval_requests: int = key(
         default=1_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Completed fetch requests in the purgatory before it is purged.",
+        doc="Number of completed fetch requests in the purgatory after which it is purged.",
     )
 
     # --- Logs ---
@@ -412,7 +417,7 @@ class BrokerConfig(
     log_message_timestamp_type: str = key(
         default="CreateTime",
         choices=("CreateTime", "LogAppendTime"),
-        doc="Whether records get the time of the append as their timestamp.",
+        doc="Whether records keep their producer's timestamp or get the time of the append.",
     )
     log_message_timestamp_before_max_ms: int = key(
         default=INT64_MAX,
@@ -427,7 +432,10 @@ class BrokerConfig(
         doc="How far ahead of the broker's clock a record's timestamp may be.",
     )
     log_flush_interval_messages: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is flushed to the disk."
+        default=INT64_MAX,
+        at_least=1,
+        at_most=INT64_MAX,
+        doc="Number of records after which a log is flushed to the disk.",
     )
     log_flush_interval_ms: int | None = key(
         default=None,
@@ -469,10 +477,10 @@ class BrokerConfig(
         doc="Share of a log that must be uncompacted before compaction runs.",
     )
     log_cleaner_min_compaction_lag_ms: int = key(
-        default=0, at_least=0, at_most=INT64_MAX, doc="Shortest time before a record is compacted."
+        default=0, at_least=0, at_most=INT64_MAX, doc="Minimum time before a record is compacted."
     )
     log_cleaner_max_compaction_lag_ms: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Longest time before a record is compacted."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Maximum time before a record is compacted."
     )
     producer_id_expiration_ms: int = key(
         default=86_400_000,
@@ -496,12 +504,14 @@ class BrokerConfig(
         default=6_000,
         at_least=1,
         at_most=INT32_MAX,
-        doc="Shortest session timeout that a member may request.",
+        doc="Minimum session timeout that a member may request.",
     )
     group_max_session_timeout_ms: int = key(
-        default=1_800_000, at_least=1, at_most=INT32_MAX, doc="Longest session timeout that a member may request."
+        default=1_800_000, at_least=1, at_most=INT32_MAX, doc="Maximum session timeout that a member may request."
     )
-    group_max_size: int = key(default=INT32_MAX, at_least=1, at_most=INT32_MAX, doc="Most members of a group.")
+    group_max_size: int = key(
+        default=INT32_MAX, at_least=1, at_most=INT32_MAX, doc="Maximum number of members in a group."
+    )
     offsets_topic_num_partitions: int = key(
         default=50, at_least=1, at_most=INT32_MAX, doc="Partitions of the offsets topic."
     )
@@ -518,7 +528,7 @@ class BrokerConfig(
         default=5_000, at_least=1, at_most=INT32_MAX, doc="Timeout for the replication of an offset commit."
     )
     offset_metadata_max_bytes: int = key(
-        default=4096, at_least=0, at_most=INT32_MAX, doc="Longest metadata of a committed offset."
+        default=4096, at_least=0, at_most=INT32_MAX, doc="Maximum bytes of metadata in a committed offset."
     )
     offsets_retention_minutes: int = key(
         default=10_080, at_least=1, at_most=INT32_MAX, doc="How long the offsets of an empty group are kept."

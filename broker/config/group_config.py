@@ -23,13 +23,13 @@ class GroupConfig(Config, listed_in="docs/broker-configuration.md"):
 
     consumer_session_timeout_ms: int = _count(45_000, "Session timeout of a member (KIP-848).")
     consumer_heartbeat_interval_ms: int = _count(5_000, "Interval of a member's heartbeats (KIP-848).")
-    consumer_assignment_interval_ms: int = _count(1_000, "Shortest interval between assignments (KIP-848).", 0)
+    consumer_assignment_interval_ms: int = _count(1_000, "Minimum interval between assignments (KIP-848).", 0)
     share_session_timeout_ms: int = _count(45_000, "Session timeout of a member (KIP-932).")
     share_heartbeat_interval_ms: int = _count(5_000, "Interval of a member's heartbeats (KIP-932).")
-    share_assignment_interval_ms: int = _count(1_000, "Shortest interval between assignments (KIP-932).", 0)
+    share_assignment_interval_ms: int = _count(1_000, "Minimum interval between assignments (KIP-932).", 0)
     share_record_lock_duration_ms: int = _count(30_000, "How long a record is locked (KIP-932).", 1_000)
-    share_delivery_count_limit: int = _count(5, "Most deliveries of a record (KIP-932).", 2)
-    share_partition_max_record_locks: int = _count(2_000, "Most locked records of a partition (KIP-932).", 100)
+    share_delivery_count_limit: int = _count(5, "Maximum deliveries of a record (KIP-932).", 2)
+    share_partition_max_record_locks: int = _count(2_000, "Maximum locked records per partition (KIP-932).", 100)
     share_auto_offset_reset: str = key(default="latest", doc="Where a new group starts reading (KIP-932).")
     share_isolation_level: str = key(
         default="read_uncommitted",
@@ -39,6 +39,6 @@ class GroupConfig(Config, listed_in="docs/broker-configuration.md"):
     share_renew_acknowledge_enable: bool = key(default=True, doc="Whether a lock may be renewed (KIP-1222).")
     streams_session_timeout_ms: int = _count(45_000, "Session timeout of a member (KIP-1071).")
     streams_heartbeat_interval_ms: int = _count(5_000, "Interval of a member's heartbeats (KIP-1071).")
-    streams_assignment_interval_ms: int = _count(1_000, "Shortest interval between assignments (KIP-1071).", 0)
+    streams_assignment_interval_ms: int = _count(1_000, "Minimum interval between assignments (KIP-1071).", 0)
     streams_num_standby_replicas: int = _count(0, "Standby replicas of a task (KIP-1071).", 0)
     streams_initial_rebalance_delay_ms: int = _count(3_000, "How long a new group waits for members (KIP-1071).", 0)

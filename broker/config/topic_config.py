@@ -140,7 +140,10 @@ class TopicConfig(
     compression_lz4_level: int = codec_level_key(Compression.LZ4)
     compression_zstd_level: int = codec_level_key(Compression.ZSTD)
     flush_messages: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Records after which a log is flushed to the disk."
+        default=INT64_MAX,
+        at_least=1,
+        at_most=INT64_MAX,
+        doc="Number of records after which a log is flushed to the disk.",
     )
     flush_ms: int = key(
         default=INT64_MAX, at_least=0, at_most=INT64_MAX, doc="Time after which a log is flushed to the disk."
@@ -162,10 +165,10 @@ class TopicConfig(
         doc="Share of a log that must be uncompacted before compaction runs.",
     )
     min_compaction_lag_ms: int = key(
-        default=0, at_least=0, at_most=INT64_MAX, doc="Shortest time before a record is compacted."
+        default=0, at_least=0, at_most=INT64_MAX, doc="Minimum time before a record is compacted."
     )
     max_compaction_lag_ms: int = key(
-        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Longest time before a record is compacted."
+        default=INT64_MAX, at_least=1, at_most=INT64_MAX, doc="Maximum time before a record is compacted."
     )
     unclean_leader_election_enable: bool = key(
         default=False,

@@ -227,7 +227,7 @@ class CorruptRecordError(RetriableError, BrokerResponseError, code=2, message="C
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError, code=3):
-    """This broker knows no such topic or partition; it may not exist, or not be known here yet."""
+    """This broker does not have the topic or partition; it may not exist, or the broker may not know of it yet."""
 
 
 class InvalidFetchRequestError(BrokerResponseError, code=4, message="INVALID_FETCH_SIZE"):
@@ -395,7 +395,7 @@ class PolicyViolationError(BrokerResponseError, code=44):
 
 
 class OutOfOrderSequenceNumberError(BrokerResponseError, code=45):
-    """The batch does not follow the producer's last one: an earlier batch is missing in the log."""
+    """The batch does not follow the producer's last one: an earlier batch is missing from the log."""
 
 
 class DuplicateSequenceNumberError(BrokerResponseError, code=46):
@@ -615,7 +615,7 @@ class PositionOutOfRangeError(BrokerResponseError, code=99):
 
 
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError, code=100):
-    """This broker knows no topic with this id; it may be deleted, or not be known here yet."""
+    """This broker has no topic with this id; it may be deleted, or the broker may not know of it yet."""
 
 
 class DuplicateBrokerRegistrationError(BrokerResponseError, code=101):

@@ -57,7 +57,8 @@ def test_kafka_pythons_attributes_of_a_class_and_of_an_instance() -> None:
     cls = errors.UnknownTopicOrPartitionError
     assert (cls.errno, cls.message) == (3, "UNKNOWN_TOPIC_OR_PARTITION")
     assert (
-        cls.description == "This broker knows no such topic or partition; it may not exist, or not be known here yet."
+        cls.description
+        == "This broker does not have the topic or partition; it may not exist, or the broker may not know of it yet."
     )
     assert (cls.retriable, cls.invalid_metadata) == (True, True)
     error = errors.make_error(2, "what the broker said")
