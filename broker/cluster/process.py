@@ -129,6 +129,7 @@ def serve(settings: dict[str, Any]) -> int:
 def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]]) -> NoReturn:
     """Run a broker in a forked process and exit."""
     code = 1
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         # The link of a broker only closes with its process if no other process has it open.
         for other in all_settings:
@@ -144,8 +145,10 @@ def _be_broker(settings: dict[str, Any], all_settings: Sequence[dict[str, Any]])
 
 def main(all_settings: Sequence[dict[str, Any]]) -> None:
     """Fork the brokers and wait until they have ended."""
-    # Ctrl-C on a terminal reaches every process of the group; the cluster decides when its brokers end.
+    # Ctrl-C on a terminal, and the SIGTERM of a service manager, reach every process of the group. The cluster decides
+    # when its brokers end, and removes their directories when this process has seen all of them end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Keeps memory shared between the brokers: the collector doesn't write to frozen objects.
     gc.freeze()
     children = set()
