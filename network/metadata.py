@@ -18,7 +18,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
@@ -34,6 +34,7 @@ from .cluster import (
     same_or,
 )
 from .latch import Latch
+from .metadata_fetch import MetadataFetch
 from .protocol.errors import (
     BrokerResponseError,
     IllegalStateError,
@@ -61,19 +62,6 @@ _log = logging.getLogger(__name__)
 #: Called with a new snapshot and the topics whose partitions have changed since the previous call, including new and
 #: removed topics.
 Listener = Callable[[Cluster, Collection[str]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class MetadataFetch:
-    """A request for metadata, with the context for its response.
-
-    `request_version` is the counter of requests for new topics when it was created. `is_partial` means that it covers
-    only new topics and those to be requested again.
-    """
-
-    message: MetadataRequest
-    request_version: int
-    is_partial: bool
 
 
 class Metadata:
@@ -132,6 +120,8 @@ class Metadata:
         self._listeners: list[Listener] = []
         self._told = self._cluster.partitions  # the last partitions reported to the listeners
 
+        self._fresh_requests = 0
+        self._answered_fresh = 0
         self._needs_full_update = True
         self._needs_partial_update = False
         self._last_refresh_ms = LONG_AGO_MS
@@ -242,6 +232,17 @@ class Metadata:
             elif topic not in self._unsettled_topics and self._version == seen_version:
                 self.request_update()
 
+    def request_fresh(self) -> int:
+        """Request a full update that is fetched after this call. Returns the number to pass to `is_answered`."""
+        with here.section, self._lock:
+            self._needs_full_update = True
+            self._fresh_requests += 1
+            return self._fresh_requests
+
+    def is_answered(self, fresh_request: int) -> bool:
+        """Whether the update of a `request_fresh` has arrived."""
+        return self._answered_fresh >= fresh_request
+
     def request_update_for_waiting(self, topics: Iterable[str]) -> None:
         """Request an update that covers these topics, unless those already requested cover them."""
         with here.section, self._lock:
@@ -316,7 +317,7 @@ class Metadata:
                 topics=[MetadataRequestTopic(name=name) for name in names],
                 allow_auto_topic_creation=self._allow_auto_topic_creation,
             )
-            return MetadataFetch(message, self._request_version, is_partial)
+            return MetadataFetch(message, self._request_version, self._fresh_requests, is_partial)
 
     def update(
         self,
@@ -339,7 +340,8 @@ class Metadata:
             self._attempts_backoff_ms = self._backoff.backoff_ms(0)
             self._last_error = None
             if not is_partial:
-                self._needs_full_update = False
+                self._answered_fresh = self._fresh_requests if fetch is None else fetch.fresh_requests
+                self._needs_full_update = self._answered_fresh < self._fresh_requests
                 self._last_success_ms = now_ms
             self._equivalent_responses += 1
             expired = self._expire_topics(now_ms)

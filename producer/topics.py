@@ -78,7 +78,7 @@ class Topics:
         check_may_wait("a call that needs a topic's metadata")
         clock, metadata = self._clock, self._metadata
         deadline_ms = clock.now_ms() + budget_ms
-        seen_fresh = False
+        fresh_request = 0
         while True:
             # read before the queues are checked: a response that arrives after the check ends the wait below
             version = metadata.version
@@ -87,19 +87,21 @@ class Topics:
             count = queues.partition_count
             if count > 0 and partition < count:
                 return queues
-            if count > 0 and seen_fresh:
+            if count == 0:
+                metadata.request_update_for_topic(topic, version)
+            elif fresh_request == 0:
+                # a response to an earlier request doesn't count: the partition may just have been added
+                fresh_request = metadata.request_fresh()
+            elif metadata.is_answered(fresh_request):
                 raise no_such_partition(topic, partition, count)
-            metadata.request_update_for_topic(topic, version)
             self._wakeup()
             started_ms = clock.now_ms()
             try:
-                metadata.await_update(version, deadline_ms - started_ms)
+                metadata.await_update(version, max(deadline_ms - started_ms, 0.0))
             except KafkaTimeoutError as timeout:
                 raise self._no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
             finally:
                 self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
-            # the response to an earlier request, for other topics, doesn't count
-            seen_fresh = not metadata.update_requested
             error = metadata.topic_error(topic)
             if error is not None and not isinstance(error, RetriableError):
                 raise error

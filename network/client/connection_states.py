@@ -9,11 +9,9 @@ from ..addresses import Address
 from ..backoff import ExponentialBackoff
 from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError
+from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import ResolvedAddress, Resolver
 
-#: How long a connection attempt waits for the name service. After that it counts as failed, so that other nodes are
-#: tried. The lookup continues, and a later attempt uses its result.
-RESOLVE_PATIENCE_MS = 1_000.0
 #: After this time another node is preferred where any node will do, as for metadata.
 SLOW_NAME_MS = 100.0
 
@@ -276,10 +274,17 @@ class ClusterConnectionStates:
         self._reset_setup_timeout(node)
         self._connecting.discard(node_id)
 
-    def disconnected(self, node_id: int, now_ms: float) -> None:
-        """Record that the connection failed or was lost. Each failure in a row doubles the backoff, up to its limit."""
+    def disconnected(self, node_id: int, now_ms: float, *, name_is_slow: bool = False) -> None:
+        """Record that the connection failed or was lost. Each failure in a row doubles the backoff, up to its limit.
+
+        An attempt that ended because the `name_is_slow` to resolve says nothing about the broker, and doubles nothing.
+        """
         node = self._node(node_id)
-        self._back_off(node, now_ms)
+        if name_is_slow:
+            node.last_attempt_ms = now_ms
+            node.reconnect_backoff_ms = self._reconnect_backoff.backoff_ms(0)
+        else:
+            self._back_off(node, now_ms)
         if node.state is ConnectionState.CONNECTING:
             node.failed_connect_attempts += 1
             node.setup_timeout_ms = self._setup_timeout.backoff_ms(node.failed_connect_attempts)

@@ -19,6 +19,7 @@ from ..protocol.errors import (
 )
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
+from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class MetadataUpdater:
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
+        self._names_wanted_since_ms: float | None = None
         self._canonical: dict[tuple[str, int], Sequence[str] | UnresolvableHostError] = {}  # the results so far
         self._repeats = Repeats()
 
@@ -136,7 +138,7 @@ class MetadataUpdater:
             if not self._names_looked_up and self._metadata.cluster.is_bootstrap:
                 error = self._look_up_names(now_ms)
                 if error is None and not self._names_looked_up:
-                    return NEVER_MS
+                    return RESOLVE_PATIENCE_MS
                 if error is not None:
                     self._metadata.failed_update(now_ms, error)
                     if self._metadata.version == 0:
@@ -240,7 +242,10 @@ class MetadataUpdater:
         self._metadata.rebootstrap()
 
     def _look_up_names(self, now_ms: float) -> KafkaError | None:
-        """Bootstrap from the canonical names once all are known. Returns the error if no configured name has any."""
+        """Bootstrap from the canonical names once all are known, or some after RESOLVE_PATIENCE_MS.
+
+        Returns the error if no configured name has any.
+        """
         assert self._canonical_names is not None
         for host, port in self._configured_servers:
             if (host, port) in self._canonical:
@@ -254,14 +259,19 @@ class MetadataUpdater:
             else:
                 if names is not None:
                     self._canonical[host, port] = names
-        if len(self._canonical) < len(set(self._configured_servers)):
+        if self._names_wanted_since_ms is None:
+            self._names_wanted_since_ms = now_ms
+        any_found = any(not isinstance(names, UnresolvableHostError) for names in self._canonical.values())
+        is_late = now_ms - self._names_wanted_since_ms >= RESOLVE_PATIENCE_MS
+        if len(self._canonical) < len(set(self._configured_servers)) and not (any_found and is_late):
             self._metadata.record_progress("the canonical names of bootstrap.servers are being looked up")
             return None
+        self._names_wanted_since_ms = None
         answers, self._canonical = self._canonical, {}
         servers: list[tuple[str, int]] = []
         failed: KafkaError | None = None
         for host, port in self._configured_servers:
-            names = answers[host, port]
+            names = answers.get((host, port), ())
             if isinstance(names, UnresolvableHostError):
                 failed = names
             else:

@@ -29,10 +29,11 @@ from ..protocol.message import first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
+from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
-from .connection_states import RESOLVE_PATIENCE_MS, ClusterConnectionStates, ConnectionState
+from .connection_states import ClusterConnectionStates, ConnectionState
 from .in_flight import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .request import ClientRequest, ClientResponse, ClientSelector, call_back
@@ -566,7 +567,7 @@ class NetworkClient:
         if isinstance(error, AuthenticationError):
             self._states.authentication_failed(node_id, now_ms)
         else:
-            self._states.disconnected(node_id, now_ms)
+            self._states.disconnected(node_id, now_ms, name_is_slow=state is ConnectionState.RESOLVING)
         self._api_versions.pop(node_id, None)
         self._connection_errors[node_id] = error
         for in_flight in self._in_flight.clear(node_id):

@@ -22,8 +22,11 @@ Found = TypeVar("Found")
 
 #: The number of lookups that run at a time; others are queued.
 MAX_THREADS = 8
+#: How long a connection attempt waits for the name service. After that it counts as failed, so that other nodes are
+#: tried. The lookup continues, and a later attempt uses its result.
+RESOLVE_PATIENCE_MS = 1_000.0
 #: How long a result is valid if `find` has not returned it yet.
-MAX_AGE_MS = 30_000.0
+MAX_AGE_MS = 300_000.0
 
 
 class NameLookups(Generic[Found]):

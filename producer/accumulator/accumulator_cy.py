@@ -519,7 +519,7 @@ class RecordAccumulator:
         if batch.has_sequence:
             queue.put_in_sequence(batch, self.active)
         else:
-            queue.put_first(batch, self.active)
+            queue.put_in_order(batch, self.active)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Enqueue the parts of a split batch in its place."""
@@ -530,7 +530,7 @@ class RecordAccumulator:
             if part.has_sequence:
                 queue.put_in_sequence(part, self.active)
             else:
-                queue.put_first(part, self.active)
+                queue.put_in_order(part, self.active)
 
     def forget(self, batch: ProducerBatch) -> None:
         """Drop a batch that was split from the incomplete ones; its parts hold its memory."""

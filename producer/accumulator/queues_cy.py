@@ -126,10 +126,17 @@ class PartitionQueue:
                     return batch
                 place += 1
 
-    def put_first(self, batch: ProducerBatch, active: dict) -> None:
-        """Put a batch that is to be retried before all others."""
+    def put_in_order(self, batch: ProducerBatch, active: dict) -> None:
+        """Put a batch that is to be retried before all batches but older ones, which are also to be retried."""
         with self.lock:
-            self.batches.appendleft(batch)
+            place: cython.Py_ssize_t = 0
+            other: ProducerBatch
+            while place < len(self.batches):
+                other = self.batches[place]
+                if other is self.open or other.created_ms >= batch.created_ms:
+                    break
+                place += 1
+            self.batches.insert(place, batch)
             active[self] = True
 
     def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:

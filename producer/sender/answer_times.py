@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 
-#: The estimate is based on the slowest of this many recent responses.
-MAX_ANSWERS = 8
-#: The factor by which the next response may be slower than that one.
+from ...network.clock import LONG_AGO_MS
+
+#: The estimate is based on this many recent observations.
+MAX_OBSERVATIONS = 8
+#: The factor by which the next response may be slower than the estimate.
 MARGIN = 1.5
 
 
@@ -14,21 +17,23 @@ class AnswerTimes:
     """The expected time of one broker's response to a produce request, from its recent responses. Sender thread.
 
     Under overload, the oldest batches of a queue are close to expiry. A broker that received those would spend all its
-    capacity on records that fail before it responds. So the estimate errs on the long side. A probe, a request sent
-    while no other is in flight, lets it fall immediately: its response time replaces all earlier ones. So the first
-    response of a broker that has recovered is enough.
+    capacity on records that fail before it responds.
+
+    A broker that stalls once delays all requests in flight, so requests that overlap count as one observation, by the
+    fastest of them. One slow observation must not fail the batches that queued up behind it: the estimate is the
+    median, and no more than the slower of the last two, so that two fast responses in a row are enough to end it.
     """
 
     def __init__(self, delivery_timeout_ms: float) -> None:
         self._half_timeout_ms = delivery_timeout_ms / 2
-        self._latest_ms: deque[float] = deque(maxlen=MAX_ANSWERS)
-        self._on_the_way = 0
-        self._is_probing = False
+        self._observed_ms: deque[float] = deque(maxlen=MAX_OBSERVATIONS)
+        self._last_observed_at_ms = LONG_AGO_MS
+        self._in_flight = 0
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight: the next request is a probe."""
-        return self._on_the_way == 0
+        return self._in_flight == 0
 
     @property
     def expected_ms(self) -> float:
@@ -36,22 +41,24 @@ class AnswerTimes:
 
         The margin is capped at half the delivery timeout, so that it doesn't fail batches that could be delivered.
         """
-        if not self._latest_ms:
+        if not self._observed_ms:
             return 0.0
-        slowest_ms = max(self._latest_ms)
-        return max(slowest_ms, min(slowest_ms * MARGIN, self._half_timeout_ms))
+        usual_ms = median(self._observed_ms)
+        if len(self._observed_ms) > 1:
+            usual_ms = min(usual_ms, max(self._observed_ms[-1], self._observed_ms[-2]))
+        return max(usual_ms, min(usual_ms * MARGIN, self._half_timeout_ms))
 
     def sent(self) -> None:
         """Record that a request was sent."""
-        self._is_probing = self.is_idle
-        self._on_the_way += 1
+        self._in_flight += 1
 
-    def ended(self, answer_ms: float | None) -> None:
+    def ended(self, now_ms: float, answer_ms: float | None) -> None:
         """Record that a request has ended, with a response after `answer_ms` or without one (None)."""
-        self._on_the_way -= 1
+        self._in_flight -= 1
         if answer_ms is None:
             return
-        if self._is_probing:
-            self._is_probing = False
-            self._latest_ms.clear()
-        self._latest_ms.append(answer_ms)
+        if now_ms - answer_ms >= self._last_observed_at_ms:
+            self._observed_ms.append(answer_ms)
+            self._last_observed_at_ms = now_ms
+        else:
+            self._observed_ms[-1] = min(self._observed_ms[-1], answer_ms)

@@ -453,7 +453,7 @@ class Sender:
         self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
     ) -> None:
         now_ms = response.received_ms
-        self._times_of(response.node_id).ended(None if response.message is None else response.latency_ms)
+        self._times_of(response.node_id).ended(now_ms, None if response.message is None else response.latency_ms)
         for batch in batches.values():
             batch.in_flight = False
             self._in_flight.pop(batch, None)

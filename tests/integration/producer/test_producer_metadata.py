@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Collection, Iterator
@@ -15,7 +16,7 @@ from headrace.broker.controller.controller_api import MorePartitions
 from headrace.broker.requests.control import Fault
 from headrace.network.cluster import Cluster
 from headrace.network.protocol.api import ApiKey
-from headrace.network.protocol.errors import LeaderNotAvailableError
+from headrace.network.protocol.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from headrace.network.protocol.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -250,6 +251,26 @@ def test_ten_thousand_topics(cluster: EmbeddedCluster) -> None:
         assert len(changes) == 10_001, "nothing has changed"
         assert metadata.cluster.partitions_for("topic-1") is told[-2].partitions_for("topic-1")
     assert [record.value for record in cluster.records("real", 0)] == [b"0", b"1", b"2"]
+
+
+def test_a_wrong_partition_is_reported_at_once_while_another_topic_is_unknown() -> None:
+    """The other topic is asked for again and again, which must not look like an answer that is still to come."""
+    with EmbeddedCluster(config={"auto.create.topics.enable": "false"}) as cluster:
+        cluster.create_topic("good", 1)
+        with producer_of(cluster, max_block_ms=PATIENCE_S * 1000) as producer:
+            producer.send("good", b"x").get(PATIENCE_S)
+
+            def send_to_none() -> None:
+                with contextlib.suppress(KafkaError):
+                    producer.send("none", b"x")
+
+            thread = threading.Thread(target=send_to_none)
+            thread.start()
+            wait_until(lambda: producer._engine.metadata.topic_error("none") is not None)
+            with pytest.raises(UnknownTopicOrPartitionError, match="has 1 partitions"):
+                producer.send("good", b"x", partition=5)
+            producer.close(timeout=0)
+            thread.join(PATIENCE_S)
 
 
 def test_topics_that_are_made_one_after_the_other_are_asked_for_by_themselves(cluster: EmbeddedCluster) -> None:

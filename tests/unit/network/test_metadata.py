@@ -13,7 +13,8 @@ from support.client_harness import Waiter, WatchedClock, no_jitter
 from support.mock_client import metadata_response
 
 from headrace.network.cluster import Cluster, Node, TopicPartition
-from headrace.network.metadata import Metadata, MetadataFetch
+from headrace.network.metadata import Metadata
+from headrace.network.metadata_fetch import MetadataFetch
 from headrace.network.protocol.errors import (
     IllegalStateError,
     InvalidTopicError,
@@ -186,6 +187,29 @@ class TestWhenDue:
         assert stage.due_in_ms == MAX_AGE_MS
         stage.metadata.request_update_for_topic("one", stage.metadata.version)
         assert stage.due_in_ms < MAX_AGE_MS, "a caller that asks again after that response gets another one"
+
+    def test_fresh_metadata_are_fetched_after_the_request(self, stage: Stage) -> None:
+        stage.fetch(metadata_response())
+        stage.metadata.request_update()
+        earlier = stage.metadata.next_fetch(stage.now_ms)
+        wanted = stage.metadata.request_fresh()
+        stage.metadata.update(metadata_response(), stage.now_ms, fetch=earlier)
+        assert not stage.metadata.is_answered(wanted)
+        assert stage.metadata.update_requested
+        stage.metadata.add_topic("new", stage.now_ms)
+        stage.metadata.update(
+            metadata_response({"new": 1}), stage.now_ms, fetch=stage.metadata.next_fetch(stage.now_ms)
+        )
+        assert stage.metadata.is_answered(wanted)
+
+    def test_a_partial_update_is_not_fresh(self, stage: Stage) -> None:
+        stage.fetch(metadata_response())
+        stage.add("new")
+        partial = stage.metadata.next_fetch(stage.now_ms)
+        assert partial.is_partial
+        wanted = stage.metadata.request_fresh()
+        stage.metadata.update(metadata_response({"new": 1}), stage.now_ms, fetch=partial)
+        assert not stage.metadata.is_answered(wanted)
 
 
 class TestTopics:
@@ -727,7 +751,7 @@ class TestChanges:
         stage.metadata.update(
             metadata_response({"c": 1}, brokers=2),
             stage.now_ms,
-            fetch=MetadataFetch(MetadataRequest(topics=[]), 9, True),
+            fetch=MetadataFetch(MetadataRequest(topics=[]), 9, 0, True),
         )
         assert heard == [{"b"}, {"a", "c"}]
 

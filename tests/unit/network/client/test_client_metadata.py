@@ -9,7 +9,7 @@ import pytest
 from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
-from headrace.network.client.connection_states import RESOLVE_PATIENCE_MS, SLOW_NAME_MS
+from headrace.network.client.connection_states import SLOW_NAME_MS
 from headrace.network.client.metadata_updater import MetadataRecoveryStrategy
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -22,6 +22,7 @@ from headrace.network.protocol.errors import (
 )
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
+from headrace.network.sockets.name_lookups import RESOLVE_PATIENCE_MS
 
 REBOOTSTRAP_REQUIRED = 129
 
@@ -472,3 +473,14 @@ class TestCanonicalNames:
         harness.step()
         assert [node.address for node in harness.metadata.cluster.nodes.values()] == ["a:1", "b:2"]
         assert len(harness.selector.connects) == 1
+
+    def test_names_that_hang_are_left_out_after_a_second(self) -> None:
+        def canonical_names(host: str, port: int) -> Sequence[str] | None:
+            return None if host == "hangs" else [f"{host}-a"]
+
+        harness = ClientHarness(bootstrap=[("hangs", 1), ("host1", 2)], canonical_names=canonical_names)
+        harness.step()
+        assert harness.selector.polls[-1] == RESOLVE_PATIENCE_MS
+        harness.clock.advance(RESOLVE_PATIENCE_MS)
+        harness.step()
+        assert [node.address for node in harness.metadata.cluster.nodes.values()] == ["host1-a:2"]

@@ -10,12 +10,12 @@ from support.client_harness import Names, no_jitter
 
 from headrace.network.backoff import ExponentialBackoff
 from headrace.network.client.connection_states import (
-    RESOLVE_PATIENCE_MS,
     SLOW_NAME_MS,
     ClusterConnectionStates,
     ConnectionState,
 )
 from headrace.network.protocol.errors import IllegalStateError, UnresolvableHostError
+from headrace.network.sockets.name_lookups import RESOLVE_PATIENCE_MS
 from headrace.network.sockets.resolver import ResolvedAddress, resolve_host
 
 

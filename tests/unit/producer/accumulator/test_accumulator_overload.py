@@ -173,3 +173,16 @@ def test_where_memory_is_waited_for_hardly_filled_batches_come_first(pressed: bo
         b.accumulator.release(batch)
     if pressed:
         thread.join(30)
+
+
+# --- Retries ---
+
+
+def test_batches_that_come_back_are_in_order_again_and_expire_in_order() -> None:
+    b = aged([500, 300, 100])
+    first, second = (b.accumulator.drain(0, 1_000_000, b.clock.now_ms())[0] for _ in range(2))
+    for batch in (first, second):
+        b.accumulator.reenqueue(batch, b.clock.now_ms())
+    assert ages(b, list(b.queues.queues[0].batches)) == [500, 300, 100]
+    b.clock.advance(DELIVERY_MS - 500)
+    assert b.accumulator.expired(b.clock.now_ms()) == [first]

@@ -4,66 +4,86 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from support.sender_harness import BATCH_SIZE, SenderHarness
 
 from headrace.network.client.request import ClientRequest
 from headrace.producer.accumulator.batch_cy import RecordFuture
-from headrace.producer.sender.answer_times import MARGIN, MAX_ANSWERS, AnswerTimes
+from headrace.producer.sender.answer_times import MARGIN, MAX_OBSERVATIONS, AnswerTimes
 
 
-def pipelined(times: AnswerTimes, *answers_ms: float | None) -> None:
-    """Overlapping requests: only the very first is a probe."""
-    times.sent()
+def observed(*answers_ms: float, timeout_ms: float = 1000) -> AnswerTimes:
+    """After requests that were answered one after the other."""
+    times, now_ms = AnswerTimes(timeout_ms), 5000.0
     for answer_ms in answers_ms:
         times.sent()
-        times.ended(answer_ms)
+        now_ms += answer_ms
+        times.ended(now_ms, answer_ms)
+    return times
 
 
-def test_nothing_is_expected_before_the_first_answer() -> None:
+def test_nothing_is_expected_before_the_first_response() -> None:
     times = AnswerTimes(1000)
     assert times.expected_ms == 0.0
     assert times.is_idle
-    pipelined(times, None)
-    assert times.expected_ms == 0.0
+    times.sent()
     assert not times.is_idle
+    times.ended(10, None)
+    assert times.is_idle
+    assert times.expected_ms == 0.0
 
 
-def test_the_slowest_of_the_last_answers_counts_with_a_margin() -> None:
-    times = AnswerTimes(1000)
-    pipelined(times, 20, 100, 30)
-    assert times.expected_ms == 100 * MARGIN
-    pipelined(times, *[10] * (MAX_ANSWERS - 1))
-    assert times.expected_ms == 30 * MARGIN
-    pipelined(times, 10)
-    assert times.expected_ms == 10 * MARGIN
+def test_the_median_counts_with_a_margin() -> None:
+    assert observed(20).expected_ms == 20 * MARGIN
+    assert observed(10, 30, 20, 20, 20).expected_ms == 20 * MARGIN
+    assert observed(*[5] * 20, *[50] * MAX_OBSERVATIONS).expected_ms == 50 * MARGIN
+
+
+def test_one_slow_response_is_no_slow_broker() -> None:
+    assert observed(20, 20, 20, 20, 900).expected_ms == 20 * MARGIN
+
+
+def test_two_fast_responses_end_a_slow_time() -> None:
+    slow = [800] * MAX_OBSERVATIONS
+    assert observed(*slow).expected_ms == 800
+    assert observed(*slow, 20).expected_ms == 800
+    assert observed(*slow, 20, 30).expected_ms == 30 * MARGIN
 
 
 def test_the_margin_does_not_fail_what_there_may_be_time_for() -> None:
-    times = AnswerTimes(1000)
-    pipelined(times, 400)
-    assert times.expected_ms == 500
-    pipelined(times, 800)
-    assert times.expected_ms == 800
+    assert observed(400, 400).expected_ms == 500
+    assert observed(800, 800).expected_ms == 800
 
 
-def test_an_answer_to_a_probe_is_believed_at_once() -> None:
-    times = AnswerTimes(1000)
-    times.sent()
-    times.ended(5000)
-    assert times.is_idle
-    times.sent()
-    times.ended(20)
+def test_requests_that_overlap_are_one_observation() -> None:
+    times = observed(20, 20, 20)
+    for _ in range(5):
+        times.sent()
+    for place in range(5):
+        times.ended(9000 + place, 900 - 10 * place)
     assert times.expected_ms == 20 * MARGIN
 
 
-def test_no_answer_says_nothing() -> None:
-    times = AnswerTimes(1000)
-    times.sent()
-    times.ended(20)
-    times.sent()
-    times.ended(None)
-    assert times.is_idle
-    assert times.expected_ms == 20 * MARGIN
+@pytest.mark.parametrize("in_flight", [1, 5])
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_broker_that_stalls_once_loses_nothing(in_flight: int, idempotent: bool) -> None:
+    """What queued up during a stall of three quarters of the delivery timeout is delivered after it."""
+    timeout_ms, step_ms = 6000, 10
+    harness = SenderHarness(
+        delivery_timeout_ms=timeout_ms, linger_ms=0, max_in_flight=in_flight, idempotent=idempotent, memory=10_000_000
+    )
+    futures: list[RecordFuture] = []
+    answered = 0
+    for turn in range(1500):
+        if turn < 800:
+            futures.append(harness.append(bytes(BATCH_SIZE // 2)))
+        harness.step(step_ms)
+        if 200 <= turn < 650:
+            continue
+        while answered < len(harness.client.sent):
+            harness.answer(harness.client.sent[answered], base_offset=answered)
+            answered += 1
+    assert [future.exception(0) for future in futures] == [None] * len(futures)
 
 
 def test_an_overloaded_sender_spends_the_broker_on_what_it_can_answer_in_time() -> None:

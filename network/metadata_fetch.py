@@ -1,0 +1,21 @@
+"""A request for metadata, with the context for its response."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .protocol.messages.topics.metadata import MetadataRequest
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFetch:
+    """What `Metadata.next_fetch` returns and `Metadata.update` takes back with the response.
+
+    `request_version` and `fresh_requests` are the counters of requests for new topics and for fresh metadata when it
+    was created. `is_partial` means that it covers only new topics and those to be requested again.
+    """
+
+    message: MetadataRequest
+    request_version: int
+    fresh_requests: int
+    is_partial: bool
