@@ -21,7 +21,8 @@ class AnswerTimes:
 
     A broker that stalls once delays all requests in flight, so requests that overlap count as one observation, by the
     fastest of them. One slow observation must not fail the batches that queued up behind it: the estimate is the
-    median, and no more than the slower of the last two, so that two fast responses in a row are enough to end it.
+    median, and no more than the slower of the last two. The response to a probe, a request sent while no other is in
+    flight, ends a slow estimate by itself, so that a broker that has recovered is noticed within one round trip.
     """
 
     def __init__(self, delivery_timeout_ms: float) -> None:
@@ -29,6 +30,7 @@ class AnswerTimes:
         self._observed_ms: deque[float] = deque(maxlen=MAX_OBSERVATIONS)
         self._last_observed_at_ms = LONG_AGO_MS
         self._in_flight = 0
+        self._is_probing = False  # the next response is that to a probe, because responses come in order
 
     @property
     def is_idle(self) -> bool:
@@ -41,22 +43,30 @@ class AnswerTimes:
 
         The margin is capped at half the delivery timeout, so that it doesn't fail batches that could be delivered.
         """
-        if not self._observed_ms:
-            return 0.0
-        usual_ms = median(self._observed_ms)
-        if len(self._observed_ms) > 1:
-            usual_ms = min(usual_ms, max(self._observed_ms[-1], self._observed_ms[-2]))
+        usual_ms = self._usual_ms()
         return max(usual_ms, min(usual_ms * MARGIN, self._half_timeout_ms))
+
+    def _usual_ms(self) -> float:
+        observed_ms = self._observed_ms
+        if not observed_ms:
+            return 0.0
+        usual_ms = median(observed_ms)
+        return usual_ms if len(observed_ms) == 1 else min(usual_ms, max(observed_ms[-1], observed_ms[-2]))
 
     def sent(self) -> None:
         """Record that a request was sent."""
+        self._is_probing = self._is_probing or self.is_idle
         self._in_flight += 1
 
     def ended(self, now_ms: float, answer_ms: float | None) -> None:
         """Record that a request has ended, with a response after `answer_ms` or without one (None)."""
         self._in_flight -= 1
+        is_probe, self._is_probing = self._is_probing, False
         if answer_ms is None:
             return
+        if is_probe and answer_ms < self._usual_ms():
+            self._observed_ms.clear()
+            self._last_observed_at_ms = LONG_AGO_MS
         if now_ms - answer_ms >= self._last_observed_at_ms:
             self._observed_ms.append(answer_ms)
             self._last_observed_at_ms = now_ms

@@ -13,8 +13,9 @@ from headrace.producer.sender.answer_times import MARGIN, MAX_OBSERVATIONS, Answ
 
 
 def observed(*answers_ms: float, timeout_ms: float = 1000) -> AnswerTimes:
-    """After requests that were answered one after the other."""
+    """After requests that were sent as soon as the one before the last was answered: none but the first is a probe."""
     times, now_ms = AnswerTimes(timeout_ms), 5000.0
+    times.sent()
     for answer_ms in answers_ms:
         times.sent()
         now_ms += answer_ms
@@ -48,6 +49,17 @@ def test_two_fast_responses_end_a_slow_time() -> None:
     assert observed(*slow).expected_ms == 800
     assert observed(*slow, 20).expected_ms == 800
     assert observed(*slow, 20, 30).expected_ms == 30 * MARGIN
+
+
+@pytest.mark.parametrize(("answer_ms", "expected_ms"), [(20, 20 * MARGIN), (900, 800)])
+def test_a_probe_ends_a_slow_time_by_itself_and_begins_none(answer_ms: float, expected_ms: float) -> None:
+    times = observed(*[800] * MAX_OBSERVATIONS)
+    times.ended(50_000, None)
+    assert times.is_idle
+    times.sent()
+    times.sent()
+    times.ended(60_000, answer_ms)
+    assert times.expected_ms == expected_ms
 
 
 def test_the_margin_does_not_fail_what_there_may_be_time_for() -> None:
