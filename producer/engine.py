@@ -148,7 +148,13 @@ class Engine:
         )
         self.accumulator.wakeup = self.sender.wakeup
         self.topics = Topics(
-            config, clock, self.metadata, self.accumulator, self.metrics, self.sender.wakeup, self._is_own_thread
+            config,
+            clock,
+            self.metadata,
+            self.accumulator,
+            self.metrics,
+            self.sender.wakeup,
+            lambda: self.is_own_thread,
         )
         accumulator, metrics = self.accumulator, self.metrics
 
@@ -191,9 +197,6 @@ class Engine:
 
         Another producer's callbacks may wait for this producer.
         """
-        return self._is_own_thread()
-
-    def _is_own_thread(self) -> bool:
         return self._thread.ident == threading.get_ident() or self._callbacks.is_current
 
     @property

@@ -63,7 +63,6 @@ class LogDirectory:
 
         The lock lasts until `release`. Raises InconsistentClusterIdError, KafkaConfigurationError, KafkaStorageError,
         OSError.
-        KafkaStorageError, OSError.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._directory_lock = DirectoryLock(self.path)

@@ -73,7 +73,15 @@ class PartitionQueue:
 
     @cython.ccall
     def add(self, batch: ProducerBatch, active: dict) -> object:
-        """Append a new batch; unless closed, it becomes the open one. Locked."""
+        """Append a new batch; unless closed, it becomes the open one. Locked.
+
+        A thread that was overtaken, or a stashed record, may bring a batch that is older than the last one. It takes
+        that one's time of creation, because the queue is in that order.
+        """
+        last: ProducerBatch
+        if self.batches:
+            last = self.batches[len(self.batches) - 1]
+            batch.created_ms = max(batch.created_ms, last.created_ms)
         if self.open is not None:
             self.open.closed = True
             self.open = None

@@ -20,7 +20,7 @@ from .report import ReportAccumulatorParam, WriteReport
 from .row_types import schema_being_written
 from .rows import RowWriter
 from .schema import check_schema
-from .ui import FIGURES, counted, described
+from .ui import METRICS, counted, described
 from .workers import spare_collections
 from .writer import COLUMNS, PartitionWriter
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in FIGURES)])
+_REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in METRICS)])
 
 
 class KafkaSink:
@@ -128,11 +128,11 @@ class KafkaSink:
         column = pa.Array.from_buffers(
             pa.binary(), 1, [None, pa.py_buffer(array("i", (0, len(pickled)))), pa.py_buffer(pickled)]
         )
-        figures = [
+        metrics = [
             pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", (getattr(report, name),)))])
-            for name in FIGURES
+            for name in METRICS
         ]
-        yield pa.RecordBatch.from_arrays([column, *figures], names=["report", *FIGURES])
+        yield pa.RecordBatch.from_arrays([column, *metrics], names=["report", *METRICS])
 
     def _write(self, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
         report = write_partition(self.options, writer, source)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: The integer columns with the metrics, and the names of their accumulators in the UI.
-FIGURES = {
+METRICS = {
     "rows": "headrace: rows",
     "bytes": "headrace: bytes",
     "batches": "headrace: batches",
@@ -27,7 +27,7 @@ FIGURES = {
 
 
 def counted(reports: DataFrame) -> DataFrame:
-    """Return the same rows, whose columns `FIGURES` Spark's tasks add to accumulators in the UI. Runs on the driver.
+    """Return the same rows, whose columns `METRICS` Spark's tasks add to accumulators in the UI. Runs on the driver.
 
     In Spark Connect, whose driver is another process, and in versions of Spark with different internals, the DataFrame
     is returned unchanged.
@@ -37,7 +37,7 @@ def counted(reports: DataFrame) -> DataFrame:
     from py4j.protocol import Py4JError  # noqa: PLC0415  (pyspark is optional)
 
     try:
-        return reports.select("report", *(_added_up(reports, name, label) for name, label in FIGURES.items()))
+        return reports.select("report", *(_added_up(reports, name, label) for name, label in METRICS.items()))
     except (Py4JError, TypeError) as unknown:
         _log.info("Spark's UI does not show the metrics of this write: not supported by this Spark (%s)", unknown)
         return reports

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from support.apache_kafka.fixtures import start_or_skip
+from support.waiting import wait_until
 
 from headrace.broker import ProcessCluster
 from headrace.network.addresses import parse_address
@@ -16,8 +18,6 @@ from headrace.network.protocol.messages.topics.create_topics import CreatableTop
 from headrace.network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.protocol.types import ZERO_UUID
-from tests.support.apache_kafka.fixtures import start_or_skip
-from tests.support.waiting import wait_until
 
 Connections = list[BlockingConnection]
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.waiting import wait_until
 
 from headrace.broker import EmbeddedCluster, ProcessCluster
 from headrace.network.addresses import parse_address
@@ -14,7 +15,6 @@ from headrace.network.client.blocking_connection import BlockingConnection
 from headrace.network.protocol.messages.cluster.describe_cluster import DescribeClusterRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.producer import KafkaProducer
-from tests.support.waiting import wait_until
 
 TWO_LISTENERS = {
     "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from support.waiting import wait_until
 
 from headrace.broker import EmbeddedCluster, ProcessCluster
 from headrace.broker.config.group_config import GroupConfig
@@ -55,7 +56,6 @@ from headrace.network.protocol.messages.topics.list_partition_reassignments impo
     ListPartitionReassignmentsTopics,
 )
 from headrace.producer import KafkaProducer
-from tests.support.waiting import wait_until
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)

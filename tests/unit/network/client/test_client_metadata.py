@@ -304,6 +304,20 @@ class TestSlowNames:
         assert waiter.is_waiting
         harness.client.close()
 
+    def test_a_slow_name_does_not_double_the_backoff(self) -> None:
+        harness = ClientHarness(bootstrap=[("slow", 1)], reconnect_backoff_ms=50, reconnect_backoff_max_ms=10_000)
+        harness.names.slow.add("slow")
+        for _ in range(8):
+            harness.step()
+            harness.clock.advance(RESOLVE_PATIENCE_MS)
+            harness.step()
+            harness.clock.advance(1000)
+        harness.step()
+        assert harness.client.connection_delay_ms(harness.node(-1), harness.now_ms) == RESOLVE_PATIENCE_MS
+        harness.names.slow.clear()
+        harness.step()
+        assert harness.selector.connects[-1].address == ("10.0.0.1", 1)
+
 
 class TestRebootstrap:
     def lose_cluster(self, **settings: Any) -> ClientHarness:

@@ -93,6 +93,18 @@ def test_given_up_batches_are_taken_with_everything_else() -> None:
     assert b.accumulator.next_expiry_ms(b.clock.now_ms()) > DELIVERY_MS
 
 
+def test_a_batch_that_was_overtaken_does_not_hide_those_before_it() -> None:
+    b = Bench(nodes=NODES[:1])
+    overtaken = ProducerBatch("t", 0, bytearray(BATCH), b.clock.now_ms())
+    b.clock.advance(500)
+    b.append(value=FULL)
+    overtaken.closed = True
+    b.queues.queues[0].add(overtaken, {})
+    b.clock.advance(450)
+    assert drained(b, 100) == [450]
+    assert drained(b, 100) == [450]
+
+
 @given(
     st.lists(st.integers(0, DELIVERY_MS - 1), max_size=20),
     st.lists(st.tuples(st.integers(0, 300), st.integers(0, DELIVERY_MS), st.booleans()), max_size=20),
