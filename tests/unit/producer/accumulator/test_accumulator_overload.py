@@ -95,6 +95,7 @@ def test_given_up_batches_are_taken_with_everything_else() -> None:
 
 def test_a_batch_that_was_overtaken_does_not_hide_those_before_it() -> None:
     b = Bench(nodes=NODES[:1])
+    b.append(value=FULL)
     overtaken = ProducerBatch("t", 0, bytearray(BATCH), b.clock.now_ms())
     b.clock.advance(500)
     b.append(value=FULL)
