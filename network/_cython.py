@@ -62,5 +62,6 @@ longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 Py_ssize_t: TypeAlias = builtins.int
 double: TypeAlias = float
+p_uchar: TypeAlias = Any
 p_const_char: TypeAlias = bytes
 p_const_uchar: TypeAlias = bytes

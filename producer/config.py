@@ -247,8 +247,17 @@ class ProducerConfig(
         at_least=0,
         at_most=INT32_MAX,
         importance="medium",
-        doc="The maximum size of a batch for one partition, in bytes. A larger record gets its own batch. Larger "
-        "batches need fewer requests and compress better. 0 sends every record in its own batch.",
+        doc="The size from which a batch for one partition is ready to be sent without waiting for `linger.ms`, in "
+        "bytes. 0 sends every record in its own batch.",
+    )
+    batch_max_size: int = key(
+        default=524_288,
+        at_least=0,
+        at_most=INT32_MAX,
+        importance="medium",
+        doc="The size up to which a batch that is ready grows while it can't be sent yet, in bytes (KIP-782). Larger "
+        "batches need fewer requests and compress better. At most `batch.size` above 0, batches don't grow. At most "
+        "`max.request.size` is used.",
     )
     linger_ms: int = key(
         default=5,

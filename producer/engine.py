@@ -116,6 +116,7 @@ class Engine:
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             batch_size=min(batch_bytes, config.buffer_memory),
+            max_batch_size=min(config.batch_max_size, config.max_request_size) if config.batch_size else 0,
             compression=config.compression,
             linger_ms=config.linger_ms,
             retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,

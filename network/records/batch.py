@@ -21,7 +21,7 @@ Source: KIP-98 and Kafka's ``DefaultRecordBatch``. Big-endian; position, size, f
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..protocol.errors import CorruptRecordError
 from .compression import Compression, decompress
@@ -81,10 +81,11 @@ def write_header(
     producer_epoch: int,
     base_sequence: int,
     count: int,
+    more: Sequence[memoryview] = (),
 ) -> None:
-    """Write the header of a v2 batch, with its CRC. The records are already in ``buffer[61:size]``.
+    """Write the header of a v2 batch, with its CRC. The records are already in ``buffer[61:size]`` and then in `more`.
 
-    `buffer` may be longer than the batch. `size` is the size of the whole batch in bytes. `attributes` include the
+    `buffer` may be longer than `size`, the number of the batch's bytes in it. `attributes` include the
     codec, `last_offset_delta` and `count` describe the records, and timestamps are milliseconds since 1970. The other
     arguments are the header fields of those names; -1 stands for none.
 
@@ -95,7 +96,7 @@ def write_header(
         buffer,
         0,
         base_offset,
-        size - LOG_OVERHEAD,
+        size + sum(map(len, more)) - LOG_OVERHEAD,
         partition_leader_epoch,
         MAGIC_V2,
         0,
@@ -108,7 +109,10 @@ def write_header(
         base_sequence,
         count,
     )
-    _UINT32.pack_into(buffer, CRC_OFFSET, crc32c(memoryview(buffer)[ATTRIBUTES_OFFSET:size]))
+    crc = crc32c(memoryview(buffer)[ATTRIBUTES_OFFSET:size])
+    for part in more:
+        crc = crc32c(part, crc)
+    _UINT32.pack_into(buffer, CRC_OFFSET, crc)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:

@@ -23,6 +23,9 @@ from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
 from .compression import Compression, compress
 from .record import MAX_RECORD_OVERHEAD
 
+#: A limit above the size of any batch.
+NO_LIMIT: cython.Py_ssize_t = 0x7FFFFFFF
+
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
@@ -34,6 +37,7 @@ elif not TYPE_CHECKING:
         Columns,
         ListColumn,
     )
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.libc.string import memcpy
 
 
@@ -53,7 +57,7 @@ def size_of_varint(value: cython.longlong) -> cython.Py_ssize_t:
 @cython.inline
 @cython.exceptval(check=False)
 def put_varint(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     value: cython.longlong,
 ) -> cython.Py_ssize_t:
@@ -70,14 +74,14 @@ def put_varint(
 @cython.inline
 @cython.exceptval(check=False)
 def put_bytes(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     data: bytes,
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
     if cython.compiled:
         source: cython.p_const_char = data
-        memcpy(cython.address(view[position]), source, size)  # pyright: ignore[reportPossiblyUnboundVariable]
+        memcpy(view + position, source, size)  # pyright: ignore
     else:
         view[position : position + size] = data
     return position + size
@@ -87,7 +91,7 @@ def put_bytes(
 @cython.inline
 @cython.exceptval(check=False)
 def put_value(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     column: BytesColumn,
     row: cython.longlong,
@@ -98,9 +102,7 @@ def put_value(
     if size <= 0:
         return position
     if cython.compiled:
-        memcpy(  # pyright: ignore[reportPossiblyUnboundVariable]
-            cython.address(view[position]), cython.address(column.data[start]), size
-        )
+        memcpy(view + position, cython.address(column.data[start]), size)  # pyright: ignore
     else:
         view[position : position + size] = column.data[start : start + size]
     return position + size
@@ -131,31 +133,100 @@ def record_size(
     return size
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def view_of(buffer: bytearray) -> cython.p_uchar:
+    """The bytes of a buffer for writing: a pointer if compiled, else a memoryview."""
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))  # pyright: ignore
+    else:
+        return memoryview(buffer)
+
+
 @cython.final
 @cython.cclass
 class RecordBatchBuilder:
-    """Writes a record batch into a buffer that it does not own.
+    """Writes a record batch into buffers that it does not own, its chunks.
 
-    Invariants: ``buffer[61:position]`` holds `count` whole records, ``position <= capacity``, and the 61 header bytes
-    are undefined until `finish`. Not thread-safe: the owner of the batch serialises the calls.
+    The first chunk begins with the header, whose 61 bytes are undefined until `finish`. A record is in one chunk as a
+    whole; the rest of a chunk may stay unused. `attach` adds a chunk, which copies nothing. The size of the batch stays
+    within `limit_bytes`.
+
+    Invariants: ``chunks[place][:position]`` is written, ``position <= capacity``; the chunks before it are complete, and
+    `used` has their sizes, with the sum `earlier_bytes`. Not thread-safe: the owner of the batch serialises the calls.
+    Nothing that the garbage collector tracks is allocated by `try_append`, `append_rows`, `attach` and `raise_limit`.
     """
 
     if not cython.compiled:
-        # for type checkers: a bytearray until `detach`
-        buffer: Any
+        # for type checkers; builder_cy.pxd has the C types
+        chunks: list[bytearray]
+        used: list[int]
 
-    def __init__(self, buffer: bytearray) -> None:
-        self.buffer = buffer
-        if cython.compiled:
-            self.view = buffer
-        else:
-            self.view = memoryview(buffer)
+    def __init__(self, buffer: bytearray, limit_bytes: int = NO_LIMIT) -> None:
+        """Begin a batch in `buffer`, of at most `limit_bytes`."""
+        self.chunks = [buffer]
+        self.used = []
+        self.view = view_of(buffer)
+        self.place = 0
         self.position = RECORD_BATCH_OVERHEAD
-        self.capacity = len(buffer)
+        self.earlier_bytes = 0
+        self.limit_bytes = limit_bytes
+        self.capacity = min(len(buffer), limit_bytes)
+        self.capacity_bytes = len(buffer)
         self.count = 0
         self.max_record_bytes = 0
         self.base_timestamp = TIMESTAMP_UNKNOWN
         self.max_timestamp = TIMESTAMP_UNKNOWN
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch so far, with its header."""
+        return self.earlier_bytes + self.position
+
+    @property
+    def buffer(self) -> bytearray | None:
+        """The first chunk; None after `detach`."""
+        return self.chunks[0] if self.chunks else None
+
+    @cython.ccall
+    def attach(self, buffer: bytearray) -> object:
+        """Add a chunk, for records that the others have no room for."""
+        self.chunks.append(buffer)
+        self.capacity_bytes += len(buffer)
+        return None
+
+    @cython.ccall
+    def raise_limit(self, limit_bytes: cython.Py_ssize_t) -> object:
+        """Let the batch have up to `limit_bytes`, which is not less than before."""
+        self.limit_bytes = limit_bytes
+        if len(self.chunks) > 0:
+            self.capacity = min(len(cython.cast(bytearray, self.chunks[self.place])), limit_bytes - self.earlier_bytes)
+        return None
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _next_chunk(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Go on to the next chunk with room for `size` bytes, if there is one."""
+        place: cython.Py_ssize_t = self.place + 1
+        skipped: cython.Py_ssize_t
+        room: cython.Py_ssize_t
+        buffer: bytearray
+        while place < len(self.chunks):
+            buffer = self.chunks[place]
+            room = min(len(buffer), self.limit_bytes - self.earlier_bytes - self.position)
+            if size <= room:
+                self.used.append(self.position)
+                for skipped in range(self.place + 1, place):
+                    self.used.append(0)
+                self.earlier_bytes += self.position
+                self.place = place
+                self.position = 0
+                self.view = view_of(buffer)
+                self.capacity = room
+                return True
+            place += 1
+        return False
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -165,10 +236,11 @@ class RecordBatchBuilder:
         """Append one record. Returns False, with the batch unchanged, if there is no room for it."""
         delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
         body: cython.Py_ssize_t = record_size(self.count, delta, key, value, headers)
-        position: cython.Py_ssize_t = self.position
-        if position + size_of_varint(body) + body > self.capacity:
+        size: cython.Py_ssize_t = size_of_varint(body) + body
+        if self.position + size > self.capacity and not self._next_chunk(size):
             return False
-        view = self.view
+        position: cython.Py_ssize_t = self.position
+        view: cython.p_uchar = self.view
         length: cython.Py_ssize_t
         position = put_varint(view, position, body)
         view[position] = 0  # record attributes: none are defined
@@ -191,7 +263,7 @@ class RecordBatchBuilder:
             position += 1
         else:
             position = put_bytes(view, position, headers, len(headers))
-        self.max_record_bytes = max(self.max_record_bytes, position - self.position)
+        self.max_record_bytes = max(self.max_record_bytes, size)
         self.position = position
         if self.count == 0:
             self.base_timestamp = timestamp
@@ -211,7 +283,7 @@ class RecordBatchBuilder:
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
         """Append the rows ``order[place:end]`` that fit. Returns the place after the last one."""
-        view = self.view
+        view: cython.p_uchar = self.view
         position: cython.Py_ssize_t = self.position
         capacity: cython.Py_ssize_t = self.capacity
         count: cython.Py_ssize_t = self.count
@@ -257,7 +329,12 @@ class RecordBatchBuilder:
             )
             size = size_of_varint(body) + body
             if position + size > capacity:
-                break
+                self.position = position
+                if not self._next_chunk(size):
+                    break
+                view = self.view
+                position = 0
+                capacity = self.capacity
             position = put_varint(view, position, body)
             view[position] = 0  # record attributes: none are defined
             position = put_varint(view, position + 1, delta)
@@ -293,21 +370,53 @@ class RecordBatchBuilder:
         """Append one record. Returns False if there is no room. `timestamp` is in milliseconds since 1970."""
         return self.try_append(timestamp, key, value, encode_headers(headers) if headers else None)
 
+    def first_records(self, max_bytes: int) -> bytes:
+        """A copy of the first encoded records, at most `max_bytes`.
+
+        Callable while the owner appends. After `detach` the bytes are undefined, as the chunks may be in use elsewhere.
+        """
+        parts = self._views()
+        return b"".join(parts)[RECORD_BATCH_OVERHEAD:][:max_bytes]
+
+    def _views(self) -> list[memoryview]:
+        """The written part of each chunk."""
+        ends = [*self.used, self.position]
+        return [memoryview(chunk)[:end] for chunk, end in zip(self.chunks, ends, strict=False) if end]
+
     def compress(self, compression: Compression, level: int | None = None) -> Compression:
         """Compress the complete records in place. Returns the resulting compression of the batch.
 
-        Records that do not get smaller stay uncompressed, so the result always fits the buffer. Releases the GIL.
+        Records that do not get smaller stay uncompressed, so the result always fits the chunks. Releases the GIL.
         """
         if compression == Compression.NONE:
             return compression
-        raw = memoryview(self.buffer)[RECORD_BATCH_OVERHEAD : self.position]
+        views = self._views()
+        views[0] = views[0][RECORD_BATCH_OVERHEAD:]
+        raw = views[0] if len(views) == 1 else b"".join(views)
         packed = compress(compression, raw, level)
-        size = len(packed)
-        if size >= len(raw):
+        if len(packed) >= len(raw):
             return Compression.NONE
-        raw[:size] = packed
-        self.position = RECORD_BATCH_OVERHEAD + size
+        self._replace_records(memoryview(packed))
         return compression
+
+    def _replace_records(self, records: memoryview) -> None:
+        """Write `records`, which are not larger than those before, in place of them."""
+        self.used = []
+        self.earlier_bytes = 0
+        self.place = 0
+        self.position = RECORD_BATCH_OVERHEAD
+        while True:
+            chunk = self.chunks[self.place]
+            part = records[: len(chunk) - self.position]
+            chunk[self.position : self.position + len(part)] = part
+            self.position += len(part)
+            records = records[len(part) :]
+            if not records:
+                return
+            self.used.append(self.position)
+            self.earlier_bytes += self.position
+            self.place += 1
+            self.position = 0
 
     def finish(
         self,
@@ -318,11 +427,13 @@ class RecordBatchBuilder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
         attributes: int = 0,
-    ) -> memoryview:
-        """Write the header with its CRC and return the batch's bytes, a view of the buffer."""
+    ) -> list[memoryview]:
+        """Write the header with its CRC and return the batch's bytes, as views of the chunks in their order."""
+        views = self._views()
         write_header(
-            self.buffer,
-            size=self.position,
+            views[0],
+            size=len(views[0]),
+            more=views[1:],
             base_offset=base_offset,
             partition_leader_epoch=-1,
             attributes=attributes | compression,
@@ -334,18 +445,15 @@ class RecordBatchBuilder:
             base_sequence=base_sequence,
             count=self.count,
         )
-        return memoryview(self.buffer)[: self.position]
+        return views
 
-    def detach(self) -> bytearray | None:
-        """Release the buffer and return it; None if it was released before.
-
-        The sizes keep their values, and nothing more can be appended.
-        """
-        buffer = self.buffer
-        self.buffer = None
-        self.view = None
+    def detach(self) -> object:
+        """Release the chunks. The sizes keep their values, and nothing more can be appended."""
+        self.chunks = []
+        self.used = []
         self.capacity = 0
-        return buffer
+        self.limit_bytes = 0
+        return None
 
 
 def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> int:
@@ -424,7 +532,7 @@ def encode_header_lists(lists: ListColumn, keys: BytesColumn, values: BytesColum
                 total += values.sizes[item]
     ends[rows] = total
     encoded = bytearray(total)
-    view: cython.uchar[::1] = encoded  # pyright: ignore
+    view: cython.p_uchar = view_of(encoded)
     position: cython.Py_ssize_t = 0
     for row in range(rows):
         if ends[row] == ends[row + 1]:
@@ -458,6 +566,7 @@ def build_batch(
     )
     for timestamp, key, value, headers in encoded:
         builder.try_append(timestamp, key, value, headers)
+    # the buffer holds every record, so there is one part
     return builder.finish(
         compression=builder.compress(compression, level),
         base_offset=base_offset,
@@ -465,4 +574,4 @@ def build_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         attributes=attributes,
-    )
+    )[0]

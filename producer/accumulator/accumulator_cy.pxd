@@ -1,6 +1,7 @@
 # The C declarations of accumulator_cy.py, for columnar sends.
 
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
+from headrace.producer.accumulator.batch_memory_cy cimport BatchMemory
 from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 
@@ -9,6 +10,10 @@ cdef class RecordAccumulator:
     cdef readonly object pool
     cdef readonly Py_ssize_t batch_size
     cdef CompressionEstimate estimate
+    cdef BatchMemory memory
+    cdef object busy
+    cdef public double next_look_ms
+    cdef dict _ready
     cdef double linger_ms
     cdef object retry_backoff
     cdef double delivery_timeout_ms
@@ -28,6 +33,14 @@ cdef class RecordAccumulator:
     cdef bint closed
     cdef object transactions
 
+    cdef RecordFuture _open(
+        self, TopicQueues topic_queues, PartitionQueue queue, long long timestamp, bytes key, bytes value,
+        bytes headers, object callback, Py_ssize_t size, double max_block_ms
+    )
+    cdef bint _note_full(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
+    cdef object _wake_for(self, PartitionQueue queue, ProducerBatch batch)
+    cpdef bint make_room(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
+    cdef PartitionQueue _switched(self, TopicQueues topic_queues)
     cpdef bint adopt(self, PartitionQueue queue, ProducerBatch batch)
     cdef RecordFuture _append(
         self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,

@@ -31,12 +31,14 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
+    from .batch_memory_cy import BatchMemory
     from .buffer_pool_cy import BufferPool, Lease
     from .compression_estimate_cy import CompressionEstimate
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
+    from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
@@ -74,6 +76,7 @@ class RecordAccumulator:
         *,
         pool: BufferPool,
         batch_size: int,
+        max_batch_size: int = 0,
         compression: Compression,
         linger_ms: float,
         retry_backoff: Callable[[int], float],
@@ -89,6 +92,7 @@ class RecordAccumulator:
 
         `pool`: the memory for batches.
         `batch_size`: bytes of a full batch.
+        `max_batch_size`: bytes up to which a full batch grows while it can't be sent; at least `batch_size`.
         `compression`: the codec, for estimating how far a topic's records shrink.
         `linger_ms`: milliseconds a batch waits for more records.
         `retry_backoff`: maps a number of attempts to the milliseconds before the next one.
@@ -109,6 +113,19 @@ class RecordAccumulator:
         self.retry_backoff = retry_backoff
         self.delivery_timeout_ms = delivery_timeout_ms
         self.max_open_ms = max(linger_ms, delivery_timeout_ms * MAX_OPEN_SHARE)
+        self.memory = BatchMemory(
+            pool=pool,
+            estimate=self.estimate,
+            max_batch_size=max(max_batch_size, batch_size),
+            max_open_ms=self.max_open_ms,
+            clock=clock,
+        )
+        #: The nodes with so many requests in flight that full batches may grow first. Set by the sender thread.
+        self.busy = frozenset()
+        #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
+        self.next_look_ms = NEVER_MS
+        #: The queues whose first batch `ready` found sendable, by node.
+        self._ready = {}
         #: Batches passed over because no response could arrive before they expire: a heap by age. Sender thread.
         self.given_up = GivenUp()
         self.adaptive = adaptive_partitioning
@@ -118,6 +135,7 @@ class RecordAccumulator:
         self.clock = clock
         self.transactions = transactions
         self.wakeup = _no_wakeup
+        pool.on_wait = self._wake
         self.active = {}
         self.incomplete = {}
         #: A token for each thread that flushes.
@@ -199,48 +217,102 @@ class RecordAccumulator:
     ) -> RecordFuture:
         """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
-        batch: ProducerBatch
         queue: PartitionQueue
-        lease: Lease
-        closed: cython.bint = False
-        adopted: cython.bint = False
+        switched: cython.bint = partition >= 0
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
-        with queue.lock:
-            future = queue.try_append(timestamp, key, value, headers, callback)
-        if future is None:
-            if partition < 0 and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
-                # the open batch was full: the next one may be opened in another partition
-                queue = self._sticky_queue(topic_queues, size)
-            if len(queue.batches) > 0:
-                self.wakeup()
-                self.estimate.sample(topic_queues, queue)
-            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
-            lease = self.pool.allocate(capacity if capacity > size else size, max_block_ms)
-            batch = ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
+        while True:
             with queue.lock:
-                closed = self.closed
-                if not closed:
-                    future = queue.try_append(timestamp, key, value, headers, callback)
-                    if future is None:
-                        future = batch.try_append(timestamp, key, value, headers, callback)
-                        # a batch made for one large record has no room for another: it need not linger
-                        batch.closed = size > capacity
-                        # into the queue first: an incomplete batch in no queue would never be completed
-                        queue.add(batch, self.active)
-                        self.incomplete[batch] = True
-                        adopted = True
-            if adopted:
-                self.wakeup()
-            else:
-                # meanwhile another thread opened a batch, or the producer was closed
-                batch.take_lease()
-                self.pool.deallocate(lease)
-            if closed:
-                raise ProducerClosedError("the producer is closed: create a new one to send on")
+                future = queue.try_append(timestamp, key, value, headers, callback)
+            if future is not None:
+                break
+            if self._note_full(topic_queues, queue, size) and not switched:
+                switched = True
+                if topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
+                    # the next records may go to another partition
+                    queue = self._switched(topic_queues)
+                    continue
+            if not self.memory.make_room(queue, size):
+                future = self._open(topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms)
+                break
         if partition < 0:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
         return cython.cast(RecordFuture, future)
+
+    @cython.cfunc
+    def _open(
+        self,
+        topic_queues: TopicQueues,
+        queue: PartitionQueue,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: object,
+        size: cython.Py_ssize_t,
+        max_block_ms: cython.double,
+    ) -> RecordFuture:
+        """Append a record to a new batch, or to one that another thread has opened meanwhile. In a section."""
+        future: RecordFuture | None = None
+        batch: ProducerBatch
+        lease: Lease
+        closed: cython.bint = False
+        adopted: cython.bint = False
+        lease = self.memory.lease_for(topic_queues, queue, size, max_block_ms)
+        batch = self.memory.new_batch(topic_queues, queue, size, lease)
+        with queue.lock:
+            closed = self.closed
+            if not closed:
+                future = queue.try_append(timestamp, key, value, headers, callback)
+                if future is None:
+                    future = batch.try_append(timestamp, key, value, headers, callback)
+                    # a batch made for one large record has no room for another: it need not linger
+                    batch.closed = size >= batch.max_bytes
+                    # into the queue first: an incomplete batch in no queue would never be completed
+                    queue.add(batch, self.active)
+                    self.incomplete[batch] = True
+                    adopted = True
+        if adopted:
+            self._wake_for(queue, batch)
+        else:
+            # meanwhile another thread opened a batch, or the producer was closed
+            batch.take_lease()
+            self.pool.deallocate(lease)
+        if closed:
+            raise ProducerClosedError("the producer is closed: create a new one to send on")
+        return cython.cast(RecordFuture, future)
+
+    @cython.cfunc
+    def _note_full(
+        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Whether the queue's open batch is full for a record of `size` bytes; wakes the sender if that is new."""
+        is_new: cython.bint
+        is_full: cython.bint
+        with queue.lock:
+            is_new = queue.fill(size)
+            is_full = queue.open is None or queue.open.full
+        if is_new:
+            self.estimate.sample(topic_queues, queue)
+        if is_new and not (queue.leader is not None and queue.leader.id in self.busy):
+            # the response of a busy broker wakes the sender anyway
+            self.wakeup()
+        return is_full
+
+    @cython.cfunc
+    def _wake_for(self, queue: PartitionQueue, batch: ProducerBatch) -> object:
+        """Wake the sender for a new batch, unless it will look by itself by the time the batch can be sent."""
+        if (
+            batch.closed
+            or batch.full
+            or queue.leader is None
+            or len(queue.batches) > 1
+            or batch.created_ms + self.linger_ms < self.next_look_ms
+            or len(self.flushes) > 0
+            or self.closed
+        ):
+            self.wakeup()
+        return None
 
     @cython.cfunc
     def _put_aside(
@@ -306,15 +378,19 @@ class RecordAccumulator:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
         with queue.lock:
             future = queue.try_append(record.timestamp, record.key, record.value, record.headers, None)
-        if future is None:
-            capacity: cython.Py_ssize_t = self.estimate.capacity(topic_queues)
-            lease = self.pool.try_allocate(capacity) if capacity >= size else None
+        while future is None:
+            self._note_full(topic_queues, queue, size)
+            if self.memory.make_room(queue, size):
+                with queue.lock:
+                    future = queue.try_append(record.timestamp, record.key, record.value, record.headers, None)
+                continue
+            lease = self.memory.lease_for(topic_queues, queue, size, -1.0)
             if lease is None:
                 own.partition = queue.partition
                 with queue.lock:
                     queue.add(own, self.active)
                 return None
-            batch = ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
+            batch = self.memory.new_batch(topic_queues, queue, size, lease)
             with queue.lock:
                 future = batch.try_append(record.timestamp, record.key, record.value, record.headers, None)
                 queue.add(batch, self.active)
@@ -336,11 +412,16 @@ class RecordAccumulator:
         queue: PartitionQueue
         lease: Lease
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
-        if len(queue.batches) > 0:
-            self.wakeup()
-            self.estimate.sample(topic_queues, queue)
-        lease = self.pool.allocate(max(self.estimate.capacity(topic_queues), size), max_block_ms)
-        return queue, ProducerBatch(queue.topic, queue.partition, lease.buffer, self.clock.now_ms(), lease)
+        lease = self.memory.lease_for(topic_queues, queue, size, max_block_ms)
+        return queue, self.memory.new_batch(topic_queues, queue, size, lease)
+
+    @cython.ccall
+    def make_room(
+        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Make room in a queue's open batch for a row of `size` bytes. False if a new batch is needed. For `rows_cy`."""
+        self._note_full(topic_queues, queue, size)
+        return self.memory.make_room(queue, size)
 
     @cython.ccall
     def adopt(self, queue: PartitionQueue, batch: ProducerBatch) -> cython.bint:
@@ -360,13 +441,18 @@ class RecordAccumulator:
         if queue is None or (
             queue.open is None and topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING)
         ):
-            # under the lock: the sender thread may be removing partitions
-            with here.section, self.updating:
-                # as in Java, only adaptive partitioning avoids brokers that drain nothing
-                usable = self.availability.is_usable if self.adaptive and self.availability is not None else None
-                topic_queues.switch(usable, self.adaptive)
-            queue = topic_queues.sticky
+            return self._switched(topic_queues)
         return queue
+
+    @cython.cfunc
+    def _switched(self, topic_queues: TopicQueues) -> PartitionQueue:
+        """Choose the next sticky partition."""
+        # under the lock: the sender thread may be removing partitions
+        with here.section, self.updating:
+            # as in Java, only adaptive partitioning avoids brokers that drain nothing
+            usable = self.availability.is_usable if self.adaptive and self.availability is not None else None
+            topic_queues.switch(usable, self.adaptive)
+        return topic_queues.sticky
 
     # --- The sender thread ---
 
@@ -378,21 +464,32 @@ class RecordAccumulator:
                 with here.section, self.updating:
                     topic_queues.update(cluster)
 
-    def ready(self, now_ms: float) -> ReadyCheck:
+    def ready(self, now_ms: float, busy: Collection[int] = ()) -> ReadyCheck:
         """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
-        A batch is sendable if it is full or has lingered, or if memory is exhausted, a flush is pending or the producer
-        is closing; unless it backs off after a failed attempt. The backoff ends early when the partition gets a new
-        leader (KIP-951).
+        A batch is sendable if it is closed or has lingered, or if a flush is pending or the producer is closing; unless
+        it backs off after a failed attempt. The backoff ends early when the partition gets a new leader (KIP-951). A
+        full batch is sendable as well, unless its broker is one of the `busy` ones: then it may grow. A batch that has
+        lingered for half of the time goes along with others for its broker, which saves a request.
+
+        While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
+        with the most memory first.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
         nodes: dict = {}
+        ready: dict = {}
+        soon: dict = {}
+        others: dict = {}
         leaderless: set = set()
         next_check_ms: cython.double = NEVER_MS
-        hurry: cython.bint = self.closed or len(self.flushes) > 0 or self.pool.waiting > 0
+        hurry: cython.bint = self.closed or len(self.flushes) > 0
+        pressure: cython.bint = self.pool.waiting > 0
         now: cython.double = now_ms
         wait_ms: cython.double
+        # in this order: a caller that finds its broker busy, or the next look late enough, is seen by the loop below
+        self.next_look_ms = NEVER_MS
+        self.busy = busy
         for queue in list(self.active):
             batch = queue.first()
             if batch is None:
@@ -404,23 +501,41 @@ class RecordAccumulator:
                 continue
             if batch.attempts > 0:
                 wait_ms = queue.backoff_left_ms(batch, now)
-            elif hurry or batch.closed or len(queue.batches) > 1:
+            elif hurry or batch.closed:
                 wait_ms = 0.0
             else:
                 wait_ms = batch.created_ms + self.linger_ms - now
+                if wait_ms > 0.0:
+                    if batch.full and queue.leader.id not in busy:
+                        wait_ms = 0.0
+                    elif wait_ms <= self.linger_ms / 2:
+                        soon.setdefault(queue.leader.id, []).append(queue)
+                    elif pressure:
+                        others.setdefault(queue.leader.id, []).append(queue)
             if wait_ms <= 0.0:
                 nodes[queue.leader.id] = queue.leader
+                ready.setdefault(queue.leader.id, []).append(queue)
             elif wait_ms < next_check_ms:
                 next_check_ms = wait_ms
+        for node_id, queues in soon.items():
+            if node_id in ready:
+                cython.cast(list, ready[node_id]).extend(queues)
+            elif pressure:
+                others.setdefault(node_id, []).extend(queues)
+        for node_id, queues in others.items():
+            if node_id not in ready and node_id not in busy:
+                queues.sort(key=PartitionQueue.first_bytes, reverse=True)
+                nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
+                ready[node_id] = queues
+        self._ready = ready
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
     def drain(
         self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
     ) -> list[ProducerBatch]:
-        """Take at most one batch per partition for a broker, `max_bytes` in total (but always one).
+        """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
 
-        A drained partition goes to the end of the line, so that none starves if not all fit into a request. If threads
-        wait for memory, batches that are less than half full go first: they free the most memory per byte sent.
+        A drained partition goes to the end of the line, so that none starves if not all fit into a request.
 
         The broker is expected to respond within `answer_ms`. A batch that expires sooner is given up as soon as a
         younger batch of its partition is taken. Without a younger one it waits, unless it is to `probe` the broker.
@@ -429,13 +544,10 @@ class RecordAccumulator:
         batch: ProducerBatch | None
         now: cython.double = now_ms
         created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
-        queues: list = [queue for queue in list(self.active) if queue.leader is not None and queue.leader.id == node_id]
         drained: list = []
         size: cython.Py_ssize_t = 0
-        if self.pool.waiting > 0:
-            queues.sort(key=PartitionQueue.is_filled)
-        for queue in queues:
-            if queue.muted:
+        for queue in self._ready.pop(node_id, ()):
+            if queue.muted or queue.leader is None or queue.leader.id != node_id:
                 continue
             batch = queue.first_in_time(created_from_ms)
             if batch is None and probe:
@@ -470,10 +582,11 @@ class RecordAccumulator:
         """Update the topic's estimate with a batch that was compressed."""
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
-    def reset_compression(self, batch: ProducerBatch, ratio: float) -> None:
-        """Set the topic's estimate to `ratio`, after the broker rejected a batch as too large."""
+    def note_rejected(self, batch: ProducerBatch) -> None:
+        """Let the topic's batches have half of the size of this one, which the broker rejected as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
-        topic_queues.compression_ratio = ratio
+        topic_queues.compression_ratio = 1.0
+        topic_queues.max_batch_bytes = min(topic_queues.max_batch_bytes, max(batch.size_bytes // 2, 1))
 
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """Take off and return every batch older than ``delivery.timeout.ms``.
@@ -539,7 +652,7 @@ class RecordAccumulator:
         self.stash.release(batch)
         if lease is not None:
             # the parts have their own buffers
-            lease.buffer = None
+            lease.drop_buffers()
 
     def release(self, batch: ProducerBatch) -> None:
         """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
@@ -614,6 +727,10 @@ class RecordAccumulator:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
+
+
+    def _wake(self) -> None:
+        self.wakeup()
 
 
 def _no_wakeup() -> None:

@@ -9,7 +9,9 @@ cdef class ProducerBatch:
     cdef readonly str topic
     cdef readonly int partition
     cdef readonly RecordBatchBuilder builder
-    cdef readonly Py_ssize_t capacity_bytes
+    cdef Py_ssize_t full_bytes
+    cdef Py_ssize_t max_bytes
+    cdef public bint full
     cdef Lease lease
     cdef Py_ssize_t first_index
     cdef list callbacks

@@ -22,6 +22,7 @@ from ...network.clock import SYSTEM_CLOCK
 from ...network.cluster import TopicPartition
 from ...network.latch import Latch
 from ...network.protocol.errors import KafkaTimeoutError, RetriableError
+from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
 from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
@@ -81,6 +82,7 @@ class ProducerBatch:
 
     While it is the open batch of its queue, it belongs to the thread that holds the queue's lock; once drained, to the
     sender thread. It completes exactly once, by `complete`, `fail` or `split_into`, on the sender thread.
+    An open batch that is `full` is ready to be sent, and grows until it is. `records` are the parts of a sealed batch.
     `last_error` is the error of the last attempt. `maybe_persisted_error` is the error of an attempt that may have
     appended the batch to a log; it is None once the broker is known not to have the batch.
     """
@@ -101,17 +103,27 @@ class ProducerBatch:
         runs: Run | None
 
     def __init__(
-        self, topic: str, partition: int, buffer: bytearray, now_ms: float, lease: Lease | None = None
+        self,
+        topic: str,
+        partition: int,
+        buffer: bytearray,
+        now_ms: float,
+        lease: Lease | None = None,
+        full_bytes: int = NO_LIMIT,
+        max_bytes: int = 0,
     ) -> None:
         """Create an empty batch that encodes into `buffer`.
 
         `now_ms`: the time of its creation, from which it expires. `lease`: the pool's lease of `buffer`; None if the
-        buffer isn't the pool's.
+        buffer isn't the pool's. `full_bytes`: the size from which it is ready to be sent. `max_bytes`: the size up to
+        which it may grow by further buffers.
         """
         self.topic = topic
         self.partition = partition
-        self.builder = RecordBatchBuilder(buffer)
-        self.capacity_bytes = len(buffer)
+        self.builder = RecordBatchBuilder(buffer, full_bytes)
+        self.full_bytes = full_bytes
+        self.max_bytes = max_bytes
+        self.full = False
         self.lease = lease
         self.first_index = 0
         self.callbacks = []
@@ -187,7 +199,17 @@ class ProducerBatch:
     @property
     def size_bytes(self) -> int:
         """Bytes encoded so far, including the batch header."""
-        return self.builder.position
+        return self.builder.earlier_bytes + self.builder.position
+
+    @property
+    def capacity_bytes(self) -> int:
+        """Bytes of memory taken."""
+        return self.builder.capacity_bytes
+
+    @property
+    def joined_records(self) -> memoryview:
+        """The sealed batch in one piece: a copy unless it has one part only."""
+        return self.records[0] if len(self.records) == 1 else memoryview(b"".join(self.records))
 
     @property
     def max_record_bytes(self) -> int:

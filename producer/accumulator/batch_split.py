@@ -20,7 +20,7 @@ def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[
     because an exhausted pool must not prevent a split. They inherit its sequence numbers, which the broker has not
     used.
     """
-    records = list(RecordBatch(batch.records).records())
+    records = list(RecordBatch(batch.joined_records).records())
     cuts = [0, *(starts or [(len(records) + 1) // 2]), len(records)]
     children: list[tuple[int, ProducerBatch]] = []
     for start, end in pairwise(cuts):

@@ -2,6 +2,7 @@
 
 cdef class Lease:
     cdef public object buffer
+    cdef list more
     cdef readonly Py_ssize_t size_bytes
     cdef public Py_ssize_t holders
     cdef object reference
@@ -21,7 +22,11 @@ cdef class BufferPool:
     cdef public object exhausted_sensor
     cdef object _clock
     cdef object _lock
-    cdef list _free
+    cdef public object on_wait
+    cdef Py_ssize_t _smallest_bytes
+    cdef Py_ssize_t _largest_bytes
+    cdef Py_ssize_t _kept_bytes
+    cdef dict _free
     cdef dict _leases
     cdef Py_ssize_t _leased_bytes
     cdef object _dropped
@@ -29,6 +34,10 @@ cdef class BufferPool:
     cdef bint _closed
     cdef object _cause
 
+    cpdef Py_ssize_t chunk_bytes(self, Py_ssize_t size_bytes)
+    cpdef bytearray extend(self, Lease lease, Py_ssize_t size_bytes)
+    cdef object _drop_kept(self, Py_ssize_t size_bytes)
+    cdef object _keep(self, bytearray buffer)
     cdef Lease _new_lease(self, Py_ssize_t size_bytes)
     cdef object _queue_up(self, Lease lease, double max_block_ms)
     cdef bint _has_room(self, Py_ssize_t size_bytes)

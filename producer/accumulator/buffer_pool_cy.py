@@ -8,7 +8,10 @@ can also be dropped without being returned, if a signal handler raises out of a 
 into `_dropped`, and the next user of the pool removes it from the table. Returned memory goes to the first thread in
 line and wakes only that one.
 
-Source: Kafka's BufferPool.
+A lease begins with one buffer and may be extended by more, which never waits. Buffers have the sizes of `chunk_bytes`,
+so that those returned fit later requests.
+
+Source: Kafka's BufferPool, and KIP-782 for batches that grow.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +32,26 @@ from ...network.sections import here
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+    from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
+
+
+#: The pool keeps returned buffers of ``batch.size`` and of its halves, down to this many bytes, and of its doubles.
+SMALLEST_CHUNK_BYTES = 1024
+
+
+@cython.cfunc
+def new_buffer(size_bytes: cython.Py_ssize_t) -> bytearray:
+    """A buffer whose bytes are undefined: clearing them would take longer than opening a batch."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size_bytes)  # pyright: ignore
+    else:
+        return bytearray(size_bytes)
 
 
 @cython.final
 @cython.cclass
 class Lease:
-    """A share of ``buffer.memory``, in bytes, and its buffer.
+    """A share of ``buffer.memory``, in bytes, and its buffers: `buffer`, and `more` since it was extended.
 
     `holders` is the number of batches that share the lease: more than one after a split. The memory becomes free when
     the last of them returns it.
@@ -42,14 +60,30 @@ class Lease:
     if not cython.compiled:
         # for type checkers: a bytearray until the lease is returned
         buffer: Any
+        more: list[bytearray] | None
         reference: weakref.ref[Lease] | None
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.buffer = None
+        self.more = None
         self.holders = 1
         #: Its key in the pool's table, None once the lease has been returned.
         self.reference = None
+
+    def drop_buffers(self) -> None:
+        """Drop the buffers and keep the share of the memory: for a batch that was split."""
+        self.buffer = None
+        self.more = None
+
+
+@cython.cfunc
+def smallest_chunk(batch_size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """``batch.size`` halved as long as at least SMALLEST_CHUNK_BYTES are left."""
+    size: cython.Py_ssize_t = batch_size
+    while size // 2 >= SMALLEST_CHUNK_BYTES and size % 2 == 0:
+        size //= 2
+    return size
 
 
 @cython.final
@@ -68,11 +102,11 @@ class _Turn:
 class BufferPool:
     """Buffers of at most `total_bytes` in total, handed out fairly.
 
-    Buffers of `poolable_bytes` (``batch.size``) are kept for reuse; others are allocated and dropped. A thread that
-    finds too little free memory waits in line, so that small requests never starve a large one.
+    Buffers of the sizes of `chunk_bytes` are kept for reuse; others are allocated and dropped. A thread that finds too
+    little free memory waits in line, so that small requests never starve a large one.
 
     Invariants, under the lock: ``_leased_bytes == sum(_leases.values()) <= total_bytes``; leased memory and the buffers
-    kept in `_free` together never exceed `total_bytes`.
+    kept in `_free`, which have `_kept_bytes`, together never exceed `total_bytes`.
     Used by any thread that sends, and by the sender thread, which never waits.
     """
 
@@ -81,7 +115,11 @@ class BufferPool:
         self.poolable_bytes = poolable_bytes
         self._clock = clock
         self._lock = threading.Lock()
-        self._free: list[bytearray] = []
+        self._smallest_bytes = smallest_chunk(poolable_bytes)
+        #: The largest buffer that is kept: a small share of all memory, so that buffers of other sizes find room.
+        self._largest_bytes = max(poolable_bytes, total_bytes // 16)
+        self._free: dict[int, list[bytearray]] = {}
+        self._kept_bytes = 0
         # weak reference of a lease -> its bytes
         self._leases: dict[Any, int] = {}
         self._leased_bytes = 0
@@ -93,9 +131,21 @@ class BufferPool:
         #: Total milliseconds threads have waited for memory, and the number of waits that timed out.
         self.wait_time_ms = 0.0
         self.exhausted_count = 0
+        #: Called when a thread begins to wait for memory.
+        self.on_wait: Callable[[], object] | None = None
         #: The sensors for the milliseconds of each wait for memory, and for timeouts; None: not measured.
         self.wait_sensor: Sensor | None = None
         self.exhausted_sensor: Sensor | None = None
+
+    @cython.ccall
+    def chunk_bytes(self, size_bytes: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The size of a buffer for at least `size_bytes`: the next one of those kept, if any is that large."""
+        size: cython.Py_ssize_t = self._smallest_bytes
+        if size_bytes > self._largest_bytes:
+            return size_bytes
+        while size < size_bytes:
+            size *= 2
+        return size if size <= self._largest_bytes else size_bytes
 
     def allocate(self, size_bytes: int, max_block_ms: float) -> Lease:
         """Return a lease with a buffer of `size_bytes`, waiting at most `max_block_ms` for memory. Any thread.
@@ -123,7 +173,7 @@ class BufferPool:
                 self._queue_up(lease, max_block_ms)
         if lease.buffer is None:
             try:
-                lease.buffer = bytearray(size_bytes)
+                lease.buffer = new_buffer(size_bytes)
             except MemoryError:
                 self.deallocate(lease)
                 raise
@@ -141,8 +191,36 @@ class BufferPool:
             lease.reference = None
             return None
         if lease.buffer is None:
-            lease.buffer = bytearray(size_bytes)
+            lease.buffer = new_buffer(size_bytes)
         return lease
+
+    @cython.ccall
+    def extend(self, lease: Lease, size_bytes: cython.Py_ssize_t) -> bytearray | None:
+        """Add a buffer of `size_bytes` to a lease and return it; None without that much free memory. Never waits.
+
+        None as well if threads wait for memory, which comes first to them, or if the lease has been returned meanwhile.
+        Any thread.
+        """
+        kept: list
+        buffer: bytearray | None = None
+        with here.section, self._lock:
+            reference = lease.reference
+            if reference is None or self._closed or self._line or not self._has_room(size_bytes):
+                return None
+            kept = self._free.get(size_bytes)
+            if kept:
+                buffer = kept.pop()
+                self._kept_bytes -= size_bytes
+            self._drop_kept(size_bytes)
+            # without a call in between, as in `_give`
+            self._leases[reference] += size_bytes
+            self._leased_bytes += size_bytes
+            if buffer is None:
+                buffer = new_buffer(size_bytes)
+            if lease.more is None:
+                lease.more = []
+            lease.more.append(buffer)
+        return buffer
 
     @cython.cfunc
     def _new_lease(self, size_bytes: cython.Py_ssize_t) -> Lease:
@@ -166,6 +244,8 @@ class BufferPool:
                 self._line.append(turn)
                 self._serve()
             if not closed:
+                if self.on_wait is not None:
+                    self.on_wait()
                 self._clock.await_latch(turn.latch, start_ms + max_block_ms)
             returned = True
         finally:
@@ -206,18 +286,41 @@ class BufferPool:
     def _give(self, lease: Lease) -> object:
         """Grant a lease that there is room for, with a kept buffer if it fits. Locked."""
         size: cython.Py_ssize_t = lease.size_bytes
-        if size == self.poolable_bytes and self._free:
-            lease.buffer = self._free.pop()
-        while self._free and self._leased_bytes + size + len(self._free) * self.poolable_bytes > self.total_bytes:
-            self._free.pop()
+        kept: list = self._free.get(size)
+        if kept:
+            lease.buffer = kept.pop()
+            self._kept_bytes -= size
+        self._drop_kept(size)
         # two statements without a call: no exception can come between them
         self._leases[lease.reference] = size
         self._leased_bytes += size
         return None
 
     @cython.cfunc
+    def _drop_kept(self, size_bytes: cython.Py_ssize_t) -> object:
+        """Drop kept buffers until `size_bytes` can be leased beside the rest, the largest first. Locked."""
+        size: cython.Py_ssize_t
+        while self._leased_bytes + size_bytes + self._kept_bytes > self.total_bytes and self._kept_bytes > 0:
+            size = max([each for each, buffers in self._free.items() if buffers])
+            self._free[size].pop()
+            self._kept_bytes -= size
+        return None
+
+    @cython.cfunc
+    def _keep(self, buffer: bytearray) -> object:
+        """Keep a returned buffer if it has one of the sizes that are asked for again. Locked."""
+        size: cython.Py_ssize_t = len(buffer)
+        if size <= self._largest_bytes and size == self.chunk_bytes(size):
+            kept: list = self._free.get(size)
+            if kept is None:
+                kept = self._free[size] = []
+            kept.append(buffer)
+            self._kept_bytes += size
+        return None
+
+    @cython.cfunc
     def _take_back(self, lease: Lease) -> object:
-        """Remove a lease from the table, and keep its buffer if that has the size of the kept ones. Locked."""
+        """Remove a lease from the table, and keep its buffers if they are of the sizes that are kept. Locked."""
         reference = lease.reference
         if reference is None:
             return None
@@ -225,9 +328,14 @@ class BufferPool:
         del self._leases[reference]
         lease.reference = None
         buffer = lease.buffer
+        more: list | None = lease.more
         lease.buffer = None
-        if buffer is not None and len(buffer) == self.poolable_bytes == lease.size_bytes and not self._closed:
-            self._free.append(buffer)
+        lease.more = None
+        if buffer is not None and not self._closed:
+            self._keep(buffer)
+            if more is not None:
+                for buffer in more:
+                    self._keep(buffer)
         return None
 
     @cython.cfunc

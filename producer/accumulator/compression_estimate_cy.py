@@ -12,20 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.records.batch import RECORD_BATCH_OVERHEAD
 from ...network.records.compression import Compression, compress
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
-    from .batch_cy import ProducerBatch
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
-    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-# A batch that will be compressed gets the memory its records are expected to need, at most this many times batch.size.
+# A batch that will be compressed is full at the size its records are expected to need for batch.size on the wire, at
+# most this many times batch.size.
 MAX_CAPACITY_FACTOR = 8
 
 # How the estimate moves after the first batch. It rises immediately and by at least a step, because a batch that is too
@@ -33,7 +31,7 @@ MAX_CAPACITY_FACTOR = 8
 RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
 
-# The thread that filled a topic's first batch compresses this many bytes of it as a sample.
+# The thread that fills a topic's first batch compresses this many bytes of it as a sample.
 SAMPLE_BYTES = 16_384
 
 
@@ -55,7 +53,7 @@ class CompressionEstimate:
     @cython.cfunc
     @cython.exceptval(check=False)
     def capacity(self, topic_queues: TopicQueues) -> cython.Py_ssize_t:
-        """The bytes to allocate for a new batch."""
+        """The size of a full batch before it is compressed."""
         ratio: cython.double = topic_queues.compression_ratio
         if not self.compresses or ratio == 0.0:
             return self.batch_size
@@ -65,26 +63,20 @@ class CompressionEstimate:
 
     @cython.cfunc
     def sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
-        """Compress part of the queue's first batch if the topic has no estimate yet. In a section."""
+        """Compress part of the queue's open batch, which is full, if the topic has no estimate yet. In a section."""
         batch: Any = None
-        size: cython.Py_ssize_t = 0
-        buffer: Any = None
         is_there: cython.bint = False
         if not self.compresses or topic_queues.compression_ratio != 0.0:
             return None
         with queue.lock:
-            if queue.open is None and len(queue.batches) > 0:
-                batch = queue.batches[0]
-                if cython.cast(ProducerBatch, batch).compression is None:
-                    size = min(batch.builder.position - RECORD_BATCH_OVERHEAD, SAMPLE_BYTES)
-                    buffer = batch.builder.buffer
-        if size == 0 or size < min(self.batch_size, SAMPLE_BYTES) // 2:
+            batch = queue.open
+        if batch is None:
             return None
-        # copied without the lock, so the copy counts only if the batch has not changed
-        records: bytes = bytes(buffer[RECORD_BATCH_OVERHEAD : RECORD_BATCH_OVERHEAD + size])
+        records: bytes = batch.builder.first_records(SAMPLE_BYTES)
+        # copied without the lock, so the copy counts only if the batch was not sent meanwhile
         with queue.lock:
-            is_there = len(queue.batches) > 0 and queue.batches[0] is batch and batch.compression is None
-        if is_there:
+            is_there = queue.open is batch
+        if is_there and len(records) >= min(self.batch_size, SAMPLE_BYTES) // 2:
             packed: cython.double = len(compress(self.compression, records))
             topic_queues.compression_ratio = min(packed / len(records), 1.0)
         return None

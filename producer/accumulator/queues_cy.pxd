@@ -12,8 +12,12 @@ cdef class PartitionQueue:
     cdef public object leader
     cdef public int leader_epoch
     cdef public bint muted
+    cdef readonly Py_ssize_t usual_bytes
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cdef object close_open(self)
+    cdef bint fill(self, Py_ssize_t size) noexcept
+    cdef Py_ssize_t bytes_wanted(self, Py_ssize_t size, double created_after_ms) noexcept
     cpdef object add(self, ProducerBatch batch, dict active)
     cdef double backoff_left_ms(self, ProducerBatch batch, double now_ms)
 
@@ -25,3 +29,4 @@ cdef class TopicQueues:
     cdef readonly PartitionQueue sticky
     cdef Py_ssize_t sticky_bytes
     cdef public double compression_ratio
+    cdef public Py_ssize_t max_batch_bytes

@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.cluster import Cluster, Node
+from ...network.records.builder_cy import NO_LIMIT
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
+    from ...network.records.builder_cy import RecordBatchBuilder
     from .batch_cy import ProducerBatch, RecordFuture
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 
 
@@ -51,6 +54,8 @@ class PartitionQueue:
         self.leader = None
         self.leader_epoch = -1
         self.muted = False
+        #: The size of its recent batches, for the memory that the next one begins with.
+        self.usual_bytes = 0
 
     @cython.cfunc
     def try_append(
@@ -61,15 +66,52 @@ class PartitionQueue:
         headers: bytes | None,
         callback: object,
     ) -> RecordFuture | None:
-        """Append to the open batch; None if there is none, or if it is full, which closes it. Locked."""
+        """Append to the open batch; None if there is none or it has no room. Locked."""
         batch: ProducerBatch | None = self.open
         if batch is None:
             return None
-        future: RecordFuture | None = batch.try_append(timestamp, key, value, headers, callback)
-        if future is None:
-            batch.closed = True
+        return batch.try_append(timestamp, key, value, headers, callback)
+
+    @cython.cfunc
+    def close_open(self) -> object:
+        """Close the open batch, if there is one. Locked."""
+        if self.open is not None:
+            self.open.closed = True
             self.open = None
-        return future
+        return None
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def fill(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Mark the open batch as full if `size` bytes more make it so. Whether it has just become full. Locked.
+
+        From then on it is ready to be sent, and may grow until it is.
+        """
+        batch: ProducerBatch | None = self.open
+        if batch is None or batch.full or batch.builder.earlier_bytes + batch.builder.position + size <= batch.full_bytes:
+            return False
+        batch.full = True
+        batch.builder.raise_limit(batch.max_bytes)
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def bytes_wanted(self, size: cython.Py_ssize_t, created_after_ms: cython.double) -> cython.Py_ssize_t:
+        """The bytes by which to extend the open batch for a record of `size` bytes; 0 if it has room. Locked.
+
+        Closes it and returns -1 if it may not grow that far, or was created at `created_after_ms` or earlier.
+        """
+        batch: ProducerBatch | None = self.open
+        if batch is None:
+            return -1
+        builder: RecordBatchBuilder = batch.builder
+        if builder.position + size <= builder.capacity:
+            return 0
+        left: cython.Py_ssize_t = batch.max_bytes - builder.earlier_bytes - builder.position
+        if size > left or batch.created_ms <= created_after_ms:
+            self.close_open()
+            return -1
+        return min(max(size, builder.capacity_bytes), left)
 
     @cython.ccall
     def add(self, batch: ProducerBatch, active: dict) -> object:
@@ -82,9 +124,7 @@ class PartitionQueue:
         if self.batches:
             last = self.batches[len(self.batches) - 1]
             batch.created_ms = max(batch.created_ms, last.created_ms)
-        if self.open is not None:
-            self.open.closed = True
-            self.open = None
+        self.close_open()
         # first: the batches of a queue that isn't active would never be sent
         active[self] = True
         self.batches.append(batch)
@@ -101,14 +141,13 @@ class PartitionQueue:
         """The oldest batch, without removing it. Closes an open batch created at `closed_before_ms` or earlier."""
         with self.lock:
             if self.open is not None and self.open.created_ms <= closed_before_ms:
-                self.open.closed = True
-                self.open = None
+                self.close_open()
             return self.batches[0] if self.batches else None
 
-    def is_filled(self) -> bool:
-        """Whether records fill at least half of the memory of the first batch."""
+    def first_bytes(self) -> int:
+        """Memory of the first batch: the bytes that sending it frees."""
         batch: ProducerBatch | None = self.first()
-        return batch is not None and 2 * batch.size_bytes >= batch.capacity_bytes
+        return 0 if batch is None else batch.capacity_bytes
 
     def first_in_time(self, created_from_ms: float) -> ProducerBatch | None:
         """The oldest batch created at `created_from_ms` or later, without removing it; None if all are older.
@@ -169,6 +208,7 @@ class PartitionQueue:
                 return None
             batch: ProducerBatch = self.batches.popleft()
             batch.closed = True
+            self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
             if batch is self.open:
                 self.open = None
             # to the end of the line: partitions that don't fit into this request come first in the next one
@@ -193,8 +233,12 @@ class PartitionQueue:
         return 0.0 if self.leader_epoch > batch.leader_epoch else batch.retry_at_ms - now_ms
 
     def depth(self) -> int:
-        """Number of waiting batches. Without the lock it is an estimate, which is enough for the partitioner."""
-        return len(self.batches)
+        """The waiting bytes, in numbers of full batches. Without the lock an estimate, enough for the partitioner."""
+        batch: ProducerBatch | None = self.open
+        depth: cython.Py_ssize_t = len(self.batches)
+        if batch is not None and batch.full_bytes > 0:
+            depth += (batch.builder.earlier_bytes + batch.builder.position) // batch.full_bytes
+        return depth
 
     def __repr__(self) -> str:
         return f"PartitionQueue({self.topic}-{self.partition}, {len(self.batches)} batches)"
@@ -223,6 +267,8 @@ class TopicQueues:
         self.sticky_bytes = 0
         #: The estimated compression ratio; 0 before the first batch.
         self.compression_ratio = 0.0
+        #: The largest batch since the broker rejected one as too large.
+        self.max_batch_bytes = NO_LIMIT
 
     def update(self, cluster: Cluster) -> None:
         """Apply the topic's metadata. The sender thread, or a caller that waits for the topic's first metadata."""

@@ -37,7 +37,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_at
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-# A batch with fewer free bytes than this is full; the shortest record takes about a third of them.
+# A batch with fewer bytes left than this is full; the shortest record takes about a third of them.
 LEAST_ROOM: cython.Py_ssize_t = 32
 
 
@@ -157,7 +157,9 @@ class Rows:
             while place < end:
                 queue = topic_queues.queues[partition] if partition >= 0 else topic_queues.sticky
                 place = self._fill_open(queue, topic_queues, partition < 0, target, place, end)
-                if place < end:
+                if place < end and not accumulator.make_room(
+                    topic_queues, queue, self.columns.size_bound(self.order[place])
+                ):
                     target.place = place
                     place = self._fill_new(accumulator, topic_queues, partition, target, place, end, max_block_ms)
         return None
@@ -206,10 +208,9 @@ class Rows:
                 adopted = accumulator.adopt(queue, batch)
                 closed = not adopted
             place = self._fill(queue, topic_queues, partition < 0, run, place, end)
-            if adopted and batch.builder.capacity - batch.builder.position < LEAST_ROOM:
-                # full: no need to linger
-                batch.closed = True
-                queue.open = None
+            if adopted and batch.builder.earlier_bytes + batch.builder.position + LEAST_ROOM > batch.max_bytes:
+                # no room for another row: it need not linger
+                queue.close_open()
         if adopted:
             accumulator.wakeup()
         else:
@@ -228,7 +229,7 @@ class Rows:
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Encode rows into the open batch, if there is one, and close it when it is full; return as `_fill_open` does.
+        """Encode rows into the open batch, if there is one, as far as it has room; return as `_fill_open` does.
 
         The caller holds the queue's lock.
         """
@@ -236,7 +237,7 @@ class Rows:
         if batch is None:
             return place
         builder: RecordBatchBuilder = batch.builder
-        before: cython.Py_ssize_t = builder.position
+        before: cython.Py_ssize_t = builder.earlier_bytes + builder.position
         run.start = builder.count
         run.place = place
         place = builder.append_rows(self.columns, self.order, place, end)
@@ -245,10 +246,7 @@ class Rows:
             run.next = batch.runs
             batch.runs = run
         if free:
-            topic_queues.sticky_bytes += builder.position - before
-        if place < end:
-            batch.closed = True
-            queue.open = None
+            topic_queues.sticky_bytes += builder.earlier_bytes + builder.position - before
         return place
 
 

@@ -7,6 +7,8 @@ from statistics import median
 
 from ...network.clock import LONG_AGO_MS
 
+#: The requests in flight from which a broker is busy: it works on one while another is on its way.
+BUSY_FROM = 2
 #: The estimate is based on this many recent observations.
 MAX_OBSERVATIONS = 8
 #: The factor by which the next response may be slower than the estimate.
@@ -36,6 +38,11 @@ class AnswerTimes:
     def is_idle(self) -> bool:
         """Whether nothing is in flight: the next request is a probe."""
         return self._in_flight == 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so much is in flight that the broker does not run out of work while full batches grow."""
+        return self._in_flight >= BUSY_FROM
 
     @property
     def expected_ms(self) -> float:

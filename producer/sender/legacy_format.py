@@ -27,7 +27,7 @@ FIRST_VERSION_WITH_ALL_BATCHES = max(
 )
 
 
-def records_for(batch: ProducerBatch, version: int, level: int | None, broker: str) -> memoryview | bytes:
+def records_for(batch: ProducerBatch, version: int, level: int | None, broker: str) -> list[memoryview] | bytes:
     """Return a sealed batch in the format of a Produce version. Sender thread.
 
     `level`: the compression level of a converted batch. `broker`: the broker's name, for messages.
@@ -48,7 +48,7 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
             f"{broker} is older than Kafka 0.11 and does not support idempotent producers: set enable.idempotence=false"
         )
     magic = ProduceRequest.newest_magic(version)
-    records = list(RecordBatch(batch.records).records())
+    records = list(RecordBatch(batch.joined_records).records())
     if any(record.headers for record in records):
         raise UnsupportedForMessageFormatError(
             f"{broker} is older than Kafka 0.11, and its message format (v{magic}) has no headers: send without them"
@@ -63,5 +63,5 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
 
 def starts_of_runs(batch: ProducerBatch) -> list[int]:
     """The indices at which a sealed batch changes between records with headers and records without."""
-    with_headers = [bool(record.headers) for record in RecordBatch(batch.records).records()]
+    with_headers = [bool(record.headers) for record in RecordBatch(batch.joined_records).records()]
     return [index for index, (before, here) in enumerate(pairwise(with_headers), 1) if before is not here]

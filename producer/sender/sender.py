@@ -160,6 +160,7 @@ class Sender:
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
         poll_ms = self._send_ready(now_ms)
+        self._accumulator.next_look_ms = now_ms + poll_ms
         self._client.poll(poll_ms, now_ms)
 
     def wakeup(self) -> None:
@@ -264,7 +265,7 @@ class Sender:
         accumulator = self._accumulator
         if accumulator.stash.waiting:
             self._unstash(now_ms)
-        check = accumulator.ready(now_ms)
+        check = accumulator.ready(now_ms, {node for node, times in self._answer_times.items() if times.is_busy})
         poll_ms = min(check.next_check_ms, MAX_POLL_MS)
         for topic in check.leaderless_topics:
             # the topic may have expired from the metadata while its records waited
@@ -381,10 +382,10 @@ class Sender:
         """Finish the batch's bytes: compress it once, and write the header again as sequence numbers may change."""
         builder = batch.builder
         if batch.compression is None:
-            batch.raw_bytes = builder.position
+            batch.raw_bytes = builder.size_bytes
             batch.compression = builder.compress(self._compression, self._compression_level)
             if self._compression is not Compression.NONE:
-                self._accumulator.note_compression(batch, batch.raw_bytes, builder.position)
+                self._accumulator.note_compression(batch, batch.raw_bytes, builder.size_bytes)
         batch.records = builder.finish(
             compression=batch.compression,
             producer_id=batch.producer_id,
@@ -394,7 +395,7 @@ class Sender:
 
     def _records_for(
         self, batch: ProducerBatch, versions: NodeApiVersions | None, now_ms: float
-    ) -> memoryview | bytes | None:
+    ) -> list[memoryview] | bytes | None:
         """The bytes to send for a sealed batch; None if the broker's version can't take them.
 
         In that case the batch has failed, or has been split and its parts enqueued.
@@ -568,7 +569,7 @@ class Sender:
 
     def _split(self, batch: ProducerBatch) -> None:
         _log.warning("%s exceeds the broker's message.max.bytes: it is split and sent again", batch)
-        self._accumulator.reset_compression(batch, 1.0)
+        self._accumulator.note_rejected(batch)
         self._replace(batch, split_batch(batch))
 
     def _replace(self, batch: ProducerBatch, children: list[tuple[int, ProducerBatch]]) -> None:

@@ -77,5 +77,10 @@ class Bench:
     def ready(self) -> list[int]:
         return sorted(self.accumulator.ready(self.clock.now_ms()).nodes)
 
-    def drain(self, node: int = 0, max_bytes: int = 1_000_000) -> list[ProducerBatch]:
-        return self.accumulator.drain(node, max_bytes, self.clock.now_ms())
+    def drain(
+        self, node: int = 0, max_bytes: int = 1_000_000, answer_ms: float = 0.0, probe: bool = False
+    ) -> list[ProducerBatch]:
+        """Drain as if every batch had lingered."""
+        now_ms = self.clock.now_ms()
+        self.accumulator.ready(now_ms + LINGER_MS)
+        return self.accumulator.drain(node, max_bytes, now_ms, answer_ms, probe)

@@ -65,7 +65,7 @@ class Bench:
 
 
 def records_of(batch: ProducerBatch) -> list[tuple]:
-    found = RecordBatch(batch.builder.finish())
+    found = RecordBatch(b"".join(batch.builder.finish()))
     return [(each.timestamp, each.key, each.value, tuple(each.headers)) for each in found.records()]
 
 

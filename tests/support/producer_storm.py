@@ -98,6 +98,7 @@ class Storm:
     rate: float
     max_in_flight: int
     batch_size: int
+    batch_max_size: int
     linger_ms: int
     memory: int
     compression: str
@@ -130,6 +131,7 @@ class Storm:
             rate=dice.choice([0.02, 0.1, 0.3, 0.5]),
             max_in_flight=dice.randint(1, 5) if exactly_once else 1,
             batch_size=dice.choice([200, 500, 2_000, 10_000]),
+            batch_max_size=dice.choice([0, 5_000, 524_288]),
             linger_ms=dice.choice([0, 1, 5]),
             memory=dice.choice([30_000, 1_000_000]),
             compression=dice.choice(["none", "lz4", "gzip"]),
@@ -204,6 +206,7 @@ class HeadraceClient:
             enable_idempotence=storm.idempotent,
             max_in_flight_requests_per_connection=storm.max_in_flight,
             batch_size=storm.batch_size,
+            batch_max_size=storm.batch_max_size,
             linger_ms=storm.linger_ms,
             buffer_memory=storm.memory,
             compression_type=storm.compression,

@@ -257,7 +257,7 @@ class SenderHarness:
 def batches_of(request: ClientRequest) -> list[tuple[str, int, RecordBatch]]:
     """The (topic, partition, batch) triples of a produce request, decoded as a broker would."""
     return [
-        (topic.name, data.index, RecordBatch(data.records))
+        (topic.name, data.index, RecordBatch(b"".join(data.records)))
         for topic in request.message.topic_data
         for data in topic.partition_data
     ]

@@ -46,7 +46,7 @@ def raw() -> bytes:
     builder = RecordBatchBuilder(bytearray(1_000_000))
     for value in VALUES:
         assert builder.append(TIME_MS, None, value)
-    return bytes(builder.finish()[61:])
+    return b"".join(builder.finish())[61:]
 
 
 @pytest.mark.parametrize(

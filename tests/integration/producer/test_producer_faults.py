@@ -25,6 +25,7 @@ from headrace.producer.sender.delivery import Verdict, action_for
 #: Small batches, so that a few hundred records take many requests, and short timeouts, so that the tests are fast.
 IMPATIENT = {
     "batch_size": 250,
+    "batch_max_size": 250,
     "linger_ms": 0,
     "retry_backoff_ms": 5,
     "retry_backoff_max_ms": 20,
@@ -309,7 +310,7 @@ def test_a_refused_batch_among_five_in_flight_takes_no_other_along(cluster: Embe
 
 def test_a_batch_too_large_for_the_topic_is_split_and_every_record_told(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("small-messages", 1, configs={"max.message.bytes": "1000"})
-    with producer_of(cluster, batch_size=16_000, linger_ms=50) as producer:
+    with producer_of(cluster, batch_size=16_000, batch_max_size=16_000, linger_ms=50) as producer:
         called: list[tuple[int, int]] = []
         futures = [
             producer.send(

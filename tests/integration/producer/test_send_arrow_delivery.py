@@ -82,7 +82,7 @@ def send_each(producer: KafkaProducer, topic: str, table: pa.Table) -> None:
 def test_what_is_in_the_log_is_the_same_as_sent_one_by_one(cluster: EmbeddedCluster, topic: str, codec: str) -> None:
     cluster.create_topic(f"{topic}-each", 3)
     table = table_of(2000)
-    with producer_of(cluster, compression_type=codec, batch_size=5000) as producer:
+    with producer_of(cluster, compression_type=codec, batch_size=5000, batch_max_size=5000) as producer:
         future = producer.send_arrow(topic, table)
         send_each(producer, f"{topic}-each", table)
         delivered = future.get(PATIENCE_S)

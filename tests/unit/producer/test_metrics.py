@@ -257,7 +257,7 @@ class TestInTheSender:
         assert value_of(harness.metrics, "request-latency-max") == 40
         assert value_of(harness.metrics, "record-error-total") == 0
         assert value_of(harness.metrics, "compression-rate-avg") == 1
-        records = request.message.topic_data[0].partition_data[0].records
+        records = b"".join(request.message.topic_data[0].partition_data[0].records)
         assert value_of(harness.metrics, "byte-total") == len(records)
         assert value_of(harness.metrics, "record-size-avg") == (len(records) - RECORD_BATCH_OVERHEAD) / 2
         assert 30 < value_of(harness.metrics, "record-size-max") < 45

@@ -31,7 +31,7 @@ def ages(b: Bench, batches: list[ProducerBatch]) -> list[float]:
 
 
 def drained(b: Bench, answer_ms: float, *, probe: bool = False, max_bytes: int = 1_000_000) -> list[float]:
-    return ages(b, b.accumulator.drain(0, max_bytes, b.clock.now_ms(), answer_ms, probe))
+    return ages(b, b.drain(0, max_bytes, answer_ms, probe))
 
 
 # --- Passing over ---
@@ -68,7 +68,7 @@ def test_without_an_estimate_nothing_is_passed_over() -> None:
 
 def test_a_batch_with_a_sequence_number_is_not_overtaken() -> None:
     b = aged([950, 100])
-    (first,) = b.accumulator.drain(0, 1000, b.clock.now_ms(), 0.0)
+    (first,) = b.drain(0, 1000)
     first.base_sequence = 7
     b.accumulator.reenqueue(first, b.clock.now_ms() - 1000)
     assert drained(b, 100) == [950]
@@ -128,7 +128,7 @@ def test_each_batch_is_sent_in_order_and_in_time_or_expires_on_time(
         expire()
         now_ms = b.clock.now_ms()
         assert b.accumulator.next_expiry_ms(now_ms) > 0
-        for batch in b.accumulator.drain(0, 1_000_000, now_ms, answer_ms, probe):
+        for batch in b.drain(0, 1_000_000, answer_ms, probe):
             sent.append(batch.created_ms)
             assert probe or now_ms + answer_ms <= batch.created_ms + DELIVERY_MS
     assert sent == sorted(sent)
@@ -170,17 +170,18 @@ def test_lingering_is_not_cut_short() -> None:
 
 
 @pytest.mark.parametrize("pressed", [True, False])
-def test_where_memory_is_waited_for_hardly_filled_batches_come_first(pressed: bool) -> None:
-    b = Bench(partitions=4, nodes=NODES[:1], memory=4 * BATCH)
-    for partition, value in enumerate([FULL, FULL, b"", b""]):
-        b.append(partition, value=value)
-    b.clock.advance(LINGER_MS)
-    thread = threading.Thread(target=lambda: b.append(0, value=FULL, max_block_ms=60_000), daemon=True)
+def test_where_memory_is_waited_for_the_batches_that_free_most_come_first(pressed: bool) -> None:
+    b = Bench(partitions=5, nodes=NODES[:1], memory=8 * BATCH, batch_size=5 * BATCH)
+    for partition, size in enumerate([1, 1, 2 * BATCH - 90, 1]):
+        b.append(partition, value=b"v" * size)
+    thread = threading.Thread(target=lambda: b.append(4, value=b"v" * 4 * BATCH, max_block_ms=60_000), daemon=True)
     if pressed:
         thread.start()
         wait_until(lambda: b.pool.waiting)
-    batches = b.accumulator.drain(0, 400, b.clock.now_ms())
-    assert [batch.partition for batch in batches] == ([2, 3, 0] if pressed else [0, 1])
+    assert b.accumulator.ready(b.clock.now_ms(), busy={0}).nodes == {}
+    b.ready()
+    batches = b.accumulator.drain(0, 700, b.clock.now_ms())
+    assert [batch.partition for batch in batches] == ([2, 0, 1, 3] if pressed else [])
     for batch in batches:
         batch.fail(RecordAbortedError("the test is over"))
         b.accumulator.release(batch)
@@ -193,7 +194,7 @@ def test_where_memory_is_waited_for_hardly_filled_batches_come_first(pressed: bo
 
 def test_batches_that_come_back_are_in_order_again_and_expire_in_order() -> None:
     b = aged([500, 300, 100])
-    first, second = (b.accumulator.drain(0, 1_000_000, b.clock.now_ms())[0] for _ in range(2))
+    first, second = (b.drain()[0] for _ in range(2))
     for batch in (first, second):
         b.accumulator.reenqueue(batch, b.clock.now_ms())
     assert ages(b, list(b.queues.queues[0].batches)) == [500, 300, 100]

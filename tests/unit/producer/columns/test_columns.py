@@ -74,7 +74,7 @@ def test_each_row_is_encoded_once_in_its_partition_in_order_and_as_the_builder_d
         by_hand = RecordBatchBuilder(bytearray(len(batch.builder.buffer)))
         for timestamp, key, value, headers in found:
             assert by_hand.append(timestamp, key, value, headers)
-        assert bytes(by_hand.finish()) == bytes(batch.builder.finish())
+        assert b"".join(by_hand.finish()) == b"".join(batch.builder.finish())
     free = []
     expected: dict[int, list[tuple]] = {}
     for record in rows:

@@ -714,5 +714,5 @@ def encoded(producer: FakeProducer) -> dict[tuple[str, int], bytes]:
     found = {}
     for batch in producer.bench.accumulator.incomplete_batches():
         assert (batch.topic, batch.partition) not in found
-        found[batch.topic, batch.partition] = bytes(batch.builder.finish())
+        found[batch.topic, batch.partition] = b"".join(batch.builder.finish())
     return found

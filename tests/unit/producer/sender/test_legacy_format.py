@@ -62,7 +62,7 @@ def turn_often(h: SenderHarness) -> list[ClientRequest]:
 def records_of(request: ClientRequest) -> bytes:
     """The bytes for the only partition of a produce request."""
     ((data,),) = [topic.partition_data for topic in request.message.topic_data]
-    return bytes(data.records)
+    return b"".join(data.records) if isinstance(data.records, list) else data.records
 
 
 def read_by_others(data: bytes, magic: int) -> list[tuple[int, int | None, bytes | None, bytes | None]]:
