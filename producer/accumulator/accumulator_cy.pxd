@@ -13,6 +13,7 @@ cdef class RecordAccumulator:
     cdef BatchMemory memory
     cdef object busy
     cdef public double next_look_ms
+    cdef double _expiry_look_ms
     cdef dict _ready
     cdef double linger_ms
     cdef object retry_backoff

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network import _cython as cython
-from ...network.clock import NEVER_MS, Clock
+from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Cluster, Node
 from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
@@ -124,6 +124,8 @@ class RecordAccumulator:
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
         self.next_look_ms = NEVER_MS
+        #: When `expired` may have something to do. Sender thread.
+        self._expiry_look_ms = LONG_AGO_MS
         #: The queues whose first batch `ready` found sendable, by node.
         self._ready = {}
         #: Batches passed over because no response could arrive before they expire: a heap by age. Sender thread.
@@ -591,33 +593,36 @@ class RecordAccumulator:
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """Take off and return every batch older than ``delivery.timeout.ms``.
 
-        Closes open batches older than MAX_OPEN_SHARE of it.
+        Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when one may have such a batch:
+        one that does not exist yet can't before MAX_OPEN_SHARE has passed.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
         gone: list = []
         created_by_ms: cython.double = now_ms - self.delivery_timeout_ms
+        oldest_ms: cython.double = NEVER_MS
+        open_ms: cython.double = now_ms
+        if now_ms < self._expiry_look_ms:
+            return gone
         for queue in list(self.active):
             batch = queue.oldest(now_ms - self.max_open_ms)
             while batch is not None and batch.created_ms <= created_by_ms:
                 gone.append(queue.take_first(self.active))
                 batch = queue.first()
+            if batch is not None:
+                oldest_ms = min(oldest_ms, batch.created_ms)
+            batch = queue.open
+            if batch is not None:
+                open_ms = min(open_ms, batch.created_ms)
         gone.extend(self.given_up.take_older(created_by_ms))
         gone.extend(self.stash.take_back_older(created_by_ms))
+        oldest_ms = min(oldest_ms, self.given_up.oldest_ms(), self.stash.oldest_ms())
+        self._expiry_look_ms = min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms)
         return gone
 
     def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until `expired` has something to do."""
-        queue: PartitionQueue
-        oldest_ms: cython.double = min(self.given_up.oldest_ms(), self.stash.oldest_ms())
-        open_ms: cython.double = NEVER_MS
-        for queue in list(self.active):
-            batch, last = queue.first(), queue.open
-            if batch is not None:
-                oldest_ms = min(oldest_ms, batch.created_ms)
-            if last is not None:
-                open_ms = min(open_ms, last.created_ms)
-        return min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms) - now_ms
+        """Milliseconds until `expired` has to be called again."""
+        return self._expiry_look_ms - now_ms if self.incomplete else NEVER_MS
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
@@ -628,6 +633,7 @@ class RecordAccumulator:
         batch.retry_at_ms = now_ms + self.retry_backoff(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_ms = now_ms
+        self._expiry_look_ms = min(self._expiry_look_ms, batch.created_ms + self.delivery_timeout_ms)
         queue: PartitionQueue = self.queue_of(batch)
         if batch.has_sequence:
             queue.put_in_sequence(batch, self.active)
@@ -638,6 +644,7 @@ class RecordAccumulator:
         """Enqueue the parts of a split batch in its place."""
         part: ProducerBatch
         queue: PartitionQueue = self.queue_of(batch)
+        self._expiry_look_ms = min(self._expiry_look_ms, batch.created_ms + self.delivery_timeout_ms)
         for part in reversed(parts):
             self.incomplete[part] = True
             if part.has_sequence:

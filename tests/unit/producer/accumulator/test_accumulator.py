@@ -333,7 +333,8 @@ def test_batches_expire_by_their_age_and_the_oldest_first() -> None:
     b.append(value=b"2" * 100)
     b.clock.advance(MAX_OPEN_MS)
     assert b.accumulator.expired(b.clock.now_ms()) == []
-    assert b.accumulator.next_expiry_ms(b.clock.now_ms()) == DELIVERY_MS - 300 - MAX_OPEN_MS
+    # batches that don't exist yet may have to be closed before the first of these expires
+    assert b.accumulator.next_expiry_ms(b.clock.now_ms()) == MAX_OPEN_MS
     b.clock.advance(DELIVERY_MS - 301 - MAX_OPEN_MS)
     assert b.accumulator.expired(b.clock.now_ms()) == []
     b.clock.advance(1)

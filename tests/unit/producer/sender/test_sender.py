@@ -530,11 +530,11 @@ def test_the_poll_does_not_sleep_over_an_expiry() -> None:
     h.client.backoff(0, 10_000)
     h.append()
     h.step(100)
-    assert h.client.polls[-1] == 400
+    assert 0 < h.client.polls[-1] <= 400
     h = SenderHarness(delivery_timeout_ms=500)
     h.request(b"a")
     h.step(100)
-    assert h.client.polls[-1] == 400 - LINGER_MS
+    assert 0 < h.client.polls[-1] <= 400 - LINGER_MS
 
 
 def test_a_batch_in_flight_expires_but_its_memory_is_not_used_again_before_the_request_ends() -> None:
