@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..clock import NEVER_MS, Clock
@@ -230,13 +230,18 @@ class NetworkClient:
             responses, self._aborted = self._aborted, []
         else:
             wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms))
+            sent = self._selector.take_completed_sends()
+            if sent:
+                self._handle_completed_sends(sent, responses, now_ms)
+                if responses:
+                    wait_ms = 0.0
             wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms), self._states.next_setup_timeout_ms(now_ms))
             started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
             self._selector.poll(max(wait_ms, 0.0))
             now_ms = self._clock.now_ms()
             if self._metrics is not None:
                 self._metrics.polled(now_ms - started_ms, now_ms)
-            self._handle_completed_sends(responses, now_ms)
+            self._handle_completed_sends(self._selector.completed_sends, responses, now_ms)
             self._handle_completed_receives(responses, now_ms)
             self._handle_disconnections(responses, now_ms)
             self._handle_connections(responses, now_ms)
@@ -383,8 +388,8 @@ class NetworkClient:
         self._in_flight.add(InFlightRequest(request, version, now_ms, send, is_internal=is_internal))
         return None
 
-    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: float) -> None:
-        for send in self._selector.completed_sends:
+    def _handle_completed_sends(self, sends: Iterable[Any], responses: list[ClientResponse], now_ms: float) -> None:
+        for send in sends:
             if self._metrics is not None:
                 self._metrics.sent(int(send.channel_id), send.size_bytes, now_ms)
             request = self._in_flight.complete_sent(int(send.channel_id), send)
