@@ -19,6 +19,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
     "headrace.network.records.reader_cy",
+    "headrace.network.sensor_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
     "headrace.producer.accumulator.buffer_pool_cy",
