@@ -16,6 +16,7 @@ from types import ModuleType
 
 #: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
+    "headrace.network.protocol.produce_cy",
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
     "headrace.network.records.reader_cy",

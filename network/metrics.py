@@ -1,8 +1,8 @@
 """Metrics: sensors that cost one call per batch or request, and the metrics that are read from them.
 
-A `Sensor` (`sensor_cy`) records values. It keeps their count, sum and maximum over a sliding window of samples, and their
-totals since the start. Its metrics (average, maximum, rate, total) are computed when read. The cost of recording does not
-grow with the number of metrics, and reporters cost next to nothing.
+A `Sensor` (`sensor_cy`) records values. It keeps their count, sum and maximum over a sliding window of samples, and
+their totals since the start. Its metrics (average, maximum, rate, total) are computed when read. The cost of recording
+does not grow with the number of metrics, and reporters cost next to nothing.
 
 Source: Kafka's common.metrics (Metrics, MetricsReporter), with its names.
 """
