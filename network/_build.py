@@ -16,6 +16,9 @@ from types import ModuleType
 
 #: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
+    "headrace.network.client.connection_states_cy",
+    "headrace.network.client.in_flight_cy",
+    "headrace.network.client.network_client_cy",
     "headrace.network.protocol.produce_cy",
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
