@@ -16,9 +16,14 @@ from types import ModuleType
 
 #: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
+    "headrace.network.client.connection_states_cy",
+    "headrace.network.client.in_flight_cy",
+    "headrace.network.client.network_client_cy",
+    "headrace.network.protocol.produce_cy",
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
     "headrace.network.records.reader_cy",
+    "headrace.network.sensor_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
     "headrace.producer.accumulator.buffer_pool_cy",

@@ -1,10 +1,10 @@
 """Metrics: sensors that cost one call per batch or request, and the metrics that are read from them.
 
-A `Sensor` records values. It keeps their count, sum and maximum over a sliding window of samples, and their totals
-since the start. Its metrics (average, maximum, rate, total) are computed when read. The cost of recording does not
-grow with the number of metrics, and reporters cost next to nothing.
+A `Sensor` (`sensor_cy`) records values. It keeps their count, sum and maximum over a sliding window of samples, and
+their totals since the start. Its metrics (average, maximum, rate, total) are computed when read. The cost of recording
+does not grow with the number of metrics, and reporters cost next to nothing.
 
-Source: Kafka's common.metrics (Metrics, Sensor, SampledStat, Rate, MetricsReporter), with its names and windows.
+Source: Kafka's common.metrics (Metrics, MetricsReporter), with its names.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from .clock import Clock
 from .sections import here
+from .sensor_cy import Sensor
 
 _log = logging.getLogger(__name__)
-
-NAN = float("nan")
 
 Tags = tuple[tuple[str, str], ...]
 
@@ -49,121 +48,17 @@ class Metric:
         return self._measure()
 
 
-class _Sample:
-    __slots__ = ("count", "greatest", "last_ms", "start_ms", "total")
-
-    def __init__(self, start_ms: float) -> None:
-        self.start_ms = start_ms
-        self.last_ms = start_ms
-        self.count = 0
-        self.total = 0.0
-        self.greatest = float("-inf")
-
-
-#: The initial sample of a sensor. Nothing is ever recorded in it, because it is older than any window.
-_BEFORE_ALL = _Sample(float("-inf"))
-
-
-class Sensor:
-    """Observations of one quantity. Any thread may record and read. The sensor's lock is a leaf.
-
-    An observation starts a new sample if the current one is at least `window_ms` old. A sample counts if its last
-    observation is younger than `samples` windows. One more than `samples` is kept, because the oldest may overlap the
-    start of the window.
-    """
-
-    __slots__ = ("_clock", "_current", "_earlier_count", "_earlier_total", "_kept", "_lock", "_samples", "_window_ms")
+class SharedSensor(Sensor):
+    """A sensor into which any thread records. Its lock is a leaf."""
 
     def __init__(self, clock: Clock, window_ms: float, samples: int) -> None:
-        self._clock = clock
-        self._window_ms = window_ms
-        self._samples = samples
-        self._current = _BEFORE_ALL
-        self._kept: list[_Sample] = []
-        # totals of the samples that were dropped
-        self._earlier_count = 0
-        self._earlier_total = 0.0
-        self._lock = threading.RLock()
+        super().__init__(clock, window_ms, samples)
+        self._recording = threading.RLock()
 
     def record(self, value: float, now_ms: float) -> None:
-        """Record one observation."""
-        with here.section, self._lock:
-            sample = self._current
-            if now_ms - sample.start_ms >= self._window_ms:
-                sample = self._begin_sample(now_ms)
-            sample.count += 1
-            sample.total += value
-            sample.last_ms = now_ms
-            if value > sample.greatest:  # noqa: PLR1730  (a call of max takes as long as everything else)
-                sample.greatest = value
-
-    def record_all(self, count: int, total: float, greatest: float, now_ms: float) -> None:
-        """Record `count` observations with the sum `total` and the maximum `greatest`."""
-        with here.section, self._lock:
-            sample = self._current
-            if now_ms - sample.start_ms >= self._window_ms:
-                sample = self._begin_sample(now_ms)
-            sample.count += count
-            sample.total += total
-            sample.last_ms = now_ms
-            sample.greatest = max(sample.greatest, greatest)
-
-    def _begin_sample(self, now_ms: float) -> _Sample:
-        sample = self._current = _Sample(now_ms)
-        self._kept.append(sample)
-        if len(self._kept) > self._samples + 1:
-            oldest = self._kept.pop(0)
-            self._earlier_count += oldest.count
-            self._earlier_total += oldest.total
-        return sample
-
-    def _live(self, now_ms: float) -> list[_Sample]:
-        """The samples within the window. The caller holds the lock."""
-        return [sample for sample in self._kept if now_ms - sample.last_ms < self._window_ms * self._samples]
-
-    def average(self) -> float:
-        """The average of the observations in the window; NaN if there are none."""
-        with here.section, self._lock:
-            live = self._live(self._clock.now_ms())
-            count = sum(sample.count for sample in live)
-            return sum(sample.total for sample in live) / count if count else NAN
-
-    def maximum(self) -> float:
-        """The maximum of the observations in the window; NaN if there are none."""
-        with here.section, self._lock:
-            return float(max((sample.greatest for sample in self._live(self._clock.now_ms())), default=NAN))
-
-    def rate(self) -> float:
-        """The sum of the observations in the window, per second."""
-        with here.section, self._lock:
-            now_ms = self._clock.now_ms()
-            live = self._live(now_ms)
-            return sum(sample.total for sample in live) / self._elapsed_seconds(live, now_ms)
-
-    def occurrence_rate(self) -> float:
-        """The number of observations in the window, per second."""
-        with here.section, self._lock:
-            now_ms = self._clock.now_ms()
-            live = self._live(now_ms)
-            return sum(sample.count for sample in live) / self._elapsed_seconds(live, now_ms)
-
-    def _elapsed_seconds(self, live: list[_Sample], now_ms: float) -> float:
-        # As in Kafka's Rate, all windows but the last count as elapsed, so that the first value is not inflated. A
-        # single window counts as a whole one; Kafka takes the part that has elapsed, even if it is a millisecond.
-        elapsed_ms = now_ms - live[0].start_ms if live else 0.0
-        whole = int(elapsed_ms // self._window_ms)
-        elapsed_ms += max(self._samples - 1 - whole, 0) * self._window_ms
-        return max(elapsed_ms, self._window_ms) / 1000.0
-
-    def total(self) -> float:
-        """The sum of all observations since the start."""
-        with here.section, self._lock:
-            return self._earlier_total + sum(sample.total for sample in self._kept)
-
-    def count(self) -> float:
-        """The number of all observations since the start."""
-        with here.section, self._lock:
-            return float(self._earlier_count + sum(sample.count for sample in self._kept))
+        """Record one observation. Any thread."""
+        with here.section, self._recording:
+            super().record(value, now_ms)
 
 
 class Reading(NamedTuple):
@@ -221,13 +116,18 @@ class Metrics:
         #: Whether the client is closed.
         self.is_closed = False
 
-    def sensor(self) -> Sensor:
-        """A new sensor with this registry's windows, without metrics."""
-        return Sensor(self.clock, self._window_ms, self._samples)
+    def sensor(self, *, shared: bool = False) -> Sensor:
+        """A new sensor with this registry's windows, without metrics. `shared`: several threads record into it."""
+        return (SharedSensor if shared else Sensor)(self.clock, self._window_ms, self._samples)
 
-    def add_sensors(self, group: str, tags: Tags, table: Mapping[str, tuple[Reading, ...]]) -> dict[str, Sensor]:
-        """Add a sensor for each entry of `table`, with its metrics. Returns the sensors by the keys of `table`."""
-        sensors = {kind: self.sensor() for kind in table}
+    def add_sensors(
+        self, group: str, tags: Tags, table: Mapping[str, tuple[Reading, ...]], *, shared: Container[str] = ()
+    ) -> dict[str, Sensor]:
+        """Add a sensor for each entry of `table`, with its metrics. Returns the sensors by the keys of `table`.
+
+        `shared`: the keys of those into which several threads record.
+        """
+        sensors = {kind: self.sensor(shared=kind in shared) for kind in table}
         self._add(
             tags,
             [

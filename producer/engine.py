@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from ..network.backoff import ExponentialBackoff
 from ..network.client.client_metrics import ClientMetrics
 from ..network.client.metadata_updater import MetadataRecoveryStrategy
-from ..network.client.network_client import NetworkClient
+from ..network.client.network_client_cy import NetworkClient
 from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.metadata import Metadata

@@ -87,6 +87,9 @@ _OVERALL: dict[str, tuple[Reading, ...]] = {
     ),
 }
 
+#: The sensors into which callers' threads record.
+_OF_CALLERS = frozenset({"flush_time", "metadata_wait", "pool_wait", "pool_exhausted"})
+
 #: Sensor -> its metrics, per topic.
 _PER_TOPIC: dict[str, tuple[Reading, ...]] = {
     "records": _RECORDS,
@@ -129,7 +132,7 @@ class ProducerMetrics:
         #: The tags of every metric.
         self.tags = (("client-id", client_id),)
         self._clock = clock
-        self._all = self.registry.add_sensors(PRODUCER, self.tags, _OVERALL)
+        self._all = self.registry.add_sensors(PRODUCER, self.tags, _OVERALL, shared=_OF_CALLERS)
         self._topics: dict[str, dict[str, Sensor]] = {}
         self._unconfirmed: set[str] = set()
         pool.wait_sensor = self._all["pool_wait"]

@@ -1,7 +1,7 @@
 """A blocking connection to a broker: one request, its response, then the next request.
 
 The commands and the replica fetchers use it, each on a thread of their own. The producer's I/O goes through
-`network_client` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket, and
+`network_client_cy` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket, and
 `_connected`, which prepares a new connection before its first request.
 """
 

@@ -294,6 +294,11 @@ class Selector:
                 self._update_watch(channel)
         return send
 
+    def take_completed_sends(self) -> list[NetworkSend]:
+        """The sends completed since the last poll. The next poll then neither lists them nor returns early for them."""
+        sends, self._early_sends = self._early_sends, []
+        return sends
+
     # --- Polling ---
 
     def wakeup(self) -> None:

@@ -265,38 +265,37 @@ class Sender:
         accumulator = self._accumulator
         if accumulator.stash.waiting:
             self._unstash(now_ms)
-        check = accumulator.ready(now_ms, {node for node, times in self._answer_times.items() if times.is_busy})
-        poll_ms = min(check.next_check_ms, MAX_POLL_MS)
-        for topic in check.leaderless_topics:
-            # the topic may have expired from the metadata while its records waited
-            self._metadata.add_topic(topic, now_ms)
-        if check.leaderless_topics:
-            self._metadata.request_update_for_waiting(check.leaderless_topics)
-
-        sent_any = False
-        for node in check.nodes.values():
-            if not self._client.ready(node, now_ms):
+        sent_any = True
+        while sent_any:
+            # again after each request that was sent: there may be more for the same brokers
+            check = accumulator.ready(now_ms, {node for node, times in self._answer_times.items() if times.is_busy})
+            poll_ms = min(check.next_check_ms, MAX_POLL_MS)
+            if check.leaderless_topics:
+                for topic in check.leaderless_topics:
+                    # the topic may have expired from the metadata while its records waited
+                    self._metadata.add_topic(topic, now_ms)
+                self._metadata.request_update_for_waiting(check.leaderless_topics)
+            sent_any = False
+            for node in check.nodes.values():
+                if not self._client.ready(node, now_ms):
+                    if accumulator.availability is not None:
+                        accumulator.availability.note(node.id, now_ms, False)
+                    poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
+                    continue
+                times = self._times_of(node.id)
+                batches = accumulator.drain(
+                    node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
+                )
                 if accumulator.availability is not None:
-                    accumulator.availability.note(node.id, now_ms, False)
-                poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
-                continue
-            times = self._times_of(node.id)
-            batches = accumulator.drain(
-                node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
-            )
-            if accumulator.availability is not None:
-                accumulator.availability.note(node.id, now_ms, True)
-            if batches:
-                sent_any = True
-                self._send_batches(node, batches, now_ms)
+                    accumulator.availability.note(node.id, now_ms, True)
+                if batches:
+                    sent_any = True
+                    self._send_batches(node, batches, now_ms)
 
         self._expire(now_ms)
         if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
             # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
-        if sent_any:
-            # there may be more for the same brokers
-            return 0.0
         return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
 
     def _times_of(self, node_id: int) -> AnswerTimes:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace.network.client.network_client import NetworkClient
+from headrace.network.client.network_client_cy import NetworkClient
 from headrace.network.client.request import ClientRequest, ClientResponse
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Node

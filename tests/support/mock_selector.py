@@ -87,6 +87,10 @@ class MockSelector:
             self._write(send)
         return send
 
+    def take_completed_sends(self) -> list[MockSend]:
+        sends, self._staged_sends = self._staged_sends, []
+        return sends
+
     def poll(self, timeout_ms: float) -> None:
         self.polls.append(timeout_ms)
         self.connected, self._staged_connected = self._staged_connected, []

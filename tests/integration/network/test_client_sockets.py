@@ -16,7 +16,7 @@ from support.requests import decode_request
 from support.serving import Serve, serve
 from support.waiting import wait_until
 
-from headrace.network.client.network_client import NetworkClient
+from headrace.network.client.network_client_cy import NetworkClient
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.cluster import TopicPartition
 from headrace.network.metadata import Metadata

@@ -9,7 +9,7 @@ import pytest
 from support.client_harness import MAX_AGE_MS, ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
-from headrace.network.client.connection_states import SLOW_NAME_MS
+from headrace.network.client.connection_states_cy import SLOW_NAME_MS
 from headrace.network.client.metadata_updater import MetadataRecoveryStrategy
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (

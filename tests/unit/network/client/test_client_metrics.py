@@ -231,7 +231,7 @@ class TestLogs:
             harness.step()
             harness.clock.advance(2000)
         caplog.clear()
-        caplog.set_level(logging.INFO, "headrace.network.client.network_client")
+        caplog.set_level(logging.INFO, "headrace.network.client.network_client_cy")
         harness.start()
         assert [entry.levelno for entry in caplog.records] == [logging.INFO]
         assert "Node -1 (host0:9000) answers again" in caplog.text

@@ -8,7 +8,7 @@ import pytest
 from support.client_harness import REQUEST_TIMEOUT_MS, ClientHarness, api_versions_response
 from support.mock_client import metadata_response
 
-from headrace.network.client.in_flight import InFlightRequest, InFlightRequests
+from headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
 from headrace.network.client.request import ClientRequest, ClientResponse
 from headrace.network.protocol.api import ApiKey, requests
 from headrace.network.protocol.errors import (

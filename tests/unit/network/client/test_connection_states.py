@@ -9,7 +9,7 @@ import pytest
 from support.client_harness import Names, no_jitter
 
 from headrace.network.backoff import ExponentialBackoff
-from headrace.network.client.connection_states import (
+from headrace.network.client.connection_states_cy import (
     SLOW_NAME_MS,
     ClusterConnectionStates,
     ConnectionState,

@@ -201,6 +201,15 @@ def test_a_send_leaves_at_once_and_the_next_poll_says_so(world: World) -> None:
     assert world.selector.completed_sends == []
 
 
+def test_completed_sends_that_were_taken_are_not_listed_again(world: World) -> None:
+    world.channel("peer")
+    send = world.selector.send("peer", [frame(b"abc")])
+    assert world.selector.take_completed_sends() == [send]
+    assert world.selector.take_completed_sends() == []
+    world.poll()
+    assert world.selector.completed_sends == []
+
+
 def test_what_does_not_fit_follows_as_the_peer_reads(world: World) -> None:
     peer = world.channel("a")
     data = os.urandom(2_000_000)

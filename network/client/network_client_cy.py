@@ -1,12 +1,15 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Sends requests to brokers and receives the responses, over connections it keeps open (Kafka's NetworkClient)."""
 
 from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from .. import _cython as cython
 from ..clock import NEVER_MS, Clock
 from ..cluster import Node
 from ..metadata import Metadata
@@ -33,10 +36,20 @@ from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
-from .connection_states import ClusterConnectionStates, ConnectionState
-from .in_flight import InFlightRequest, InFlightRequests
+from .connection_states_cy import ClusterConnectionStates, ConnectionState
+from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .request import ClientRequest, ClientResponse, ClientSelector, call_back
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from .connection_states_cy import ClusterConnectionStates
+    from .in_flight_cy import InFlightRequest, InFlightRequests
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.client.connection_states_cy import ClusterConnectionStates
+    from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +57,8 @@ _log = logging.getLogger(__name__)
 _MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and are not supported"
 
 
+@cython.final
+@cython.cclass
 class NetworkClient:
     """Connections to the nodes of a cluster, the requests in flight on each, and metadata updates.
 
@@ -117,16 +132,17 @@ class NetworkClient:
             rebootstrap_trigger_ms=metadata_recovery_rebootstrap_trigger_ms,
             canonical_names=canonical_names,
         )
-        self._api_versions: dict[int, NodeApiVersions] = {}
-        self._connection_errors: dict[int, KafkaError] = {}
-        self._aborted: list[ClientResponse] = []
+        self._api_versions = {}
+        self._connection_errors = {}
+        self._aborted = []
         self._next_correlation_id = 0
-        self._handshakes: dict[int, int] = {}  # version of the ApiVersions request still to be sent, by node
+        self._handshakes = {}  # version of the ApiVersions request still to be sent, by node
         self._closed = False
 
     # --- Connections ---
 
-    def ready(self, node: Node, now_ms: float) -> bool:
+    @cython.ccall
+    def ready(self, node: Node, now_ms: cython.double) -> cython.bint:
         """Whether a request can be sent to the node now. If not, starts a connection once the backoff allows it."""
         if self.is_ready(node, now_ms):
             return True
@@ -136,7 +152,8 @@ class NetworkClient:
                 self._updater.handle_unresolvable(now_ms, error)
         return False
 
-    def is_ready(self, node: Node, now_ms: float) -> bool:
+    @cython.ccall
+    def is_ready(self, node: Node, now_ms: cython.double) -> cython.bint:
         """Whether a request can be sent now. Never while a metadata update is due, which goes first, but not twice."""
         return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
 
@@ -204,7 +221,8 @@ class NetworkClient:
             max_version=max_version,
         )
 
-    def send(self, request: ClientRequest, now_ms: float) -> None:
+    @cython.ccall
+    def send(self, request: ClientRequest, now_ms: cython.double) -> object:
         """Send a request to a ready node.
 
         A request that cannot be encoded in a version the node supports is not sent. The next poll completes it with
@@ -217,33 +235,53 @@ class NetworkClient:
         error = self._send(request, now_ms)
         if error is not None:
             self._aborted.append(request.ended(now_ms, error=error))
+        return None
 
-    def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]:
+    def poll(self, timeout_ms: cython.double, now_ms: cython.double) -> list[ClientResponse]:
         """Do I/O for at most `timeout_ms`, and whatever is due: metadata updates, timeouts and handshakes.
 
         Calls the callback of each completed request and returns the responses. If callbacks raise, the others are
         still called, and then the first exception is raised.
         """
+        wait_ms: cython.double
+        due_ms: cython.double
+        started_ms: cython.double
+        responses: list
         self._ensure_open()
-        responses: list[ClientResponse] = []
         if self._aborted:
             responses, self._aborted = self._aborted, []
-        else:
-            wait_ms = min(timeout_ms, self._updater.maybe_update(now_ms))
-            wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms), self._states.next_setup_timeout_ms(now_ms))
-            started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
-            self._selector.poll(max(wait_ms, 0.0))
-            now_ms = self._clock.now_ms()
-            if self._metrics is not None:
-                self._metrics.polled(now_ms - started_ms, now_ms)
-            self._handle_completed_sends(responses, now_ms)
+            call_back(responses)
+            return responses
+        responses = []
+        selector = self._selector
+        due_ms = self._updater.maybe_update(now_ms)
+        wait_ms = min(timeout_ms, due_ms)
+        sent = selector.take_completed_sends()
+        if sent:
+            self._handle_completed_sends(sent, responses, now_ms)
+            if responses:
+                wait_ms = 0.0
+        wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms))
+        due_ms = self._states.next_setup_timeout_ms(now_ms)
+        wait_ms = min(wait_ms, due_ms)
+        started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
+        selector.poll(max(wait_ms, 0.0))
+        now_ms = self._clock.now_ms()
+        if self._metrics is not None:
+            self._metrics.polled(now_ms - started_ms, now_ms)
+        if selector.completed_sends:
+            self._handle_completed_sends(selector.completed_sends, responses, now_ms)
+        if selector.completed_receives:
             self._handle_completed_receives(responses, now_ms)
+        if selector.disconnected:
             self._handle_disconnections(responses, now_ms)
+        if selector.connected or self._handshakes:
             self._handle_connections(responses, now_ms)
-            self._handle_resolved_names(now_ms)
-            self._handle_timeouts(responses, now_ms)
-            self._handle_rebootstrap(responses, now_ms)
-        call_back(responses)
+        self._handle_resolved_names(now_ms)
+        self._handle_timeouts(responses, now_ms)
+        self._handle_rebootstrap(responses, now_ms)
+        if responses:
+            call_back(responses)
         return responses
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
@@ -299,12 +337,13 @@ class NetworkClient:
                 connectable = node
         return ready or connecting or connectable or resolving, any_connected
 
-    def can_send(self, node_id: int, now_ms: float) -> bool:
+    @cython.ccall
+    def can_send(self, node_id: object, now_ms: cython.double) -> cython.bint:
         """Whether the node is connected, not throttled and has room for a request."""
         return (
             self._states.is_ready(node_id, now_ms)
-            and self._selector.is_channel_ready(str(node_id))
             and self._in_flight.can_send_more(node_id)
+            and bool(self._selector.is_channel_ready(str(node_id)))
         )
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
@@ -352,11 +391,9 @@ class NetworkClient:
         """Send the request. Returns the error if it cannot be encoded in a version that the node supports."""
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         if message.allow_auto_topic_creation:
-            return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, is_internal=True)
+            return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, True)
         oldest = first_version_with(MetadataRequest, "allow_auto_topic_creation")
-        error = self._send(
-            self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, is_internal=True
-        )
+        error = self._send(self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, True)
         if isinstance(error, UnsupportedVersionError):
             return UnsupportedVersionError(
                 f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA"
@@ -365,8 +402,13 @@ class NetworkClient:
 
     # --- Inside a poll ---
 
+    @cython.cfunc
     def _send(
-        self, request: ClientRequest, now_ms: float, *, is_internal: bool = False, version: int | None = None
+        self,
+        request: ClientRequest,
+        now_ms: cython.double,
+        is_internal: cython.bint = False,
+        version: object = None,
     ) -> KafkaError | None:
         try:
             if version is None:
@@ -383,15 +425,20 @@ class NetworkClient:
         self._in_flight.add(InFlightRequest(request, version, now_ms, send, is_internal=is_internal))
         return None
 
-    def _handle_completed_sends(self, responses: list[ClientResponse], now_ms: float) -> None:
-        for send in self._selector.completed_sends:
+    @cython.cfunc
+    def _handle_completed_sends(self, sends: Any, responses: list, now_ms: cython.double) -> object:
+        request: InFlightRequest | None
+        for send in sends:
+            node_id = int(send.channel_id)
             if self._metrics is not None:
-                self._metrics.sent(int(send.channel_id), send.size_bytes, now_ms)
-            request = self._in_flight.complete_sent(int(send.channel_id), send)
+                self._metrics.sent(node_id, send.size_bytes, now_ms)
+            request = self._in_flight.complete_sent(node_id, send)
             if request is not None:
                 responses.append(request.request.ended(now_ms, version=request.version))
+        return None
 
-    def _handle_completed_receives(self, responses: list[ClientResponse], now_ms: float) -> None:
+    @cython.cfunc
+    def _handle_completed_receives(self, responses: list, now_ms: cython.double) -> object:
         for receive in self._selector.completed_receives:
             node_id = int(receive.channel_id)
             if not self._states.state(node_id).is_connected:
@@ -400,11 +447,11 @@ class NetworkClient:
                 self._handle_receive(node_id, receive.payload, responses, now_ms)
             except ProtocolError as error:
                 self._handle_undecodable(node_id, error, responses, now_ms)
+        return None
 
-    def _handle_receive(
-        self, node_id: int, payload: memoryview, responses: list[ClientResponse], now_ms: float
-    ) -> None:
-        in_flight = self._in_flight.oldest(node_id)
+    @cython.cfunc
+    def _handle_receive(self, node_id: object, payload: Any, responses: list, now_ms: cython.double) -> object:
+        in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         if in_flight is None:
             raise CorrelationIdError(f"a response with correlation id {correlation_id} arrived without a request")
@@ -429,6 +476,7 @@ class NetworkClient:
         elif isinstance(message, MetadataResponse):
             self._updater.handle_response(message, in_flight.version, now_ms)
             self._forget_unknown_nodes(now_ms)
+        return None
 
     def _handle_undecodable(
         self, node_id: int, error: ProtocolError, responses: list[ClientResponse], now_ms: float
@@ -439,7 +487,7 @@ class NetworkClient:
         else:
             failure = type(error)(f"{address} sent a response that cannot be decoded: {error}")
         failure.__cause__ = error
-        in_flight = self._in_flight.oldest(node_id)
+        in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         if in_flight is not None and not in_flight.is_internal:
             self._in_flight.complete_next(node_id)
             responses.append(in_flight.request.ended(now_ms, error=failure, disconnected=True))
@@ -486,7 +534,7 @@ class NetworkClient:
             if self._selector.is_channel_ready(str(node_id)):
                 self._states.checking_api_versions(node_id)
                 request = self.new_request(node_id, handshake_request(), now_ms=now_ms)
-                error = self._send(request, now_ms, is_internal=True, version=version)
+                error = self._send(request, now_ms, True, version)
                 self._metadata.record_progress(
                     f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
                     f"({_MAYBE_TOO_OLD})"
@@ -517,7 +565,7 @@ class NetworkClient:
                 )
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
-            late = self._in_flight.oldest(node_id)
+            late: InFlightRequest | None = self._in_flight.oldest(node_id)
             never_answered = self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
             error = DisconnectedError(
                 f"{self._states.address(node_id)} did not answer in time"
@@ -570,6 +618,7 @@ class NetworkClient:
             self._states.disconnected(node_id, now_ms, name_is_slow=state is ConnectionState.RESOLVING)
         self._api_versions.pop(node_id, None)
         self._connection_errors[node_id] = error
+        in_flight: InFlightRequest
         for in_flight in self._in_flight.clear(node_id):
             request = in_flight.request
             if not in_flight.is_internal:
@@ -604,6 +653,8 @@ class NetworkClient:
         for node_id in [known for known in self._connection_errors if known not in nodes]:
             del self._connection_errors[node_id]
 
-    def _ensure_open(self) -> None:
+    @cython.cfunc
+    def _ensure_open(self) -> object:
         if self._closed:
             raise IllegalStateError("this client is closed")
+        return None

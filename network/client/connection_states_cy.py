@@ -1,16 +1,23 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """The state of a client's connection to each node (Kafka's ClusterConnectionStates)."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
+from .. import _cython as cython
 from ..addresses import Address
 from ..backoff import ExponentialBackoff
 from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError
 from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import ResolvedAddress, Resolver
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 #: After this time another node is preferred where any node will do, as for metadata.
 SLOW_NAME_MS = 100.0
@@ -39,23 +46,20 @@ class ConnectionState(enum.Enum):
         return self in (ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY)
 
 
+_DISCONNECTED = ConnectionState.DISCONNECTED
+_READY = ConnectionState.READY
+
+
+@cython.final
+@cython.cclass
 class _NodeConnection:
     """One node's connection: its state, its backoff and timeouts, and the host address to use."""
 
-    __slots__ = (
-        "_address_index",
-        "_addresses",
-        "_last_address",
-        "failed_attempts",
-        "failed_connect_attempts",
-        "host",
-        "last_attempt_ms",
-        "port",
-        "reconnect_backoff_ms",
-        "setup_timeout_ms",
-        "state",
-        "throttled_until_ms",
-    )
+    if not cython.compiled:
+        # for type checkers; connection_states_cy.pxd has the C types
+        state: ConnectionState
+        _addresses: Sequence[ResolvedAddress]
+        _last_address: ResolvedAddress | None
 
     def __init__(self, host: str, port: int, *, now_ms: float, backoff_ms: float, setup_timeout_ms: float) -> None:
         self.host = host
@@ -67,9 +71,9 @@ class _NodeConnection:
         self.reconnect_backoff_ms = backoff_ms
         self.setup_timeout_ms = setup_timeout_ms
         self.throttled_until_ms = LONG_AGO_MS
-        self._addresses: Sequence[ResolvedAddress] = ()
+        self._addresses = ()
         self._address_index = 0
-        self._last_address: ResolvedAddress | None = None
+        self._last_address = None
 
     def current_address(self, resolver: Resolver) -> ResolvedAddress | None:
         if not self._addresses:
@@ -95,6 +99,8 @@ class _NodeConnection:
         self._addresses = ()
 
 
+@cython.final
+@cython.cclass
 class ClusterConnectionStates:
     """Connection states by node id, with their reconnect backoff, setup timeout, throttling and addresses.
 
@@ -120,6 +126,11 @@ class ClusterConnectionStates:
         `resolver` resolves host and port to addresses, without blocking.
         `random_unit` returns numbers in [0, 1) for jitter.
         """
+        if not cython.compiled:
+            # for type checkers; connection_states_cy.pxd has the C types
+            self._nodes: dict[int, _NodeConnection] = {}
+            self._connecting: set[int] = set()
+            self._resolving: set[int] = set()
         self._reconnect_backoff = ExponentialBackoff(
             reconnect_backoff_ms, reconnect_backoff_max_ms, random_unit=random_unit
         )
@@ -127,16 +138,17 @@ class ClusterConnectionStates:
             connection_setup_timeout_ms, connection_setup_timeout_max_ms, random_unit=random_unit
         )
         self._resolver = resolver
-        self._nodes: dict[int, _NodeConnection] = {}
-        self._connecting: set[int] = set()  # includes _resolving
-        self._resolving: set[int] = set()
+        self._nodes = {}
+        self._connecting = set()  # includes _resolving
+        self._resolving = set()
 
     # --- Questions ---
 
-    def state(self, node_id: int) -> ConnectionState:
+    @cython.ccall
+    def state(self, node_id: object) -> ConnectionState:
         """The node's state; DISCONNECTED for a node never connected to."""
-        node = self._nodes.get(node_id)
-        return ConnectionState.DISCONNECTED if node is None else node.state
+        node: _NodeConnection | None = self._nodes.get(node_id)
+        return _DISCONNECTED if node is None else node.state
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
         """Whether a connection may be started now: there is none, and the reconnect backoff has elapsed."""
@@ -174,10 +186,11 @@ class ClusterConnectionStates:
             return throttle_ms
         return self.connection_delay_ms(node_id, now_ms)
 
-    def is_ready(self, node_id: int, now_ms: float) -> bool:
+    @cython.ccall
+    def is_ready(self, node_id: object, now_ms: cython.double) -> cython.bint:
         """Whether requests may be sent to the node: it is READY and not throttled."""
-        node = self._nodes.get(node_id)
-        return node is not None and node.state is ConnectionState.READY and node.throttled_until_ms <= now_ms
+        node: _NodeConnection | None = self._nodes.get(node_id)
+        return node is not None and node.state is _READY and node.throttled_until_ms <= now_ms
 
     def is_preparing(self, node_id: int) -> bool:
         """Whether the connection is being established: resolving, connecting or checking API versions."""
@@ -200,6 +213,8 @@ class ClusterConnectionStates:
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
         """The nodes that have been CONNECTING past their setup timeout, or RESOLVING past RESOLVE_PATIENCE_MS."""
+        if not self._connecting:
+            return []
         return [node_id for node_id in self._connecting if self.connection_delay_ms(node_id, now_ms) <= 0.0]
 
     def resolving(self) -> list[int]:
@@ -213,6 +228,8 @@ class ClusterConnectionStates:
     def next_setup_timeout_ms(self, now_ms: float) -> float:
         """How long until the first of `nodes_with_setup_timeout`, or until a name becomes slow; infinity if no node is
         connecting."""
+        if not self._connecting:
+            return NEVER_MS
         delays = [self.connection_delay_ms(node_id, now_ms) for node_id in self._connecting]
         for node_id in self._resolving:
             if not self.is_resolving_slowly(node_id, now_ms):
@@ -316,8 +333,9 @@ class ClusterConnectionStates:
             if self.can_connect(node_id, now_ms):
                 del self._nodes[node_id]
 
-    def _node(self, node_id: int) -> _NodeConnection:
-        node = self._nodes.get(node_id)
+    @cython.cfunc
+    def _node(self, node_id: object) -> _NodeConnection:
+        node: _NodeConnection | None = self._nodes.get(node_id)
         if node is None:
             raise IllegalStateError(f"no connection to node {node_id} was ever started")
         return node

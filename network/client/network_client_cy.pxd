@@ -1,0 +1,36 @@
+# The C declarations of network_client_cy.py.
+
+from headrace.network.client.connection_states_cy cimport ClusterConnectionStates
+from headrace.network.client.in_flight_cy cimport InFlightRequests
+
+cdef class NetworkClient:
+    cdef object __weakref__
+    cdef object _selector
+    cdef object _metadata
+    cdef object _clock
+    cdef object _client_id
+    cdef double _request_timeout_ms
+    cdef int _send_buffer_bytes
+    cdef int _receive_buffer_bytes
+    cdef object _random_unit
+    cdef object _metrics
+    cdef object _repeats
+    cdef ClusterConnectionStates _states
+    cdef InFlightRequests _in_flight
+    cdef object _updater
+    cdef dict _api_versions
+    cdef dict _connection_errors
+    cdef list _aborted
+    cdef public long long _next_correlation_id
+    cdef dict _handshakes
+    cdef bint _closed
+
+    cpdef bint ready(self, object node, double now_ms)
+    cpdef bint is_ready(self, object node, double now_ms)
+    cpdef bint can_send(self, object node_id, double now_ms)
+    cpdef object send(self, object request, double now_ms)
+    cdef object _send(self, object request, double now_ms, bint is_internal=*, object version=*)
+    cdef object _handle_completed_sends(self, object sends, list responses, double now_ms)
+    cdef object _handle_completed_receives(self, list responses, double now_ms)
+    cdef object _handle_receive(self, object node_id, object payload, list responses, double now_ms)
+    cdef object _ensure_open(self)

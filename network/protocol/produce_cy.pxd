@@ -1,0 +1,14 @@
+# The C declarations of produce_cy.py.
+
+cdef class _Reader:
+    cdef const unsigned char[::1] view
+    cdef Py_ssize_t position
+    cdef Py_ssize_t end
+    cdef bint failed
+
+    cdef bint has(self, long long size) noexcept
+    cdef long long number(self, Py_ssize_t size) noexcept
+    cdef long long varint(self) noexcept
+    cdef bint no_tags(self) noexcept
+    cdef long long count(self, bint flexible, Py_ssize_t element_bytes) noexcept
+    cdef bytes taken(self, long long size)
