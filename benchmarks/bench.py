@@ -27,7 +27,7 @@ from typing import Any
 
 from comparison.brokers import BROKERS, BrokerUnavailableError, UnknownBrokerError, select_broker
 from comparison.clients import CLIENTS, UnknownClientError, select_clients
-from comparison.results import ShapeResult, fallen, header, latency_lines, lines, to_store
+from comparison.results import ShapeResult, fallen, header, latency_lines, lines, missing_lines, to_store
 from comparison.runner import Runner
 from comparison.shapes import SHAPES, Shape, ShapeError, select_shapes
 
@@ -57,7 +57,7 @@ def environment(broker: str, rounds: int, scale: float) -> dict[str, Any]:
 
 
 def read_expected() -> dict[str, Any]:
-    """The stored ratios: broker -> clients -> shape. Empty if there are none."""
+    """The stored ratios: broker -> "base / peer" -> shape. Empty if there are none."""
     return json.loads(EXPECTED.read_text(encoding="utf-8")) if EXPECTED.exists() else {}
 
 
@@ -122,12 +122,16 @@ def main(command_line: Sequence[str] | None = None) -> int:
         parser.error(str(unknown))
     if options.rounds < 1 or options.scale <= 0 or not clients:
         parser.error("--rounds and --scale must be positive, and --clients must name a client")
+    if options.scale != 1 and (options.check or options.store):
+        parser.error("--check and --store need whole runs: ratios depend on --scale")
     expected = read_expected().get(options.broker, {})
     if options.check and not expected:
         parser.error(f"{EXPECTED.name} has no ratios for the broker {options.broker!r}; run with --store first")
     if options.check:
         stored = {name for clients_shapes in expected.values() for name in clients_shapes}
         shapes = [shape for shape in shapes if shape.name in stored]
+        if not shapes:
+            parser.error(f"{EXPECTED.name} has none of the shapes {', '.join(options.shapes)}")
     described = environment(options.broker, options.rounds, options.scale)
     print(", ".join(f"{key}: {value}" for key, value in described.items()))
     worse: list[str] = []
@@ -136,13 +140,16 @@ def main(command_line: Sequence[str] | None = None) -> int:
             runner = Runner(running, clients, options.rounds, options.scale)
             base, *peers = clients
             print(header(base, peers), flush=True)
+            runner.warm_up(shapes[0])
             results = [measured_and_printed(runner, shape) for shape in shapes]
             if options.check:
                 worse = check(runner, expected, results)
     except BrokerUnavailableError as missing:
         print(f"the broker {options.broker!r} is not available: {missing}", file=sys.stderr)
         return 1
-    print("\n" + "\n".join(latency_lines(results)))
+    for table in (latency_lines(results), missing_lines(results)):
+        if table:
+            print("\n" + "\n".join(table))
     measured = {**described, "shapes": {result.shape.name: result.to_json() for result in results}}
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")

@@ -38,7 +38,7 @@ class Topic:
     def records(self) -> int:
         """The sum of the end offsets of its partitions. Raises confluent-kafka's error if the broker has none."""
         from confluent_kafka import TopicPartition
-        from confluent_kafka.admin import OffsetSpec
+        from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
         wanted = {TopicPartition(self.name, number): OffsetSpec.latest() for number in range(self.partitions)}
         answers = self.admin.list_offsets(wanted, request_timeout=PATIENCE_S).values()
@@ -76,7 +76,7 @@ class ServerBroker(Broker):
 
     @contextlib.contextmanager
     def topic(self, partitions: int) -> Iterator[Topic]:
-        from confluent_kafka.admin import NewTopic
+        from confluent_kafka.admin import NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
         name = f"benchmark-{uuid.uuid4().hex[:12]}"
         wanted = NewTopic(name, partitions, 1, config={"file.delete.delay.ms": str(DELETE_DELAY_MS)})

@@ -143,8 +143,7 @@ def _line(result: ShapeResult, peer: str, named: bool) -> str:
     ]
     compared = str(result.ratios().get(peer, "-"))
     line = f"{shape.title:32} {goal:>4}  {compared:>18}  {pairs[0]:>17}  {pairs[1]:>13}  {pairs[2]:>9}"
-    notes = [f"{name}: {each.missing}" for name, each in ((result.base, ours), (peer, theirs)) if each.missing]
-    return "  ".join([line, *([peer] if named else []), *notes]).rstrip()
+    return "  ".join([line, *([peer] if named else [])]).rstrip()
 
 
 def _figure(result: ClientResult, shape: Shape) -> str:
@@ -154,6 +153,16 @@ def _figure(result: ClientResult, shape: Shape) -> str:
     if shape.is_latency:
         return f"{median:.2f}"
     return f"{median / 1e6:.3f}" if median < 1e5 else f"{median / 1e6:.2f}"
+
+
+def missing_lines(results: Sequence[ShapeResult]) -> list[str]:
+    """Why shapes were not measured: a line per client and reason, with its shapes. Empty if all of them were."""
+    shapes: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        for name, client in result.clients.items():
+            if client.missing:
+                shapes.setdefault((name, client.missing), []).append(result.shape.name)
+    return [f"{name} without {', '.join(missed)}: {reason}" for (name, reason), missed in shapes.items()]
 
 
 def latency_lines(results: Sequence[ShapeResult]) -> list[str]:

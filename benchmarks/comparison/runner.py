@@ -11,6 +11,9 @@ from .process import ClientUnavailableError, Job, RunFailedError
 from .results import ClientResult, ShapeResult
 from .shapes import Mode, Shape
 
+#: The part of a run's records that the warm-up of a broker sends.
+WARM_UP_SHARE = 0.2
+
 
 class Runner:
     """Measures shapes against one running broker.
@@ -26,21 +29,27 @@ class Runner:
         self._scale = scale
         self.failures: list[str] = []
 
+    def warm_up(self, shape: Shape) -> None:
+        """One short round without a result, because the first run on a broker is slower than the others."""
+        for name, client in self._clients.items():
+            if client.refusal(shape) is None and shape.mode is not Mode.COLD_START:
+                self._run(name, shape, ClientResult(), WARM_UP_SHARE)
+
     def measure(self, shape: Shape) -> ShapeResult:
         """All rounds of one shape."""
         result = ShapeResult(shape, {name: ClientResult() for name in self._clients})
         for name, client in self._clients.items():
             result.clients[name].missing = client.refusal(shape) or ""
         for number in range(self._rounds):
-            names = list(self._clients) if number % 2 == 0 else list(reversed(self._clients))
+            names = list(self._clients) if number % 2 == 0 else list(self._clients)[::-1]
             for name in names:
                 if not result.clients[name].missing:
                     self._run(name, shape, result.clients[name])
         return result
 
-    def _run(self, name: str, shape: Shape, result: ClientResult) -> None:
+    def _run(self, name: str, shape: Shape, result: ClientResult, share: float = 1.0) -> None:
         client = self._clients[name]
-        records = shape.records_at(client.share * self._scale)
+        records = shape.records_at(client.share * self._scale * share)
         try:
             with self._broker.topic(shape.partitions) as topic:
                 job = Job(name, shape.name, topic.bootstrap_servers, topic.name, records)

@@ -82,9 +82,7 @@ class Shape:
         if self.keyed and self.mode not in (Mode.THROUGHPUT, Mode.LISTS):
             raise ShapeError(f"{self.name}: the mode {self.mode.value!r} has no keys")
         if (self.rate > 0) != (self.mode is Mode.PACED):
-            raise ShapeError(
-                f"{self.name}: rate is {self.rate}; the mode {Mode.PACED.value!r} needs one, others have none"
-            )
+            raise ShapeError(f"{self.name}: rate is {self.rate}; only the mode {Mode.PACED.value!r} has one, above 0")
 
     @property
     def step(self) -> int:
@@ -121,26 +119,26 @@ SHAPES: tuple[Shape, ...] = (
         config={"compression.type": "lz4"},
     ),
     Shape(
-        *("json-zstd", "the same, zstd", 500_000, 1.5),
+        *("json-zstd", "200-byte JSON, zstd", 500_000, 1.5),
         value_bytes=200,
         value_kind=ValueKind.JSON,
         config={"compression.type": "zstd"},
     ),
     Shape("16-threads", "16 threads", 640_000, 2.0, threads=16),
     Shape("128k", "batch.size 128 KiB, 100 B", 1_200_000, 2.0, config=BIG_BATCHES),
-    Shape("128k-keyed", "the same, keyed", 1_000_000, 1.8, keyed=True, config=BIG_BATCHES),
-    Shape("128k-1kb", "the same, 1 KB", 300_000, 1.6, value_bytes=1_000, config=BIG_BATCHES),
+    Shape("128k-keyed", "batch.size 128 KiB, keyed", 1_000_000, 1.8, keyed=True, config=BIG_BATCHES),
+    Shape("128k-1kb", "batch.size 128 KiB, 1 KB", 300_000, 1.6, value_bytes=1_000, config=BIG_BATCHES),
     Shape("one-by-one", "one by one, linger.ms=0, p50", 2_000, 1.0, mode=Mode.ONE_BY_ONE, config={"linger.ms": 0}),
     Shape("paced", "paced 5,000/s, p50", 10_000, 1.0, mode=Mode.PACED, rate=5_000),
     Shape(
-        *("paced-linger-0", "the same, linger.ms=0, p50", 10_000, 1.0),
+        *("paced-linger-0", "paced 5,000/s, linger.ms=0, p50", 10_000, 1.0),
         mode=Mode.PACED,
         rate=5_000,
         config={"linger.ms": 0},
     ),
-    Shape("cold-start", "cold start: import and construct", 1, 0.9, mode=Mode.COLD_START),
+    Shape("cold-start", "cold start: import, construct", 1, 0.9, mode=Mode.COLD_START),
     Shape("send-many", "send_many, lists of 1,000", 1_000_000, 2.5, mode=Mode.LISTS),
-    Shape("send-many-keyed", "the same, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
+    Shape("send-many-keyed", "send_many, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
     Shape("arrow", "send_arrow, tables of 1,000 rows", 1_000_000, mode=Mode.ARROW),
 )
 

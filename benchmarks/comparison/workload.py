@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
-from .shapes import BLOCK, Shape, ValueKind
+from .shapes import BLOCK, Mode, Shape, ValueKind
 
 SEED = 12
 KEYS = 10_000
@@ -15,7 +16,7 @@ class Workload:
     """What a client sends for a shape.
 
     `values` has BLOCK distinct values, which every pass sends again. `key_blocks` are lists of BLOCK keys; pass `n`
-    takes number `n % len(key_blocks)`.
+    takes number `n % len(key_blocks)`. `table` is an Arrow table of the values, for the mode ARROW only.
     """
 
     def __init__(self, shape: Shape, records: int) -> None:
@@ -29,6 +30,11 @@ class Workload:
         keys = [b"user-%d" % number for number in range(KEYS)]
         self.key_blocks = [keys[start : start + BLOCK] for start in range(0, KEYS, BLOCK)]
         self.traces = [b"%032x" % chance.getrandbits(128) for _ in range(BLOCK)]
+        self.table: Any = None
+        if shape.mode is Mode.ARROW:
+            import pyarrow
+
+            self.table = pyarrow.table({"value": pyarrow.array(self.values, pyarrow.binary())})
 
     @property
     def passes(self) -> int:
@@ -48,9 +54,7 @@ def json_value(number: int, size_bytes: int, chance: random.Random) -> bytes:
     }
     room = size_bytes - len(json.dumps(event))
     if room < 0:
-        raise ValueError(
-            f"a JSON value of {size_bytes} bytes is too small for an event; {size_bytes - room} are needed"
-        )
+        raise ValueError(f"a JSON value of {size_bytes} bytes is too small; an event needs {size_bytes - room}")
     words = ("order", "basket", "red", "large", "coat", "street", "north", "mobile", "again", "first")
     text = ""
     while len(text) < room:

@@ -7,12 +7,12 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from .client import Client, Unavailable, ticks
+from .client import PythonClient, Unavailable, ticks
 
 OPTIONS = {"batch.size": "max_batch_size", "linger.ms": "linger_ms", "compression.type": "compression_type"}
 
 
-class Aiokafka(Client):
+class Aiokafka(PythonClient):
     """`aiokafka.AIOKafkaProducer`, with idempotence. Its loops are coroutines on an event loop of the main thread."""
 
     share = 0.1

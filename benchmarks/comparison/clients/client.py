@@ -23,11 +23,7 @@ class Unavailable(Exception):
 
 
 class Client(abc.ABC):
-    """A producer in its own process, for one run.
-
-    The hot loops are written per client, as a user of that client writes them, with positional arguments and no call
-    in between. `start` constructs the producer and waits for one acknowledged record; `measure` times the rest.
-    """
+    """A producer in its own process, for one run."""
 
     #: The part of a shape's records that a run sends: slow clients send fewer.
     share: ClassVar[float] = 1.0
@@ -51,8 +47,20 @@ class Client(abc.ABC):
             return "its producer belongs to one thread"
         return None
 
+    @abc.abstractmethod
     def measure(self) -> Measurement:
-        """Start the producer, send the records, and return the measurement. Raises Unavailable or the client's error."""
+        """Send the records and return the measurement. Raises Unavailable or the client's error."""
+
+
+class PythonClient(Client):
+    """A client whose loops run in this process.
+
+    They are written per client, as a user of that client writes them, without a call of the benchmark per record.
+    `start` constructs the producer and waits for one acknowledged record; `measure` times the rest.
+    """
+
+    def measure(self) -> Measurement:
+        """Start the producer and time `work`. Raises Unavailable or the client's error."""
         self.start()
         try:
             return measure(self.workload.records, 1, self.work)

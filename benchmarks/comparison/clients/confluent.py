@@ -7,17 +7,20 @@ the call, as its documentation asks for.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 from ..shapes import Mode
-from .client import DELIVERY_S, TICK_S, Client, Unavailable, ticks
+from .client import DELIVERY_S, PythonClient, Unavailable, ticks
 
 #: How long to wait for room in the queue, in seconds.
 ROOM_S = 0.01
+#: Timeout in seconds of one `poll` in the thread that calls the callbacks.
+POLL_S = 0.1
 
 
-class Confluent(Client):
+class Confluent(PythonClient):
     """`confluent_kafka.Producer`."""
 
     modes = frozenset(Mode)
@@ -79,7 +82,7 @@ class Confluent(Client):
         produce, poll, topic = self.producer.produce, self.producer.poll, self.topic
         for _ in range(self.workload.passes):
             for value, trace in zip(self.workload.values, self.workload.traces, strict=True):
-                headers = [("trace-id", trace), ("source", b"benchmark")]
+                headers: Any = [("trace-id", trace), ("source", b"benchmark")]
                 try:
                     produce(topic, value, headers=headers)
                 except BufferError:
@@ -106,28 +109,22 @@ class Confluent(Client):
         self.check_acknowledged(acknowledged)
 
     def send_one_by_one(self) -> list[float]:
-        produce, poll, topic, now = self.producer.produce, self.producer.poll, self.topic, time.perf_counter
+        """With `flush` after each record, which waits for less long than `poll` with a callback."""
+        produce, topic, now = self.producer.produce, self.topic, time.perf_counter
         latencies = []
-        acknowledged = 0
-
-        def callback(error: object, message: object) -> None:
-            nonlocal acknowledged
-            if error is None:
-                acknowledged += 1
-
         for _ in range(self.workload.passes):
             for value in self.workload.values:
-                began, before = now(), acknowledged
-                produce(topic, value, on_delivery=callback)
-                while acknowledged == before:
-                    poll(1)
+                began = now()
+                produce(topic, value)
+                self.flush()
                 latencies.append(now() - began)
         return latencies
 
     def send_paced(self) -> list[float]:
-        """The sending thread serves the callbacks while it waits, which is the quickest way they have."""
+        """With a thread that polls, which calls the callbacks sooner than polling between two records."""
         produce, poll, topic, now = self.producer.produce, self.producer.poll, self.topic, time.perf_counter
         latencies: list[float] = []
+        all_sent = threading.Event()
 
         def send_one(value: bytes) -> None:
             began = now()
@@ -138,15 +135,20 @@ class Confluent(Client):
 
             produce(topic, value, on_delivery=callback)
 
+        def call_callbacks() -> None:
+            while not all_sent.is_set():
+                poll(POLL_S)
+
+        caller = threading.Thread(target=call_callbacks)
+        caller.start()
         value = self.workload.values[0]
         for due, wait_s in ticks(self.workload.records, self.shape.rate):
             for _ in range(due):
                 send_one(value)
-            until = now() + wait_s
-            # poll counts in whole milliseconds; with less it would spin
-            while now() < until:
-                poll(TICK_S)
+            time.sleep(wait_s)
+        all_sent.set()
         self.flush()
+        caller.join()
         self.check_acknowledged(len(latencies))
         return latencies
 
@@ -169,12 +171,9 @@ class Confluent(Client):
             self.producer.poll(ROOM_S)
 
     def send_tables(self) -> None:
-        import pyarrow
-
-        table = pyarrow.table({"value": pyarrow.array(self.workload.values, pyarrow.binary())})
         produce, poll, topic = self.producer.produce, self.producer.poll, self.topic
         for _ in range(self.workload.passes):
-            for value in table.column("value").to_pylist():
+            for value in self.workload.table.column("value").to_pylist():
                 try:
                     produce(topic, value)
                 except BufferError:

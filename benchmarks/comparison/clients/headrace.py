@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 from ..shapes import Mode
-from .client import DELIVERY_S, Client, Unavailable, ticks
+from .client import DELIVERY_S, PythonClient, Unavailable, ticks
 
 
-class Headrace(Client):
+class Headrace(PythonClient):
     """`headrace.producer.KafkaProducer` with its hot modules compiled."""
 
     modes = frozenset(Mode)
-    environment = {"HEADRACE_PURE": "0"}
+    environment: ClassVar[dict[str, str]] = {"HEADRACE_PURE": "0"}
     wants_compiled = True
 
     def start(self) -> None:
@@ -23,40 +24,39 @@ class Headrace(Client):
             raise Unavailable("the hot modules are not compiled; run `make compile`")
         config = {"bootstrap.servers": self.bootstrap_servers, **self.shape.config}
         self.producer = KafkaProducer(config)
-        self.producer.send(self.topic, self.workload.values[0]).get(DELIVERY_S)
+        self.last_future = self.producer.send(self.topic, self.workload.values[0])
+        self.last_future.get(DELIVERY_S)
 
     def close(self) -> None:
         self.producer.close()
 
     def flush(self) -> None:
         self.producer.flush(DELIVERY_S)
+        self.last_future.get(0)
 
     def send_values(self) -> None:
         send, topic = self.producer.send, self.topic
-        future = None
+        future = self.last_future
         for _ in range(self.workload.passes):
             for value in self.workload.values:
                 future = send(topic, value)
-        assert future is not None
-        future.get(DELIVERY_S)
+        self.last_future = future
 
     def send_keyed(self) -> None:
         send, topic, blocks = self.producer.send, self.topic, self.workload.key_blocks
-        future = None
+        future = self.last_future
         for number in range(self.workload.passes):
             for value, key in zip(self.workload.values, blocks[number % len(blocks)], strict=True):
                 future = send(topic, value, key)
-        assert future is not None
-        future.get(DELIVERY_S)
+        self.last_future = future
 
     def send_with_headers(self) -> None:
         send, topic = self.producer.send, self.topic
-        future = None
+        future = self.last_future
         for _ in range(self.workload.passes):
             for value, trace in zip(self.workload.values, self.workload.traces, strict=True):
                 future = send(topic, value, headers=[("trace-id", trace), ("source", b"benchmark")])
-        assert future is not None
-        future.get(DELIVERY_S)
+        self.last_future = future
 
     def send_with_callback(self) -> None:
         send, topic = self.producer.send, self.topic
@@ -120,10 +120,7 @@ class Headrace(Client):
             future.get(DELIVERY_S)
 
     def send_tables(self) -> None:
-        import pyarrow
-
-        table = pyarrow.table({"value": pyarrow.array(self.workload.values, pyarrow.binary())})
-        futures = [self.producer.send_arrow(self.topic, table) for _ in range(self.workload.passes)]
+        futures = [self.producer.send_arrow(self.topic, self.workload.table) for _ in range(self.workload.passes)]
         for future in futures:
             future.get(DELIVERY_S)
 
@@ -132,5 +129,5 @@ class HeadraceInterpreted(Headrace):
     """The same without the compiled modules, as on a machine without a C compiler."""
 
     share = 0.1
-    environment = {"HEADRACE_PURE": "1"}
+    environment: ClassVar[dict[str, str]] = {"HEADRACE_PURE": "1"}
     wants_compiled = False

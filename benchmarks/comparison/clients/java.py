@@ -80,11 +80,3 @@ class Java(Client):
             options += ["--record-size", str(self.shape.value_bytes)]
         config = {"delivery.timeout.ms": DELIVERY_S * 1000, **self.shape.config}
         return [*options, "--command-property", *(f"{key}={value}" for key, value in config.items())]
-
-    # --- The loops are the program's ---
-
-    def start(self) -> None:
-        raise NotImplementedError
-
-    flush = close = send_values = send_keyed = send_with_headers = send_with_callback = start
-    send_one_by_one = send_paced = start  # pyright: ignore[reportAssignmentType]

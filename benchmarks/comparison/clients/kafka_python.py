@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from .client import DELIVERY_S, Client, Unavailable, ticks
+from .client import DELIVERY_S, PythonClient, Unavailable, ticks
 
 
-class KafkaPython(Client):
+class KafkaPython(PythonClient):
     """`kafka.KafkaProducer`, with idempotence."""
 
     share = 0.05
@@ -17,7 +18,7 @@ class KafkaPython(Client):
             from kafka import KafkaProducer
         except ImportError as missing:
             raise Unavailable(f"kafka-python is not installed: {missing}") from missing
-        config = {key.replace(".", "_"): value for key, value in self.shape.config.items()}
+        config: dict[str, Any] = {key.replace(".", "_"): value for key, value in self.shape.config.items()}
         self.producer = KafkaProducer(bootstrap_servers=self.bootstrap_servers, enable_idempotence=True, **config)
         self.producer.send(self.topic, self.workload.values[0]).get(DELIVERY_S)
 
