@@ -11,7 +11,7 @@ The clients take turns, and the table has medians of the rounds. A ratio compare
 more is better, also where the row is about latency. CPU is the time of the client's process, all threads included, per
 record. MiB is its peak resident memory.
 
-`--check` measures rows whose ratio seems to have fallen once more, names those that fell again, and exits with 1.
+`--check` measures rows whose ratio seems to have fallen a second time, names those that fell again, and exits with 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFAULT_CLIENTS = "headrace,confluent-kafka"
 
 
 def environment(broker: str, rounds: int, scale: float) -> dict[str, Any]:
-    """What the figures depend on beside the code."""
+    """What the measurements depend on beside the code."""
     from importlib import metadata
 
     versions = {}
@@ -74,7 +74,7 @@ def check(runner: Runner, expected: dict[str, Any], results: Sequence[ShapeResul
     suspects: list[Shape] = [result.shape for result in results if fallen(expected, [result])]
     if not suspects:
         return []
-    print(f"\nmeasured once more: {', '.join(shape.name for shape in suspects)}\n", flush=True)
+    print(f"\nmeasured again: {', '.join(shape.name for shape in suspects)}\n", flush=True)
     return fallen(expected, [measured_and_printed(runner, shape) for shape in suspects])
 
 

@@ -72,6 +72,10 @@ def peak_kib() -> int:
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
-        largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return largest // 1024 if sys.platform == "darwin" else largest
+        return max_rss_kib(resource.getrusage(resource.RUSAGE_SELF))
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+
+
+def max_rss_kib(used: resource.struct_rusage) -> int:
+    """The peak resident memory in a result of `getrusage` or `wait4`, which macOS gives in bytes."""
+    return used.ru_maxrss // 1024 if sys.platform == "darwin" else used.ru_maxrss

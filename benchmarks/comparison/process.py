@@ -85,7 +85,7 @@ def perform(job: Job) -> Measurement:
     if shape.mode is Mode.COLD_START:
         from .cold import measure_cold_start
 
-        return measure_cold_start(job.client)
+        return measure_cold_start(job.client, job.records)
     return CLIENTS[job.client](job.bootstrap_servers, job.topic, Workload(shape, job.records)).measure()
 
 

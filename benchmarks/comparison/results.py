@@ -12,6 +12,8 @@ from .shapes import Shape
 
 #: A ratio that fell by less than this part of the stored one is not reported, however small the spread was.
 LEAST_FALL = 0.05
+#: The client that the goals are about.
+GOALS_PEER = "confluent-kafka"
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def lines(result: ShapeResult) -> list[str]:
 def _line(result: ShapeResult, peer: str, named: bool) -> str:
     shape, ours = result.shape, result.clients[result.base]
     theirs = result.clients.get(peer, ClientResult())
-    goal = f"{shape.goal:.1f}" if shape.goal is not None else ""
+    goal = f"{shape.goal:.1f}" if shape.goal is not None and peer == GOALS_PEER else ""
     unit = "ms" if shape.is_latency else "M/s"
     both = (ours, theirs) if peer else (ours,)
     pairs = [

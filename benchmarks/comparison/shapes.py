@@ -49,8 +49,9 @@ class ValueKind(enum.Enum):
 class Shape:
     """A shape of work. Raises ShapeError for a combination that no adapter measures.
 
-    `name`: what SHAPES= selects. `title`: the row's heading. `records`: per run of a fast client.
-    `goal`: the wanted ratio to confluent-kafka, None without one. `config`: Kafka's keys, the same for every client.
+    `name`: what SHAPES= selects. `title`: the row's heading. `records`: per run of a fast client, or the starts in the
+    mode COLD_START. `goal`: the wanted ratio to confluent-kafka, None without one. `config`: Kafka's keys, the same for
+    every client.
     `rate`: records per second, of the mode PACED.
     """
 
@@ -136,7 +137,7 @@ SHAPES: tuple[Shape, ...] = (
         rate=5_000,
         config={"linger.ms": 0},
     ),
-    Shape("cold-start", "cold start: import, construct", 1, 0.9, mode=Mode.COLD_START),
+    Shape("cold-start", "cold start: import, construct", 5, 0.9, mode=Mode.COLD_START),
     Shape("send-many", "send_many, lists of 1,000", 1_000_000, 2.5, mode=Mode.LISTS),
     Shape("send-many-keyed", "send_many, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
     Shape("arrow", "send_arrow, tables of 1,000 rows", 1_000_000, mode=Mode.ARROW),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 import tempfile
 
-from ..measurement import Measurement
+from ..measurement import Measurement, max_rss_kib
 from ..shapes import Mode, Shape, ValueKind
 from .client import DELIVERY_S, Client, Unavailable
 
@@ -62,7 +61,7 @@ class Java(Client):
             written=int(summary["records"]),
             seconds=self.workload.records / float(summary["rate"]),
             cpu_s=used.ru_utime + used.ru_stime,
-            peak_kib=used.ru_maxrss // 1024 if sys.platform == "darwin" else used.ru_maxrss,
+            peak_kib=max_rss_kib(used),
             latency_ms=latency_ms if self.shape.is_latency else None,
         )
 

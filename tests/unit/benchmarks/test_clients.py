@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
-from comparison.clients.client import ticks
+from comparison.clients.client import Unavailable, ticks
 from comparison.clients.confluent import Confluent
 from comparison.clients.java import SUMMARY, Java
+from comparison.cold import measure_cold_start
 from comparison.shapes import SHAPES, Shape
 from comparison.workload import Workload
 
@@ -66,6 +69,30 @@ def test_time_lost_is_made_up_for(monkeypatch: pytest.MonkeyPatch):
     assert next(due) == (1, pytest.approx(0.001))
     now = 0.0505
     assert next(due) == (50, 0.0)
+
+
+def test_a_cold_start_is_measured_by_its_own_module(monkeypatch: pytest.MonkeyPatch):
+    took_ms = iter([300.0, 100.0, 200.0])
+    monkeypatch.setitem(sys.modules, "cold_start", types.SimpleNamespace(start_ms=lambda client: next(took_ms)))
+    measured = measure_cold_start("headrace", 3)
+    assert (measured.records, measured.written) == (3, 0)
+    assert measured.latency_ms == pytest.approx({"p50": 200, "p99": 300, "p99.9": 300})
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        (None, "benchmarks/cold_start.py: "),
+        (types.SimpleNamespace(), "benchmarks/cold_start.py: cannot import name 'start_ms'"),
+        (types.SimpleNamespace(start_ms={}.__getitem__), "benchmarks/cold_start.py has no java"),
+    ],
+)
+def test_a_cold_start_that_nothing_measures_is_unavailable(
+    module: object, reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "cold_start", module)
+    with pytest.raises(Unavailable, match=reason):
+        measure_cold_start("java", 1)
 
 
 def test_javas_options_and_summary(tmp_path: Path):
