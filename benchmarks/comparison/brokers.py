@@ -123,7 +123,7 @@ class ApacheKafkaBroker(ServerBroker):
     def _server(self) -> Iterator[str]:
         from .apache_kafka import SERVER_JVM_OPTIONS, ApacheKafka, ApacheKafkaUnavailable
 
-        # Kafka looks for files to delete at this interval, after their delay
+        # of a deleted topic's files: the broker's own delay counts, not the topic's
         properties = {"log.segment.delete.delay.ms": str(DELETE_DELAY_MS)}
         try:
             kafka = ApacheKafka(jvm_options=SERVER_JVM_OPTIONS, properties=properties).__enter__()
