@@ -13,13 +13,22 @@ PURE_TESTS := tests/unit tests/property tests/integration
 # xdist 3.8 hangs at the end of a run in which it replaced a crashed worker (its issue 1323): end the run instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
 BENCH_ARGS ?=
+# What `make bench` compares: names separated by commas, see `benchmarks/bench.py --help`. Only Java's client and Apache
+# Kafka need Java.
+SHAPES ?=
+CLIENTS ?=
+BROKER ?=
+ROUNDS ?=
 # The seeds of `make storm`, FIRST:END without END. A seed takes 10 to 20 s: one storm on a producer, three on clusters.
 STORM_SEEDS ?= 0:20
 
 # Sets the Java for Spark and Apache Kafka in the commands that follow it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-.PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-broker bench-spark \
+BENCH = $(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),@$(FIND_JAVA) && )$(PYTHON_IN_VENV) \
+  benchmarks/bench.py $(SHAPES:%=--shapes %) $(CLIENTS:%=--clients %) $(BROKER:%=--broker %) $(ROUNDS:%=--rounds %)
+
+.PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \
   compile docs clean distclean
 
 help:
@@ -29,7 +38,8 @@ help:
 	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
 	@echo "make check         lint, format, types, layers of the packages, dead code, wording, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
-	@echo "make bench         compare the producer with confluent-kafka (BENCH_ARGS='--records 100000'), then bench-broker"
+	@echo "make bench         compare the producer with confluent-kafka (SHAPES=1kb,headers ROUNDS=5 CLIENTS=... BROKER=...)"
+	@echo "make bench-check   compare the ratios of make bench with the stored ones"
 	@echo "make bench-broker  compare the embedded broker with Apache Kafka (needs Java and Maven)"
 	@echo "make bench-spark   compare this Spark sink with confluent-kafka and Spark's own"
 	@echo "make compile       compile the hot modules (*_cy.py) in place"
@@ -83,8 +93,10 @@ docs: build/compiled
 	$(PYTHON_IN_VENV) docs/generate.py
 
 bench: build/compiled
-	$(PYTHON_IN_VENV) benchmarks/producer.py $(BENCH_ARGS)
-	@$(MAKE) --no-print-directory bench-broker BENCH_ARGS=
+	$(BENCH) $(BENCH_ARGS)
+
+bench-check: build/compiled
+	$(BENCH) --check $(BENCH_ARGS)
 
 bench-broker: build/compiled
 	@$(FIND_JAVA) || true; $(PYTHON_IN_VENV) benchmarks/broker.py $(BENCH_ARGS)
