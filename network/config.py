@@ -11,7 +11,6 @@ and Spark options provide nothing else. One KafkaConfigurationError lists all pr
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import types
@@ -393,6 +392,8 @@ class Config(Mapping[str, Any]):
     @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
         """The key closest to `name`, if its similarity is at least `cutoff` (0 to 1); else None."""
+        import difflib  # noqa: PLC0415 - only for the message of an error
+
         found = difflib.get_close_matches(name.lower(), cls._names, n=1, cutoff=cutoff)
         return cls._names[found[0]].name if found else None
 

@@ -81,8 +81,8 @@ class Response(Message):
     client_throttles: ClassVar[Versions]
 
 
-requests: dict[ApiKey, type[Request]] = {}
-"""The request class of each declared API. It is complete once `api` is imported."""
+declared_requests: dict[ApiKey, type[Request]] = {}
+"""The request class of each API whose module has been imported. `api.requests` imports the others when needed."""
 
 _RequestT = TypeVar("_RequestT", bound=type[Request])
 _ResponseT = TypeVar("_ResponseT", bound=type[Response])
@@ -136,9 +136,22 @@ class FieldSpec(NamedTuple):
 
 
 def _dataclass(cls: Any) -> Any:
-    cls = dataclasses.dataclass(kw_only=True, slots=True)(cls)
+    # All classes share the methods that no hot path calls: generating them per class is most of an import's time.
+    cls.__eq__, cls.__repr__, cls.__hash__ = _equal, _shown, None
+    cls = dataclasses.dataclass(kw_only=True, slots=True, eq=False, repr=False)(cls)
     cls.__codecs__ = {}
     return cls
+
+
+def _equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, each.name) == getattr(other, each.name) for each in dataclasses.fields(self))
+
+
+def _shown(self: Any) -> str:
+    shown = (f"{each.name}={getattr(self, each.name)!r}" for each in dataclasses.fields(self) if each.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -155,8 +168,8 @@ def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> C
         cls = _dataclass(cls)
         cls.api_key, cls.versions = api_key, Versions.parse(versions)
         cls.flexible = Versions.parse(flexible) if flexible else _NONE
-        if requests.setdefault(api_key, cls) is not cls:
-            raise TypeError(f"{api_key.name} already has the request {requests[api_key].__name__}")
+        if declared_requests.setdefault(api_key, cls) is not cls:
+            raise TypeError(f"{api_key.name} already has the request {declared_requests[api_key].__name__}")
         return cls
 
     return declare
