@@ -15,7 +15,6 @@ import logging
 import os
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
@@ -47,7 +46,6 @@ class Item(NamedTuple):
         return str(self.name) if self.origin in (_KEYWORD, _MAPPING) else f"{self.name} ({self.origin})"
 
 
-@dataclass(eq=False, kw_only=True)
 class Key:
     """One declared key; see `key`. `attribute`, `name` and `type_name` come from the class that declares it."""
 
@@ -69,6 +67,10 @@ class Key:
     name: str = ""
     type_name: str = ""
     nullable: bool = False
+
+    def __init__(self, **declared: Any) -> None:
+        """Store the arguments of `key` as the attributes of the same names."""
+        vars(self).update(declared)
 
     def read(self, value: Any) -> Any:
         """The parsed, checked value. Raises ValueError; its message continues a sentence that starts with the value."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import NEVER_MS
@@ -18,19 +17,29 @@ class Send(Protocol):
     def remaining_bytes(self) -> int: ...
 
 
-@dataclass(eq=False, slots=True)
 class InFlightRequest:
     """A request with the version it was encoded in and the progress of its write.
 
     `throttled_ms` is how long the node has throttled the connection. That time does not count toward the timeout.
     """
 
-    request: ClientRequest
-    version: int
-    sent_ms: float
-    send: Send
-    is_internal: bool = False
-    throttled_ms: float = 0.0
+    __slots__ = ("is_internal", "request", "send", "sent_ms", "throttled_ms", "version")
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        version: int,
+        sent_ms: float,
+        send: Send,
+        is_internal: bool = False,
+        throttled_ms: float = 0.0,
+    ) -> None:
+        self.request = request
+        self.version = version
+        self.sent_ms = sent_ms
+        self.send = send
+        self.is_internal = is_internal
+        self.throttled_ms = throttled_ms
 
     def deadline_ms(self) -> float:
         """When the request times out."""
