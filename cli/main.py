@@ -24,15 +24,13 @@ _INTERRUPTED = 130
 
 
 class _Version(argparse.Action):
-    """Prints the version. Computed only on request, because it imports every compiled module."""
+    """Prints the version. Computed only on request, because it looks for every compiled module."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **options)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib import metadata  # noqa: PLC0415 - takes a tenth of the start
-
-        print(f"headrace {metadata.version('headrace')} ({_build.describe()})")
+        print(f"headrace {_build.VERSION} ({_build.describe()})")
         parser.exit()
 
 

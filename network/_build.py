@@ -7,12 +7,15 @@ reverses that for the whole process.
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
+import importlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder, SourceFileLoader
 from types import ModuleType
+
+#: The version of the project, as in pyproject.toml. Reading the installed metadata would import the email package.
+VERSION = "0.1.0"
 
 #: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
@@ -26,6 +29,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.sensor_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
+    "headrace.producer.accumulator.batch_memory_cy",
     "headrace.producer.accumulator.buffer_pool_cy",
     "headrace.producer.accumulator.compression_estimate_cy",
     "headrace.producer.accumulator.listeners_cy",
@@ -48,10 +52,12 @@ class _InterpretedFinder:
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None):
         if not (name.startswith("headrace.") and name.endswith("_cy")):
             return None
+        import importlib.util  # noqa: PLC0415 - only interpreted hot modules need it
+
         for folder in path or ():
             source = os.path.join(folder, name.rpartition(".")[2] + ".py")
             if os.path.exists(source):
-                loader = importlib.machinery.SourceFileLoader(name, source)
+                loader = SourceFileLoader(name, source)
                 return importlib.util.spec_from_file_location(name, source, loader=loader)
         return None
 
@@ -88,9 +94,20 @@ def interpreted(name: str) -> ModuleType:
 
 
 def compiled_modules() -> dict[str, bool]:
-    """Whether this process runs each hot module compiled, by name."""
-    files = {name: importlib.import_module(name).__file__ or "" for name in HOT_MODULES}
-    return {name: not file.endswith(".py") for name, file in files.items()}
+    """Whether this process runs each hot module compiled, by name. Imports none of them."""
+    return {name: not _file_of(name).endswith(".py") for name in HOT_MODULES}
+
+
+def _file_of(name: str) -> str:
+    """The file of a hot module, or the file that its import would use."""
+    if name in sys.modules:
+        return sys.modules[name].__file__ or ""
+    _, *packages, _ = name.split(".")
+    folder = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), *packages)]
+    spec = (_InterpretedFinder if PURE else PathFinder).find_spec(name, folder)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"{name} is not in {folder[0]}; install headrace again", name=name)
+    return spec.origin
 
 
 def describe() -> str:

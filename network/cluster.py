@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -32,8 +31,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A broker's id and address. Bootstrap addresses have negative ids, because their broker ids are unknown."""
 
     id: int
@@ -51,8 +49,7 @@ class Node:
         return f"{self.address} (id {self.id}{rack})"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
+class PartitionInfo(NamedTuple):
     """The metadata of one partition.
 
     `leader` is None if there is no leader or if the node `leader_id` is not in the snapshot. `replicas`, `isr` and
@@ -250,7 +247,7 @@ def relocate_leaders(
 def relocate_leader(info: PartitionInfo, nodes: Mapping[int, Node]) -> PartitionInfo:
     """`info` with its `leader` looked up in `nodes`."""
     leader = _broker(info.leader_id, nodes)
-    return info if leader == info.leader else replace(info, leader=leader)
+    return info if leader == info.leader else info._replace(leader=leader)
 
 
 def same_or(known: tuple[PartitionInfo, ...] | None, infos: tuple[PartitionInfo, ...]) -> tuple[PartitionInfo, ...]:

@@ -11,12 +11,10 @@ and Spark options provide nothing else. One KafkaConfigurationError lists all pr
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
@@ -48,7 +46,6 @@ class Item(NamedTuple):
         return str(self.name) if self.origin in (_KEYWORD, _MAPPING) else f"{self.name} ({self.origin})"
 
 
-@dataclass(eq=False, kw_only=True)
 class Key:
     """One declared key; see `key`. `attribute`, `name` and `type_name` come from the class that declares it."""
 
@@ -70,6 +67,10 @@ class Key:
     name: str = ""
     type_name: str = ""
     nullable: bool = False
+
+    def __init__(self, **declared: Any) -> None:
+        """Store the arguments of `key` as the attributes of the same names."""
+        vars(self).update(declared)
 
     def read(self, value: Any) -> Any:
         """The parsed, checked value. Raises ValueError; its message continues a sentence that starts with the value."""
@@ -393,6 +394,8 @@ class Config(Mapping[str, Any]):
     @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
         """The key closest to `name`, if its similarity is at least `cutoff` (0 to 1); else None."""
+        import difflib  # noqa: PLC0415 - only for the message of an error
+
         found = difflib.get_close_matches(name.lower(), cls._names, n=1, cutoff=cutoff)
         return cls._names[found[0]].name if found else None
 

@@ -18,7 +18,6 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from .backoff import ExponentialBackoff
@@ -387,8 +386,8 @@ class Metadata:
                 if epoch <= epochs.get(topic_partition.partition, NO_LEADER_EPOCH):
                     continue
                 epochs[topic_partition.partition] = epoch
-                updated[topic_partition] = replace(
-                    info, leader=by_id[leader_id], leader_id=leader_id, leader_epoch=epoch
+                updated[topic_partition] = info._replace(
+                    leader=by_id[leader_id], leader_id=leader_id, leader_epoch=epoch
                 )
             if not updated:
                 return set()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .protocol.messages.topics.metadata import MetadataRequest
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataFetch:
+class MetadataFetch(NamedTuple):
     """What `Metadata.next_fetch` returns and `Metadata.update` takes back with the response.
 
     `request_version` and `fresh_requests` are the counters of requests for new topics and for fresh metadata when it

@@ -7,14 +7,21 @@ with KafkaProducer(bootstrap_servers="localhost:9092") as producer:
     print(future.get(timeout=10))
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ..network.cluster import TopicPartition
 from . import errors
 from .accumulator.batch_cy import RecordFuture
 from .accumulator.record_metadata_cy import RecordMetadata
-from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
 from .config import ProducerConfig
 from .kafka_producer import KafkaProducer
 from .record import ProducerRecord
+
+if TYPE_CHECKING:
+    from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
 
 __all__ = [
     "KafkaProducer",
@@ -28,3 +35,21 @@ __all__ = [
     "TopicPartition",
     "errors",
 ]
+
+# Imported on first use: most programs send no columns.
+_MODULES = {
+    "OffsetRange": ".columns.rows_future",
+    "RowsFuture": ".columns.rows_future",
+    "RowsMetadata": ".columns.rows_future",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        found = globals()[name] = getattr(import_module(_MODULES[name], __package__), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
@@ -31,9 +31,6 @@ from .accumulator.batch_cy import RecordFuture
 from .accumulator.murmur2_cy import partition_for_key
 from .accumulator.record_metadata_cy import RecordMetadata
 from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
-from .columns.arrow import ColumnNames, send_arrow
-from .columns.column_send import ColumnSender
-from .columns.rows_future import RowsFuture
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
 from .plugins.interceptors import ProducerInterceptors
@@ -44,6 +41,10 @@ from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord
 from .record_errors import record_too_large
 from .threads import check_may_wait
+
+if TYPE_CHECKING:
+    from .columns.column_send import ColumnSender
+    from .columns.rows_future import RowsFuture
 
 _log = logging.getLogger(__name__)
 
@@ -155,6 +156,8 @@ class KafkaProducer(SendPath):
         that can't be. Invalid data is detected before any row of its record batch is sent. After a timeout on memory or
         metadata, other rows may already be in flight. The future reports later errors.
         """
+        from .columns.arrow import ColumnNames, send_arrow  # noqa: PLC0415 - most programs send no columns
+
         return send_arrow(
             self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
         )
@@ -165,6 +168,8 @@ class KafkaProducer(SendPath):
         Logs once if the configuration needs a Python object per record. Any thread. Raises what `send` raises for a
         closed or failed producer.
         """
+        from .columns.column_send import ColumnSender  # noqa: PLC0415 - most programs send no columns
+
         reason = None
         if self._interceptors:
             reason = "interceptors"

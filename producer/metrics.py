@@ -6,8 +6,8 @@ Source: Kafka's SenderMetricsRegistry, BufferPool and KafkaProducerMetrics.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from importlib import metadata as distribution
 
+from ..network._build import VERSION
 from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from ..network.records.batch import RECORD_BATCH_OVERHEAD
@@ -155,9 +155,9 @@ class ProducerMetrics:
             ("waiting-threads", lambda: float(pool.waiting), "Threads waiting for buffer memory"),
         ):
             self.registry.add(MetricName(name, PRODUCER, description, self.tags), measure)
-        version, started_ms = distribution.version("headrace"), float(clock.wall_ms())
+        started_ms = float(clock.wall_ms())
         for name, value, description in (
-            ("version", version, "Version of this library"),
+            ("version", VERSION, "Version of this library"),
             ("start-time-ms", started_ms, "Start time of this producer, in milliseconds since the Unix epoch"),
         ):
             self.registry.add(MetricName(name, "app-info", description, self.tags), lambda value=value: value)

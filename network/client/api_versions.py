@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from .._build import VERSION
 from ..protocol.api_keys import ApiKey
 from ..protocol.errors import UnsupportedVersionError
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -16,20 +14,10 @@ from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResp
 CLIENT_SOFTWARE_NAME = "headrace"
 
 
-@functools.cache
-def client_software_version() -> str:
-    """The installed version, in the characters that KIP-511 allows; "unknown" if the package is not installed."""
-    try:
-        version = importlib.metadata.version("headrace")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", version).strip(".-")
-
-
 def handshake_request() -> ApiVersionsRequest:
     """The first request of a connection."""
     return ApiVersionsRequest(
-        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=client_software_version()
+        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=VERSION
     )
 
 

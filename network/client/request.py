@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..cluster import Node
@@ -14,22 +13,45 @@ from .api_versions import NodeApiVersions
 _log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, slots=True)
 class ClientRequest:
     """One request to one node, not yet encoded: its version depends on what the node supports when it is sent.
 
     `min_version` and `max_version` narrow the versions that the message declares; None leaves them.
     """
 
-    node_id: int
-    message: Any
-    correlation_id: int
-    created_ms: float
-    timeout_ms: float
-    expect_response: bool = True
-    callback: Callable[[ClientResponse], None] | None = None
-    min_version: int | None = None
-    max_version: int | None = None
+    __slots__ = (
+        "callback",
+        "correlation_id",
+        "created_ms",
+        "expect_response",
+        "max_version",
+        "message",
+        "min_version",
+        "node_id",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        node_id: int,
+        message: Any,
+        correlation_id: int,
+        created_ms: float,
+        timeout_ms: float,
+        expect_response: bool = True,
+        callback: Callable[[ClientResponse], None] | None = None,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.message = message
+        self.correlation_id = correlation_id
+        self.created_ms = created_ms
+        self.timeout_ms = timeout_ms
+        self.expect_response = expect_response
+        self.callback = callback
+        self.min_version = min_version
+        self.max_version = max_version
 
     def ended(
         self,
@@ -48,7 +70,6 @@ class ClientRequest:
         return f"{type(self.message).__name__} {self.correlation_id} to node {self.node_id}"
 
 
-@dataclass(eq=False, slots=True)
 class ClientResponse:
     """The outcome of a request. Exactly one of these is true:
 
@@ -58,13 +79,25 @@ class ClientResponse:
       `timed_out`, which implies `disconnected`, this client stopped waiting.
     """
 
-    request: ClientRequest
-    message: Any | None
-    version: int | None
-    error: KafkaError | None
-    disconnected: bool
-    timed_out: bool
-    received_ms: float
+    __slots__ = ("disconnected", "error", "message", "received_ms", "request", "timed_out", "version")
+
+    def __init__(
+        self,
+        request: ClientRequest,
+        message: Any | None,
+        version: int | None,
+        error: KafkaError | None,
+        disconnected: bool,
+        timed_out: bool,
+        received_ms: float,
+    ) -> None:
+        self.request = request
+        self.message = message
+        self.version = version
+        self.error = error
+        self.disconnected = disconnected
+        self.timed_out = timed_out
+        self.received_ms = received_ms
 
     @property
     def latency_ms(self) -> float:

@@ -13,7 +13,6 @@ decodes messages.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -29,11 +28,10 @@ else:
 
 
 _NEWEST = 0x7FFF
-_MISSING = dataclasses.MISSING
+_MISSING: Any = object()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """A range of versions, both ends included."""
 
     min: int
@@ -45,8 +43,8 @@ class Versions:
         low, _, high = text.removesuffix("+").partition("-")
         return cls(int(low), _NEWEST if text.endswith("+") else int(high or low))
 
-    def __contains__(self, version: int) -> bool:
-        return self.min <= version <= self.max
+    def __contains__(self, version: object) -> bool:
+        return isinstance(version, int) and self.min <= version <= self.max
 
     def __str__(self) -> str:
         return f"{self.min}-{self.max}" if self.max != _NEWEST else f"{self.min}+"
@@ -81,8 +79,8 @@ class Response(Message):
     client_throttles: ClassVar[Versions]
 
 
-requests: dict[ApiKey, type[Request]] = {}
-"""The request class of each declared API. It is complete once `api` is imported."""
+declared_requests: dict[ApiKey, type[Request]] = {}
+"""The request class of each API whose module has been imported. `api.requests` imports the others when needed."""
 
 _RequestT = TypeVar("_RequestT", bound=type[Request])
 _ResponseT = TypeVar("_ResponseT", bound=type[Response])
@@ -109,14 +107,29 @@ def field(
     ignorable: whether its value is dropped silently in versions that lack it.
     repr: False if it is too large to be shown.
     """
-    declared = {
-        "versions": Versions.parse(versions),
-        "nullable": Versions.parse(nullable) if nullable else _NONE,
-        "tag": tag,
-        "tagged": Versions.parse(tagged) if tagged else _NONE,
-        "ignorable": ignorable,
-    }
-    return dataclasses.field(default=default, default_factory=default_factory, repr=repr, metadata=declared)
+    return _Declared(
+        versions=Versions.parse(versions),
+        nullable=Versions.parse(nullable) if nullable else _NONE,
+        tag=tag,
+        tagged=Versions.parse(tagged) if tagged else _NONE,
+        ignorable=ignorable,
+        default=default,
+        default_factory=default_factory,
+        repr=repr,
+    )
+
+
+class _Declared(NamedTuple):
+    """What a class body says about a field, beside its type."""
+
+    versions: Versions = _ALL
+    nullable: Versions = _NONE
+    tag: int | None = None
+    tagged: Versions = _NONE
+    ignorable: bool = False
+    default: Any = _MISSING
+    default_factory: Any = _MISSING
+    repr: bool = True
 
 
 class FieldSpec(NamedTuple):
@@ -135,16 +148,71 @@ class FieldSpec(NamedTuple):
         return self.tag is not None and version in self.tagged
 
 
-def _dataclass(cls: Any) -> Any:
-    cls = dataclasses.dataclass(kw_only=True, slots=True)(cls)
-    cls.__codecs__ = {}
-    return cls
+def _declare(cls: Any) -> Any:
+    """The class with slots for its annotated fields, and the methods that all messages share.
+
+    A dataclass would do, but generates the source of its methods and compiles it: for the messages of a producer that
+    takes longer than importing everything else in this package.
+    """
+    declared: dict[str, _Declared] = {}
+    namespace = dict(vars(cls))
+    for name, annotation in cls.__annotations__.items():
+        if not annotation.startswith("ClassVar"):
+            value = namespace.pop(name, _MISSING)
+            declared[name] = value if isinstance(value, _Declared) else _Declared(default=value)
+    for unwanted in ("__dict__", "__weakref__"):
+        namespace.pop(unwanted, None)
+    methods = {"__init__": _initializer(cls.__name__, declared), "__eq__": _equal, "__repr__": _shown, "__hash__": None}
+    slotted = type(cls)(
+        cls.__name__,
+        cls.__bases__,
+        {**namespace, **methods, "__slots__": tuple(declared), "__fields__": declared, "__codecs__": {}},
+    )
+    slotted.__qualname__ = cls.__qualname__
+    return slotted
+
+
+def _initializer(class_name: str, declared: dict[str, _Declared]) -> Callable[..., None]:
+    names = tuple(declared)
+    constants = {name: each.default for name, each in declared.items() if each.default is not _MISSING}
+    factories = [
+        (name, each.default_factory) for name, each in declared.items() if each.default_factory is not _MISSING
+    ]
+
+    def __init__(self: Any, **values: Any) -> None:
+        if len(values) < len(names):
+            for name, make in factories:
+                if name not in values:
+                    values[name] = make()
+            values = {**constants, **values}
+        try:
+            for name in names:
+                setattr(self, name, values[name])
+        except KeyError:
+            missing = [name for name in names if name not in values]
+            raise TypeError(f"{class_name} needs values for {', '.join(missing)}") from None
+        if len(values) > len(names):
+            unknown = [name for name in values if name not in declared]
+            raise TypeError(f"{class_name} has no fields {', '.join(unknown)}")
+
+    return __init__
+
+
+def _equal(self: Any, other: object) -> bool:
+    if type(other) is not type(self):
+        return NotImplemented
+    return all(getattr(self, name) == getattr(other, name) for name in self.__fields__)
+
+
+def _shown(self: Any) -> str:
+    shown = (f"{name}={getattr(self, name)!r}" for name, each in self.__fields__.items() if each.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: _T) -> _T:
     """Declare a part of a message: an array element or a field with fields of its own."""
-    return _dataclass(cls)
+    return _declare(cls)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
@@ -152,11 +220,11 @@ def request(*, api_key: ApiKey, versions: str, flexible: str | None = None) -> C
     """Declare the request of an API in the supported versions. `flexible` are those with the compact encoding."""
 
     def declare(cls: _RequestT) -> _RequestT:
-        cls = _dataclass(cls)
+        cls = _declare(cls)
         cls.api_key, cls.versions = api_key, Versions.parse(versions)
         cls.flexible = Versions.parse(flexible) if flexible else _NONE
-        if requests.setdefault(api_key, cls) is not cls:
-            raise TypeError(f"{api_key.name} already has the request {requests[api_key].__name__}")
+        if declared_requests.setdefault(api_key, cls) is not cls:
+            raise TypeError(f"{api_key.name} already has the request {declared_requests[api_key].__name__}")
         return cls
 
     return declare
@@ -171,7 +239,7 @@ def response(*, of: type[Request], client_throttles: str = "0+") -> Callable[[_R
     """
 
     def declare(cls: _ResponseT) -> _ResponseT:
-        cls = _dataclass(cls)
+        cls = _declare(cls)
         cls.api_key, cls.versions, cls.flexible = of.api_key, of.versions, of.flexible
         cls.client_throttles = Versions.parse(client_throttles)
         of.response_class = cls
@@ -184,22 +252,21 @@ def fields_of(cls: type) -> list[FieldSpec]:
     """The fields of a message or struct, in wire order. Raises TypeError for a contradictory declaration."""
     hints = get_type_hints(cls, include_extras=True)
     specs = []
-    for each in dataclasses.fields(cls):
-        where = f"{cls.__name__}.{each.name}"
-        type_, may_be_none = _wire_type(where, hints[each.name])
-        declared = each.metadata
+    for name, each in cls.__fields__.items():  # pyright: ignore[reportAttributeAccessIssue] - `_declare` sets it
+        where = f"{cls.__name__}.{name}"
+        type_, may_be_none = _wire_type(where, hints[name])
         if each.default is not _MISSING:
             make_default = _constant(each.default)
         else:
             make_default = None if each.default_factory is _MISSING else each.default_factory
         spec = FieldSpec(
-            name=each.name,
+            name=name,
             type=type_,
-            versions=declared.get("versions", _ALL),
-            nullable=declared.get("nullable", _NONE),
-            tag=declared.get("tag"),
-            tagged=declared.get("tagged", _NONE),
-            ignorable=declared.get("ignorable", False),
+            versions=each.versions,
+            nullable=each.nullable,
+            tag=each.tag,
+            tagged=each.tagged,
+            ignorable=each.ignorable,
             make_default=make_default,
         )
         if may_be_none != (spec.nullable is not _NONE):
@@ -212,10 +279,10 @@ def fields_of(cls: type) -> list[FieldSpec]:
 
 def first_version_with(cls: type, field_name: str) -> int:
     """The first version in which a message or struct has the field. Raises TypeError if none has."""
-    for each in dataclasses.fields(cls):
-        if each.name == field_name:
-            return each.metadata.get("versions", _ALL).min
-    raise TypeError(f"{cls.__name__} has no field {field_name}")
+    declared = cls.__fields__.get(field_name)  # pyright: ignore[reportAttributeAccessIssue] - `_declare` sets it
+    if declared is None:
+        raise TypeError(f"{cls.__name__} has no field {field_name}")
+    return declared.versions.min
 
 
 def _constant(value: Any) -> Callable[[], Any]:
@@ -237,6 +304,6 @@ def _wire_type(where: str, hint: Any) -> tuple[Any, bool]:
     for extra in getattr(hint, "__metadata__", ()):
         if isinstance(extra, WireType):
             return extra, may_be_none
-    if dataclasses.is_dataclass(hint):
+    if hasattr(hint, "__fields__"):
         return hint, may_be_none
     raise TypeError(f"{where}: {hint!r} is not a type of the wire protocol")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,6 +34,8 @@ def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: 
 
 def accepts(function: Callable[..., Any], parameters: int) -> bool:
     """Whether `function` can be called with `parameters` positional arguments."""
+    import inspect  # noqa: PLC0415 - only programs with callables as plugins need it
+
     if isinstance(inspect.getattr_static(type(function), "__call__", None), (classmethod, staticmethod)):
         # `inspect` takes the first parameter of such a __call__ for self; kafka-python 2 has a partitioner like that
         function = function.__call__
@@ -60,6 +60,8 @@ def _load(path: str, named: str, built_in: Mapping[str, type]) -> Any:
         module_name, _, attributes = path.rpartition(".")
     if not module_name or not attributes:
         names = f"neither one of the built-in {', '.join(built_in)} nor" if built_in else "not"
+        import difflib  # noqa: PLC0415 - only for the message of an error
+
         nearest = difflib.get_close_matches(path.lower(), built_in, n=1)
         meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
         raise KafkaConfigurationError(f"{named} is {names} an import path like package.module:Name{meant}")

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
-import mmh3
-
 from ...network.cluster import Cluster, PartitionInfo, TopicPartition
 from ...network.protocol.errors import KafkaConfigurationError, PartitionerError
 from ..accumulator.queues_cy import TopicQueues
@@ -123,8 +121,11 @@ class Murmur3Partitioner(RoundRobinPartitioner):
     """
 
     def __init__(self, seed: int = 0) -> None:
+        import mmh3  # noqa: PLC0415 - only this partitioner needs it
+
         super().__init__()
         self._seed = seed
+        self._hash = mmh3.hash
 
     def partition(
         self,
@@ -138,7 +139,7 @@ class Murmur3Partitioner(RoundRobinPartitioner):
         if serialized_key is None:
             return super().partition(topic, key, serialized_key, value, serialized_value, cluster)
         infos = cluster.snapshot.partitions_for(topic) or ()
-        positive = mmh3.hash(serialized_key, self._seed, signed=False) & 0x7FFFFFFF
+        positive = self._hash(serialized_key, self._seed, signed=False) & 0x7FFFFFFF
         return infos[positive % len(infos)].partition
 
 

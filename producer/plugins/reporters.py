@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from ...network.client.api_versions import client_software_version
+from ...network._build import VERSION
 from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.sections import here
@@ -208,7 +208,7 @@ class _OpenTelemetryInstruments(_Place):
     def __init__(self, api: Any, provider: Any) -> None:
         super().__init__()
         self._new_observation = api.Observation
-        self._meter = (provider or api).get_meter("headrace", client_software_version())
+        self._meter = (provider or api).get_meter("headrace", VERSION)
         self._instruments: dict[Family, Any] = {}
 
     def cover(self, name: MetricName) -> None:

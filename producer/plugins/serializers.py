@@ -10,14 +10,12 @@ called with None, as in Java and kafka-python, and may convert it; the serialize
 
 from __future__ import annotations
 
-import json
 import struct
+import sys
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
-
-import msgpack
 
 from ...network.protocol.errors import KafkaConfigurationError, SerializationError
 from .loading import accepts, name_of, resolve_plugin
@@ -121,6 +119,8 @@ class JsonSerializer(Serializer):
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
+        import json  # noqa: PLC0415 - not every program serializes to JSON
+
         encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default)
         self._encode = encoder.encode
 
@@ -135,10 +135,13 @@ class MsgpackSerializer(Serializer):
     """
 
     def __init__(self, default: Callable[[Any], Any] | None = None) -> None:
+        import msgpack  # noqa: PLC0415 - not every program serializes to MessagePack
+
         self._default = default
+        self._pack = msgpack.packb
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
-        return None if data is None else msgpack.packb(data, default=self._default)
+        return None if data is None else self._pack(data, default=self._default)
 
 
 _BUILT_IN: dict[str, type[Serializer]] = {
@@ -219,7 +222,9 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
 
 def _check_returns_bytes(function: Any, key: str) -> None:
     """Reject a function known not to return bytes now, because every send would fail, and the first may come late."""
-    instead = next((name for known, name in _RETURN_TEXT if known is function), None)
+    json = sys.modules.get("json")
+    is_json_dumps = json is not None and function is json.dumps
+    instead = "json" if is_json_dumps else next((name for known, name in _RETURN_TEXT if known is function), None)
     if instead is not None:
         raise KafkaConfigurationError(
             f"{key}: {name_of(function)} returns text, but a serializer has to return bytes; use {key}={instead!r}, or "
@@ -235,8 +240,8 @@ def _check_returns_bytes(function: Any, key: str) -> None:
 
 
 _METHODS = ("serialize",)
-#: Functions that are mistaken for serializers, and the built-in serializer to use instead.
-_RETURN_TEXT = ((json.dumps, "json"), (str, "string"), (repr, "string"), (ascii, "string"), (format, "string"))
+#: Functions that are mistaken for serializers, beside `json.dumps`, and the built-in serializer to use instead.
+_RETURN_TEXT = ((str, "string"), (repr, "string"), (ascii, "string"), (format, "string"))
 
 
 def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFunction | None:

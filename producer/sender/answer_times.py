@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from statistics import median
+from collections.abc import Collection
 
 from ...network.clock import LONG_AGO_MS
 
@@ -57,7 +57,7 @@ class AnswerTimes:
         observed_ms = self._observed_ms
         if not observed_ms:
             return 0.0
-        usual_ms = median(observed_ms)
+        usual_ms = _median(observed_ms)
         return usual_ms if len(observed_ms) == 1 else min(usual_ms, max(observed_ms[-1], observed_ms[-2]))
 
     def sent(self) -> None:
@@ -79,3 +79,10 @@ class AnswerTimes:
             self._last_observed_at_ms = now_ms
         else:
             self._observed_ms[-1] = min(self._observed_ms[-1], answer_ms)
+
+
+def _median(numbers: Collection[float]) -> float:
+    """The median. The `statistics` module would import decimal and fractions for it, at every start."""
+    ordered = sorted(numbers)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,5 +1,1 @@
-"""The messages of the wire protocol, one file per API. Importing this package declares every request."""
-
-from . import api_versions, cluster, configs, groups, records, topics
-
-__all__ = ["api_versions", "cluster", "configs", "groups", "records", "topics"]
+"""The messages of the wire protocol, one file per API. `api.requests` imports each on first use."""

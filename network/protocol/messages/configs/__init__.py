@@ -1,5 +1,1 @@
 """Messages about configurations."""
-
-from . import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
-
-__all__ = ["alter_configs", "describe_configs", "incremental_alter_configs", "list_config_resources"]
