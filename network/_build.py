@@ -38,6 +38,8 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.record_metadata_cy",
     "headrace.producer.accumulator.send_path_cy",
     "headrace.producer.columns.rows_cy",
+    "headrace.producer.sender.sender_cy",
+    "headrace.producer.sender.transaction_manager_cy",
 )
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")

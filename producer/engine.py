@@ -31,8 +31,8 @@ from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
-from .sender.sender import Sender
-from .sender.transaction_manager import TransactionManager
+from .sender.sender_cy import Sender
+from .sender.transaction_manager_cy import TransactionManager
 from .topics import Topics
 
 _log = logging.getLogger(__name__)

@@ -82,8 +82,7 @@ class InFlightRequests:
         if queue is None:
             queue = self._nodes[node_id] = deque()
         queue.append(request)
-        if request.deadline_ms < self._no_deadline_before_ms:
-            self._no_deadline_before_ms = request.deadline_ms
+        self._no_deadline_before_ms = min(self._no_deadline_before_ms, request.deadline_ms)
         return None
 
     @cython.ccall
@@ -174,6 +173,5 @@ class InFlightRequests:
         self._no_deadline_before_ms = NEVER_MS
         for queue in self._nodes.values():
             for request in queue:
-                if request.deadline_ms < self._no_deadline_before_ms:
-                    self._no_deadline_before_ms = request.deadline_ms
+                self._no_deadline_before_ms = min(self._no_deadline_before_ms, request.deadline_ms)
         return None

@@ -22,8 +22,8 @@ from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
-from headrace.producer.sender.sender import Sender
-from headrace.producer.sender.transaction_manager import TransactionManager
+from headrace.producer.sender.sender_cy import Sender
+from headrace.producer.sender.transaction_manager_cy import TransactionManager
 from support.mock_client import MockClient, metadata_response
 
 BATCH_SIZE = 400

@@ -37,7 +37,7 @@ from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 from headrace.producer.sender import delivery
 from headrace.producer.sender.delivery import Verdict
-from headrace.producer.sender.transaction_manager import MAX_PRODUCER_EPOCH
+from headrace.producer.sender.transaction_manager_cy import MAX_PRODUCER_EPOCH
 
 NOT_LEADER = 6
 NOT_ENOUGH_REPLICAS = 19

@@ -18,7 +18,7 @@ from headrace.network.client.request import ClientRequest
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol import errors
 from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
-from headrace.producer.sender.transaction_manager import (
+from headrace.producer.sender.transaction_manager_cy import (
     BATCHES_REMEMBERED,
     MAX_PRODUCER_EPOCH,
     TRANSITIONS,

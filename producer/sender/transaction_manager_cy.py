@@ -1,3 +1,5 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Idempotence: the producer's id and epoch, and the sequence numbers by which brokers detect duplicates.
 
 Everything here runs on the sender thread. A batch is assigned its sequence number when it is drained, and keeps it over
@@ -18,7 +20,9 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from typing import TYPE_CHECKING
 
+from ...network import _cython as cython
 from ...network.cluster import TopicPartition
 from ...network.protocol.errors import (
     IllegalStateError,
@@ -27,8 +31,15 @@ from ...network.protocol.errors import (
     RetriableError,
     UnknownProducerIdError,
 )
-from ..accumulator.batch_cy import ProducerBatch
 from .delivery import Verdict, action_for
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from ..accumulator.batch_cy import ProducerBatch
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
 
 _log = logging.getLogger(__name__)
 
@@ -69,25 +80,52 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+_READY = State.READY
+
+
+@cython.final
+@cython.cclass
 class _Sequences:
     """The sequence numbers of one partition. `in_flight`: incomplete batches with a sequence number, in order."""
 
-    __slots__ = (
-        "in_flight",
-        "last_acked_sequence",
-        "next_sequence",
-        "producer_epoch",
-        "producer_id",
-    )
+    if not cython.compiled:
+        # for type checkers; transaction_manager_cy.pxd has the C types
+        in_flight: list[ProducerBatch]
 
     def __init__(self, producer_id: int, producer_epoch: int) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.next_sequence = 0
         self.last_acked_sequence = -1
-        self.in_flight: list[ProducerBatch] = []
+        self.in_flight = []
 
 
+@cython.cfunc
+def _number(known: _Sequences, batch: ProducerBatch) -> object:
+    batch.producer_id = known.producer_id
+    batch.producer_epoch = known.producer_epoch
+    batch.base_sequence = known.next_sequence
+    known.next_sequence = (known.next_sequence + batch.count) & 0x7FFFFFFF
+    return None
+
+
+@cython.cfunc
+def _forget(known: _Sequences, batch: ProducerBatch) -> object:
+    place: cython.Py_ssize_t
+    for place in range(len(known.in_flight)):
+        if known.in_flight[place] is batch:
+            del known.in_flight[place]
+            break
+    return None
+
+
+@cython.cfunc
+def _is_next(known: _Sequences, sequence: cython.longlong) -> cython.bint:
+    return sequence == (known.last_acked_sequence + 1) & 0x7FFFFFFF
+
+
+@cython.final
+@cython.cclass
 class TransactionManager:
     """Producer id, epoch and sequence numbers of an idempotent producer. Sender thread only.
 
@@ -97,14 +135,22 @@ class TransactionManager:
     although no response confirmed it.
     """
 
+    if not cython.compiled:
+        # for type checkers; transaction_manager_cy.pxd has the C types
+        state: State
+        fatal_error: KafkaError | None
+        _partitions: dict[tuple[str, int], _Sequences]
+        _unresolved: set[TopicPartition]
+        _to_rewrite: set[TopicPartition]
+
     def __init__(self) -> None:
         self.state = State.UNINITIALIZED
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = NO_PRODUCER_EPOCH
-        self.fatal_error: KafkaError | None = None
-        self._partitions: dict[TopicPartition, _Sequences] = {}
-        self._unresolved: set[TopicPartition] = set()
-        self._to_rewrite: set[TopicPartition] = set()
+        self.fatal_error = None
+        self._partitions = {}
+        self._unresolved = set()
+        self._to_rewrite = set()
 
     # --- The producer id ---
 
@@ -147,45 +193,50 @@ class TransactionManager:
 
     # --- Draining ---
 
-    def _sequences(self, partition: TopicPartition) -> _Sequences:
-        known = self._partitions.get(partition)
+    @cython.ccall
+    def _sequences(self, partition: object) -> _Sequences:
+        """A partition's sequence numbers. `partition`: a TopicPartition, or an equal tuple."""
+        known: _Sequences | None = self._partitions.get(partition)
         if known is None:
             known = self._partitions[partition] = _Sequences(self.producer_id, self.producer_epoch)
         return known
 
-    def may_drain(self, batch: ProducerBatch) -> bool:
+    @cython.ccall
+    def may_drain(self, batch: ProducerBatch) -> cython.bint:
         """Whether this batch, the first of its queue, may be sent now."""
-        if self.state is not State.READY:
+        if self.state is not _READY:
             return False
-        partition = batch.topic_partition
-        known = self._partitions.get(partition)
+        partition = (batch.topic, batch.partition)
+        known: _Sequences | None = self._partitions.get(partition)
         if known is None:
             return True
-        if batch.has_sequence:
+        if batch.base_sequence >= 0:
             # a retry: one at a time, the oldest first, so that the broker sees no gaps; while its numbers are about to
             # be rewritten, it is sent only to find out whether the broker has it
             return known.in_flight[0] is batch and (
-                partition not in self._to_rewrite or batch.maybe_persisted_error is not None
+                batch.maybe_persisted_error is not None or partition not in self._to_rewrite
             )
         # the outcome of earlier sequence numbers must be known before new ones are assigned
-        if partition in self._to_rewrite or partition in self._unresolved:
+        if (self._to_rewrite and partition in self._to_rewrite) or (self._unresolved and partition in self._unresolved):
             return False
-        stale = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
+        if not known.in_flight:
+            return True
+        stale: cython.bint = known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
         # A broker without state for this producer accepts any first sequence number. If it rejected the first batch
         # while a second one was in flight, it would append the second before the first.
-        limit = 1 if known.last_acked_sequence < 0 else BATCHES_REMEMBERED
+        limit: cython.Py_ssize_t = 1 if known.last_acked_sequence < 0 else BATCHES_REMEMBERED
         # No new batch follows if a later one was acknowledged before the oldest one. The oldest may be rejected
         # repeatedly, or its response may be pending on the connection of an old leader. Meanwhile newer batches would
         # displace it from those the broker remembers, and a retry would be appended twice.
-        return not known.in_flight or (
-            not stale and len(known.in_flight) < limit and self._is_next(known, known.in_flight[0].base_sequence)
-        )
+        oldest: ProducerBatch = known.in_flight[0]
+        return not stale and len(known.in_flight) < limit and _is_next(known, oldest.base_sequence)
 
-    def take_sequence(self, batch: ProducerBatch) -> None:
+    @cython.ccall
+    def take_sequence(self, batch: ProducerBatch) -> object:
         """Assign a drained batch its sequence number, unless it has one from an earlier attempt."""
-        if batch.has_sequence:
-            return
-        known = self._sequences(batch.topic_partition)
+        if batch.base_sequence >= 0:
+            return None
+        known: _Sequences = self._sequences((batch.topic, batch.partition))
         if not known.in_flight and (
             known.producer_id != self.producer_id or known.producer_epoch != self.producer_epoch
         ):
@@ -193,27 +244,23 @@ class TransactionManager:
             known.producer_epoch = self.producer_epoch
             known.next_sequence = 0
             known.last_acked_sequence = -1
-        self._number(known, batch)
+        _number(known, batch)
         known.in_flight.append(batch)
-
-    @staticmethod
-    def _number(known: _Sequences, batch: ProducerBatch) -> None:
-        batch.producer_id = known.producer_id
-        batch.producer_epoch = known.producer_epoch
-        batch.base_sequence = known.next_sequence
-        known.next_sequence = (known.next_sequence + batch.count) & 0x7FFFFFFF
+        return None
 
     # --- Responses ---
 
-    def completed(self, batch: ProducerBatch) -> None:
+    @cython.ccall
+    def completed(self, batch: ProducerBatch) -> object:
         """Record that the broker has the batch."""
-        known = self._sequences(batch.topic_partition)
+        known: _Sequences = self._sequences((batch.topic, batch.partition))
         # the response of an expired batch may arrive after a new epoch has begun
-        current = batch.producer_id == known.producer_id and batch.producer_epoch == known.producer_epoch
-        last = batch.last_sequence
-        if current and (last > known.last_acked_sequence or last < known.last_acked_sequence - 2**30):
+        current: cython.bint = batch.producer_id == known.producer_id and batch.producer_epoch == known.producer_epoch
+        last: cython.longlong = batch.last_sequence
+        if current and (last > known.last_acked_sequence or last < known.last_acked_sequence - (1 << 30)):
             known.last_acked_sequence = last
-        self._forget(known, batch)
+        _forget(known, batch)
+        return None
 
     def can_retry(self, batch: ProducerBatch, error: KafkaError, log_start_offset: int) -> bool:
         """Whether to retry a batch that failed with `error`; requests a new epoch if the retry needs one."""
@@ -242,7 +289,7 @@ class TransactionManager:
         partition = batch.topic_partition
         if action_for(error).verdict is Verdict.FATAL:
             self.fail(error)
-        self._forget(self._sequences(partition), batch)
+        _forget(self._sequences(partition), batch)
         if self.state is State.FATAL_ERROR:
             return
         if isinstance(error, OutOfOrderSequenceNumberError):
@@ -258,14 +305,6 @@ class TransactionManager:
             place = known.in_flight.index(batch)
             known.in_flight[place : place + 1] = parts
 
-    def _forget(self, known: _Sequences, batch: ProducerBatch) -> None:
-        if batch in known.in_flight:
-            known.in_flight.remove(batch)
-
-    @staticmethod
-    def _is_next(known: _Sequences, sequence: int) -> bool:
-        return sequence == (known.last_acked_sequence + 1) & 0x7FFFFFFF
-
     # --- Unresolved sequence numbers and new epochs ---
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
@@ -278,7 +317,7 @@ class TransactionManager:
             known = self._sequences(partition)
             if known.in_flight:
                 continue
-            if not self._is_next(known, known.next_sequence):
+            if not _is_next(known, known.next_sequence):
                 _log.info("%s: expired batches left a gap in the sequence numbers; a new epoch begins", partition)
                 self.request_epoch_bump(partition)
             self._unresolved.discard(partition)
@@ -329,7 +368,7 @@ class TransactionManager:
             known.next_sequence = 0
             known.last_acked_sequence = -1
             for batch in known.in_flight:
-                self._number(known, batch)
+                _number(known, batch)
                 batch.maybe_persisted_error = None
             self._unresolved.discard(partition)
             self._to_rewrite.discard(partition)

@@ -1,3 +1,5 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """The sender: the thread that turns waiting batches into produce requests, and responses into completed futures.
 
 `run_once` is one iteration of its loop. It reads the clock once and passes the time down, so that tests can step it.
@@ -9,10 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import ClientResponse, KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
@@ -32,7 +36,6 @@ from ...network.records.compression import Compression
 from ...network.repeats import Repeats
 from ...network.sections import interrupted
 from ..accumulator.accumulator_cy import RecordAccumulator
-from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import delivery_timeout, rejected_records, rejection
@@ -40,7 +43,17 @@ from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
-from .transaction_manager import NO_OFFSET, State, TransactionManager, broker_lacks_batch
+from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from ..accumulator.batch_cy import ProducerBatch
+    from .transaction_manager_cy import TransactionManager
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +61,14 @@ _log = logging.getLogger(__name__)
 MAX_POLL_MS = 60_000.0
 
 
+def _needs_conversion(versions: NodeApiVersions | None) -> bool:
+    """Whether a broker may not take every batch as it is."""
+    produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
+    return produce is not None and produce[1] < FIRST_VERSION_WITH_ALL_BATCHES
+
+
+@cython.final
+@cython.cclass
 class Sender:
     """Drains the accumulator through a `KafkaClient`.
 
@@ -56,6 +77,12 @@ class Sender:
     Invariant: a sent batch is in `_in_flight` until its response arrives, or it expires. Its buffer returns to
     the pool only when the batch is complete *and* no request holds the buffer.
     """
+
+    if not cython.compiled:
+        # for type checkers; sender_cy.pxd has the C types
+        _in_flight: dict[ProducerBatch, None]
+        _answer_times: dict[int, AnswerTimes]
+        death: BaseException | None
 
     def __init__(
         self,
@@ -112,15 +139,15 @@ class Sender:
         self._metrics = metrics
         self._callbacks = callbacks
         self._repeats = Repeats()
-        self._in_flight: dict[ProducerBatch, None] = {}
+        self._in_flight = {}
         self._next_in_flight_expiry_ms = NEVER_MS
-        self._answer_times: dict[int, AnswerTimes] = {}  # by node id
+        self._answer_times = {}  # by node id
         self._producer_id_retry_at_ms = LONG_AGO_MS
-        self._aborts: deque[Latch] = deque()
+        self._aborts = deque()
         self._closing = False
         self._force_close = False
         #: The error that the thread died of, None unless it died.
-        self.death: BaseException | None = None
+        self.death = None
 
     # --- The thread ---
 
@@ -154,12 +181,13 @@ class Sender:
 
     def run_once(self) -> None:
         """One iteration: prepare the producer id, send ready batches, poll the sockets and handle the responses."""
-        now_ms = self._clock.now_ms()
-        self._abort_where_asked()
+        now_ms: cython.double = self._clock.now_ms()
+        if self._aborts:
+            self._abort_where_asked()
         if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
-        poll_ms = self._send_ready(now_ms)
+        poll_ms: cython.double = self._send_ready(now_ms)
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._client.poll(poll_ms, now_ms)
 
@@ -202,7 +230,8 @@ class Sender:
 
     # --- Producer id ---
 
-    def _prepare_producer_id(self, transactions: TransactionManager, now_ms: float) -> bool:
+    @cython.cfunc
+    def _prepare_producer_id(self, transactions: TransactionManager, now_ms: cython.double) -> cython.bint:
         """Advance the idempotence state. False after a fatal error: nothing can be delivered any longer."""
         if transactions.state is State.FATAL_ERROR:
             assert transactions.fatal_error is not None
@@ -260,16 +289,24 @@ class Sender:
 
     # --- Sending ---
 
-    def _send_ready(self, now_ms: float) -> float:
+    @cython.cfunc
+    def _send_ready(self, now_ms: cython.double) -> cython.double:
         """Send ready batches to the brokers that are ready; return how many milliseconds the poll may sleep."""
         accumulator = self._accumulator
+        client = self._client
+        poll_ms: cython.double = MAX_POLL_MS
+        delay_ms: cython.double
+        times: AnswerTimes
+        batches: list
         if accumulator.stash.waiting:
             self._unstash(now_ms)
-        sent_any = True
+        availability = accumulator.availability
+        sent_any: cython.bint = True
         while sent_any:
             # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, {node for node, times in self._answer_times.items() if times.is_busy})
-            poll_ms = min(check.next_check_ms, MAX_POLL_MS)
+            check = accumulator.ready(now_ms, self._busy_nodes())
+            delay_ms = check.next_check_ms
+            poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
                 for topic in check.leaderless_topics:
                     # the topic may have expired from the metadata while its records waited
@@ -277,17 +314,18 @@ class Sender:
                 self._metadata.request_update_for_waiting(check.leaderless_topics)
             sent_any = False
             for node in check.nodes.values():
-                if not self._client.ready(node, now_ms):
-                    if accumulator.availability is not None:
-                        accumulator.availability.note(node.id, now_ms, False)
-                    poll_ms = min(poll_ms, self._client.poll_delay_ms(node, now_ms))
+                if not client.ready(node, now_ms):
+                    if availability is not None:
+                        availability.note(node.id, now_ms, False)
+                    delay_ms = client.poll_delay_ms(node, now_ms)
+                    poll_ms = min(poll_ms, delay_ms)
                     continue
                 times = self._times_of(node.id)
                 batches = accumulator.drain(
                     node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
                 )
-                if accumulator.availability is not None:
-                    accumulator.availability.note(node.id, now_ms, True)
+                if availability is not None:
+                    availability.note(node.id, now_ms, True)
                 if batches:
                     sent_any = True
                     self._send_batches(node, batches, now_ms)
@@ -296,10 +334,21 @@ class Sender:
         if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
             # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
-        return max(0.0, min(poll_ms, self._until_expiry(now_ms)))
+        delay_ms = accumulator.next_expiry_ms(now_ms)
+        return max(0.0, min(poll_ms, delay_ms, self._next_in_flight_expiry_ms - now_ms))
 
-    def _times_of(self, node_id: int) -> AnswerTimes:
-        times = self._answer_times.get(node_id)
+    @cython.cfunc
+    def _busy_nodes(self) -> set[int]:
+        """The nodes whose full batches may grow before they are sent."""
+        times: AnswerTimes
+        busy: set = set()
+        for node_id, times in self._answer_times.items():
+            if times.is_busy:
+                busy.add(node_id)
+        return busy
+
+    def _times_of(self, node_id: object) -> AnswerTimes:
+        times: AnswerTimes | None = self._answer_times.get(node_id)
         if times is None:
             # drop nodes that have left the cluster and have nothing in flight
             for known in [known for known in self._answer_times if known not in self._metadata.cluster.nodes]:
@@ -328,31 +377,37 @@ class Sender:
         if unknown:
             self._metadata.request_update_for_waiting(unknown)
 
-    def _send_batches(self, node: Node, batches: Sequence[ProducerBatch], now_ms: float) -> None:
-        by_topic: dict[str, list[PartitionProduceData]] = {}
-        by_partition: dict[TopicPartition, ProducerBatch] = {}
-        versions = self._client.api_versions(node.id)
+    @cython.cfunc
+    def _send_batches(self, node: Node, batches: list, now_ms: cython.double) -> object:
+        batch: ProducerBatch
+        by_topic: dict = {}
+        sent: dict = {}  # the batches by topic and partition
+        versions: NodeApiVersions | None = self._client.api_versions(node.id)
+        converts: cython.bint = _needs_conversion(versions)
         for batch in batches:
             self._seal(batch)
-            records = self._records_for(batch, versions, now_ms)
-            if records is None:
-                continue
-            by_partition[batch.topic_partition] = batch
+            records = batch.records
+            if converts:
+                records = self._records_for(batch, versions, now_ms)
+                if records is None:
+                    continue
+            sent[batch.topic, batch.partition] = batch
             batch.in_flight = True
             self._in_flight[batch] = None
-            self._next_in_flight_expiry_ms = min(
-                self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms
-            )
+            self._next_in_flight_expiry_ms = min(self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
             if self._keep_order:
                 self._accumulator.set_muted(batch, True)
-            by_topic.setdefault(batch.topic, []).append(PartitionProduceData(index=batch.partition, records=records))
-        if not by_partition:
-            return
+            partitions = by_topic.get(batch.topic)
+            if partitions is None:
+                partitions = by_topic[batch.topic] = []
+            partitions.append(PartitionProduceData(index=batch.partition, records=records))
+        if not sent:
+            return None
         cluster = self._metadata.cluster
-        topics = []
+        topics: list = []
         # the ids at the time of the request: by its response, a topic may have been recreated with another id
-        names: dict[UUID, str] = {}
-        all_ids_known = True
+        names: dict = {}
+        all_ids_known: cython.bint = True
         for topic, partitions in by_topic.items():
             data = TopicProduceData(name=topic, partition_data=partitions)
             topic_id = cluster.topic_id(topic)
@@ -370,14 +425,16 @@ class Sender:
             now_ms=now_ms,
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
-            callback=lambda response: self._on_produced(response, by_partition, names),
+            callback=partial(self._on_produced, sent, names),
             max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
-        self._metrics.sent(list(by_partition.values()), now_ms)
+        self._metrics.sent(sent.values(), now_ms)
         self._times_of(node.id).sent()
         self._client.send(request, now_ms)
+        return None
 
-    def _seal(self, batch: ProducerBatch) -> None:
+    @cython.cfunc
+    def _seal(self, batch: ProducerBatch) -> object:
         """Finish the batch's bytes: compress it once, and write the header again as sequence numbers may change."""
         builder = batch.builder
         if batch.compression is None:
@@ -391,17 +448,15 @@ class Sender:
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
         )
+        return None
 
-    def _records_for(
-        self, batch: ProducerBatch, versions: NodeApiVersions | None, now_ms: float
-    ) -> list[memoryview] | bytes | None:
-        """The bytes to send for a sealed batch; None if the broker's version can't take them.
+    def _records_for(self, batch: ProducerBatch, versions: NodeApiVersions, now_ms: float) -> Any:
+        """The bytes to send for a sealed batch in the old format of a broker; None if that can't represent them.
 
         In that case the batch has failed, or has been split and its parts enqueued.
         """
-        produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
-        if versions is None or produce is None or produce[1] >= FIRST_VERSION_WITH_ALL_BATCHES:
-            return batch.records
+        produce = versions.range_of(ProduceRequest.api_key)
+        assert produce is not None
         try:
             return records_for(batch, produce[1], self._compression_level, versions.name)
         except KafkaError as error:
@@ -415,14 +470,15 @@ class Sender:
 
     # --- Expiry ---
 
-    def _until_expiry(self, now_ms: float) -> float:
-        return min(self._accumulator.next_expiry_ms(now_ms), self._next_in_flight_expiry_ms - now_ms)
-
-    def _expire(self, now_ms: float) -> None:
+    @cython.cfunc
+    def _expire(self, now_ms: cython.double) -> object:
+        batch: ProducerBatch
+        soonest_ms: cython.double
+        expiry_ms: cython.double
         for batch in self._accumulator.expired(now_ms):
             self._fail_expired(batch, now_ms)
         if now_ms < self._next_in_flight_expiry_ms:
-            return
+            return None
         soonest_ms = NEVER_MS
         for batch in list(self._in_flight):
             expiry_ms = batch.created_ms + self._delivery_timeout_ms
@@ -433,6 +489,7 @@ class Sender:
             else:
                 soonest_ms = min(soonest_ms, expiry_ms)
         self._next_in_flight_expiry_ms = soonest_ms
+        return None
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
         return now_ms - batch.created_ms >= self._delivery_timeout_ms
@@ -449,10 +506,10 @@ class Sender:
 
     # --- Responses ---
 
-    def _on_produced(
-        self, response: ClientResponse, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str]
-    ) -> None:
-        now_ms = response.received_ms
+    def _on_produced(self, batches: dict, names: dict[UUID, str], response: ClientResponse) -> None:
+        """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id."""
+        batch: ProducerBatch
+        now_ms: cython.double = response.received_ms
         self._times_of(response.node_id).ended(now_ms, None if response.message is None else response.latency_ms)
         for batch in batches.values():
             batch.in_flight = False
@@ -474,22 +531,22 @@ class Sender:
                 self._complete(batch, -1, -1)
             return
         self._metrics.answered(response.latency_ms, response.message.throttle_time_ms, now_ms)
-        unanswered = dict(batches)
+        unanswered: dict = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
             name = topic.name or names.get(topic.topic_id)
             for answer in topic.partition_responses:
-                partition = TopicPartition(name or "", answer.index)
-                batch = unanswered.pop(partition, None)
-                if batch is None:
-                    _log.warning("node %d sent a response for %s, which was not requested", response.node_id, partition)
+                answered = unanswered.pop((name, answer.index), None)
+                if answered is not None and answer.error_code == 0:
+                    self._complete(answered, answer.base_offset, answer.log_append_time_ms)
                     continue
-                if answer.error_code == 0:
-                    self._complete(batch, answer.base_offset, answer.log_append_time_ms)
+                partition = TopicPartition(name or "", answer.index)
+                if answered is None:
+                    _log.warning("node %d sent a response for %s, which was not requested", response.node_id, partition)
                     continue
                 if answer.current_leader.leader_id >= 0:
                     new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-                self._on_error(batch, rejection(answer, partition), answer, now_ms)
+                self._on_error(answered, rejection(answer, partition), answer, now_ms)
         if new_leaders:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
@@ -498,7 +555,8 @@ class Sender:
             error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
             self._on_error(batch, error, None, now_ms)
 
-    def _complete(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
+    @cython.cfunc
+    def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
         if self._transactions is not None:
             self._transactions.completed(batch)
         if batch.complete(base_offset, log_append_time):
@@ -506,6 +564,7 @@ class Sender:
         else:
             # it expired in flight; now nothing reads its buffer any longer
             self._accumulator.release(batch)
+        return None
 
     def _on_error(
         self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float

@@ -1,0 +1,40 @@
+# The C declarations of sender_cy.py.
+
+from headrace.producer.accumulator.batch_cy cimport ProducerBatch
+from headrace.producer.sender.transaction_manager_cy cimport TransactionManager
+
+cdef class Sender:
+    cdef object __weakref__
+    cdef object _client
+    cdef object _metadata
+    cdef object _accumulator
+    cdef TransactionManager _transactions
+    cdef object _clock
+    cdef int _acks
+    cdef object _compression
+    cdef object _compression_level
+    cdef object _max_request_bytes
+    cdef double _request_timeout_ms
+    cdef double _delivery_timeout_ms
+    cdef object _retries
+    cdef bint _keep_order
+    cdef double _retry_backoff_ms
+    cdef object _metrics
+    cdef object _callbacks
+    cdef object _repeats
+    cdef dict _in_flight
+    cdef double _next_in_flight_expiry_ms
+    cdef dict _answer_times
+    cdef double _producer_id_retry_at_ms
+    cdef object _aborts
+    cdef bint _closing
+    cdef bint _force_close
+    cdef public object death
+
+    cdef bint _prepare_producer_id(self, TransactionManager transactions, double now_ms)
+    cdef double _send_ready(self, double now_ms)
+    cdef object _times_of(self, object node_id)
+    cdef object _send_batches(self, object node, list batches, double now_ms)
+    cdef object _seal(self, ProducerBatch batch)
+    cdef object _expire(self, double now_ms)
+    cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)
