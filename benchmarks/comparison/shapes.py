@@ -110,7 +110,8 @@ SHAPES: tuple[Shape, ...] = (
     Shape("10kb", "10 KB", 40_000, 1.5, value_bytes=10_000),
     Shape("one-partition", "1 partition, keyed, 100 B", 600_000, 1.7, keyed=True, partitions=1),
     Shape("100-partitions", "100 partitions, keyed", 600_000, 2.0, keyed=True, partitions=100),
-    Shape("1000-partitions", "1,000 partitions, keyed", 300_000, 1.5, keyed=True, partitions=1000),
+    # enough to fill `buffer.memory`, which the open batches alone half fill
+    Shape("1000-partitions", "1,000 partitions, keyed", 1_000_000, 1.5, keyed=True, partitions=1000),
     Shape("headers", "two headers per record", 300_000, 2.5, headers=True),
     Shape("callback", "a callback per record", 500_000, 1.8, callback=True),
     Shape(

@@ -10,6 +10,7 @@ from .shapes import BLOCK, Mode, Shape, ValueKind
 
 SEED = 12
 KEYS = 10_000
+KEY_BLOCKS = 100
 
 
 class Workload:
@@ -28,7 +29,8 @@ class Workload:
         else:
             self.values = [chance.randbytes(shape.value_bytes) for _ in range(BLOCK)]
         keys = [b"user-%d" % number for number in range(KEYS)]
-        self.key_blocks = [keys[start : start + BLOCK] for start in range(0, KEYS, BLOCK)]
+        # at random: keys in turn would fill all partitions evenly, and all batches at once
+        self.key_blocks = [chance.choices(keys, k=BLOCK) for _ in range(KEY_BLOCKS)]
         self.traces = [b"%032x" % chance.getrandbits(128) for _ in range(BLOCK)]
         self.table: Any = None
         if shape.mode is Mode.ARROW:
