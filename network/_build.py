@@ -32,6 +32,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.batch_memory_cy",
     "headrace.producer.accumulator.buffer_pool_cy",
     "headrace.producer.accumulator.compression_estimate_cy",
+    "headrace.producer.accumulator.drain_cy",
     "headrace.producer.accumulator.listeners_cy",
     "headrace.producer.accumulator.murmur2_cy",
     "headrace.producer.accumulator.queues_cy",

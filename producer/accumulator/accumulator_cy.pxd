@@ -3,6 +3,7 @@
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
 from headrace.producer.accumulator.batch_memory_cy cimport BatchMemory
 from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate
+from headrace.producer.accumulator.drain_cy cimport Drain
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 
 cdef class RecordAccumulator:
@@ -11,15 +12,12 @@ cdef class RecordAccumulator:
     cdef readonly Py_ssize_t batch_size
     cdef CompressionEstimate estimate
     cdef BatchMemory memory
+    cdef readonly Drain drainer
     cdef object busy
     cdef public double next_look_ms
-    cdef double _expiry_look_ms
-    cdef dict _ready
     cdef double linger_ms
     cdef object retry_backoff
-    cdef double delivery_timeout_ms
     cdef double max_open_ms
-    cdef object given_up
     cdef bint adaptive
     cdef readonly object availability
     cdef object rack
@@ -32,7 +30,6 @@ cdef class RecordAccumulator:
     cdef object updating
     cdef dict flushes
     cdef bint closed
-    cdef object transactions
 
     cdef RecordFuture _open(
         self, TopicQueues topic_queues, PartitionQueue queue, long long timestamp, bytes key, bytes value,
@@ -52,5 +49,4 @@ cdef class RecordAccumulator:
         bytes headers, object callback
     )
     cdef object _take_up(self, object record, TopicQueues topic_queues, Py_ssize_t count)
-    cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)
     cdef PartitionQueue _sticky_queue(self, TopicQueues topic_queues, Py_ssize_t size)

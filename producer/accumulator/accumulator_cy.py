@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
-from ...network.cluster import Cluster, Node
+from ...network.clock import NEVER_MS, Clock
+from ...network.cluster import Cluster
 from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
@@ -23,7 +23,6 @@ from ...network.sections import here, interrupted
 from ..threads import check_may_wait
 from .broker_availability import BrokerAvailability
 from .flushing import await_batches
-from .given_up import GivenUp
 from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -34,6 +33,7 @@ if not cython.compiled:
     from .batch_memory_cy import BatchMemory
     from .buffer_pool_cy import BufferPool, Lease
     from .compression_estimate_cy import CompressionEstimate
+    from .drain_cy import Drain, ReadyCheck
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
@@ -41,10 +41,12 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
+    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
     from .buffer_pool_cy import BufferPool
+    from .drain_cy import ReadyCheck
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
 # the record's actual size; a partition's share is counted in these bytes.
@@ -52,14 +54,6 @@ SIZE_BOUND_OF_NOTHING: cython.Py_ssize_t = encoded_size(None, None, None) - 8
 
 #: The delivery timeout of a batch starts with its first record. After this share of it the batch takes no more records.
 MAX_OPEN_SHARE = 0.1
-
-
-class ReadyCheck(NamedTuple):
-    """The result of `RecordAccumulator.ready`."""
-
-    nodes: dict[int, Node]
-    next_check_ms: float
-    leaderless_topics: set[str]
 
 
 @cython.final
@@ -111,7 +105,6 @@ class RecordAccumulator:
         self.estimate = CompressionEstimate(compression, batch_size, pool.total_bytes)
         self.linger_ms = linger_ms
         self.retry_backoff = retry_backoff
-        self.delivery_timeout_ms = delivery_timeout_ms
         self.max_open_ms = max(linger_ms, delivery_timeout_ms * MAX_OPEN_SHARE)
         self.memory = BatchMemory(
             pool=pool,
@@ -124,18 +117,11 @@ class RecordAccumulator:
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
         self.next_look_ms = NEVER_MS
-        #: When `expired` may have something to do. Sender thread.
-        self._expiry_look_ms = LONG_AGO_MS
-        #: The queues whose first batch `ready` found sendable, by node.
-        self._ready = {}
-        #: Batches passed over because no response could arrive before they expire: a heap by age. Sender thread.
-        self.given_up = GivenUp()
         self.adaptive = adaptive_partitioning
         #: None if ``partitioner.availability.timeout.ms`` is 0.
         self.availability = BrokerAvailability(availability_timeout_ms) if availability_timeout_ms > 0 else None
         self.rack = rack
         self.clock = clock
-        self.transactions = transactions
         self.wakeup = _no_wakeup
         pool.on_wait = self._wake
         self.active = {}
@@ -143,6 +129,15 @@ class RecordAccumulator:
         #: A token for each thread that flushes.
         self.flushes = {}
         self.stash = Stash()
+        self.drainer = Drain(
+            self.active,
+            pool=pool,
+            stash=self.stash,
+            transactions=transactions,
+            linger_ms=linger_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_open_ms=self.max_open_ms,
+        )
         self.keys_choose = keys_choose
         #: Serializes updates of a topic's queues: two threads at once would create two queues for one partition.
         self.updating = threading.Lock()
@@ -296,7 +291,7 @@ class RecordAccumulator:
             is_full = queue.open is None or queue.open.full
         if is_new:
             self.estimate.sample(topic_queues, queue)
-        if is_new and not (queue.leader is not None and queue.leader.id in self.busy):
+        if is_new and not queue.leader_id in self.busy:
             # the response of a busy broker wakes the sender anyway
             self.wakeup()
         return is_full
@@ -307,7 +302,7 @@ class RecordAccumulator:
         if (
             batch.closed
             or batch.full
-            or queue.leader is None
+            or queue.leader_id < 0
             or len(queue.batches) > 1
             or batch.created_ms + self.linger_ms < self.next_look_ms
             or len(self.flushes) > 0
@@ -467,118 +462,25 @@ class RecordAccumulator:
                     topic_queues.update(cluster)
 
     def ready(self, now_ms: float, busy: Collection[int] = ()) -> ReadyCheck:
-        """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
-
-        A batch is sendable if it is closed or has lingered, or if a flush is pending or the producer is closing; unless
-        it backs off after a failed attempt. The backoff ends early when the partition gets a new leader (KIP-951). A
-        full batch is sendable as well, unless its broker is one of the `busy` ones: then it may grow. A batch that has
-        lingered for half of the time goes along with others for its broker, which saves a request.
-
-        While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
-        with the most memory first.
-        """
-        queue: PartitionQueue
-        batch: ProducerBatch | None
-        nodes: dict = {}
-        ready: dict = {}
-        soon: dict = {}
-        others: dict = {}
-        leaderless: set = set()
-        next_check_ms: cython.double = NEVER_MS
-        hurry: cython.bint = self.closed or len(self.flushes) > 0
-        pressure: cython.bint = self.pool.waiting > 0
-        now: cython.double = now_ms
-        wait_ms: cython.double
-        # in this order: a caller that finds its broker busy, or the next look late enough, is seen by the loop below
+        """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
+        # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
-        for queue in list(self.active):
-            batch = queue.first()
-            if batch is None:
-                continue
-            if queue.leader is None:
-                leaderless.add(queue.topic)
-                continue
-            if queue.muted:
-                continue
-            if batch.attempts > 0:
-                wait_ms = queue.backoff_left_ms(batch, now)
-            elif hurry or batch.closed:
-                wait_ms = 0.0
-            else:
-                wait_ms = batch.created_ms + self.linger_ms - now
-                if wait_ms > 0.0:
-                    if batch.full and queue.leader.id not in busy:
-                        wait_ms = 0.0
-                    elif wait_ms <= self.linger_ms / 2:
-                        soon.setdefault(queue.leader.id, []).append(queue)
-                    elif pressure:
-                        others.setdefault(queue.leader.id, []).append(queue)
-            if wait_ms <= 0.0:
-                nodes[queue.leader.id] = queue.leader
-                ready.setdefault(queue.leader.id, []).append(queue)
-            elif wait_ms < next_check_ms:
-                next_check_ms = wait_ms
-        for node_id, queues in soon.items():
-            if node_id in ready:
-                cython.cast(list, ready[node_id]).extend(queues)
-            elif pressure:
-                others.setdefault(node_id, []).extend(queues)
-        for node_id, queues in others.items():
-            if node_id not in ready and node_id not in busy:
-                queues.sort(key=PartitionQueue.first_bytes, reverse=True)
-                nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
-                ready[node_id] = queues
-        self._ready = ready
-        return ReadyCheck(nodes, next_check_ms, leaderless)
+        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
 
     def drain(
         self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
     ) -> list[ProducerBatch]:
-        """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
+        """`Drain.drain`."""
+        return self.drainer.drain(node_id, max_bytes, now_ms, answer_ms, probe)
 
-        A drained partition goes to the end of the line, so that none starves if not all fit into a request.
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
+        """`Drain.expired`."""
+        return self.drainer.expired(now_ms)
 
-        The broker is expected to respond within `answer_ms`. A batch that expires sooner is given up as soon as a
-        younger batch of its partition is taken. Without a younger one it waits, unless it is to `probe` the broker.
-        """
-        queue: PartitionQueue
-        batch: ProducerBatch | None
-        now: cython.double = now_ms
-        created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
-        drained: list = []
-        size: cython.Py_ssize_t = 0
-        for queue in self._ready.pop(node_id, ()):
-            if queue.muted or queue.leader is None or queue.leader.id != node_id:
-                continue
-            batch = queue.first_in_time(created_from_ms)
-            if batch is None and probe:
-                batch = queue.first()
-            if batch is None:
-                continue
-            if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
-                continue
-            if drained and size + batch.size_bytes > max_bytes:
-                break
-            if self.transactions is not None and not self.transactions.may_drain(batch):
-                continue
-            batch = self._take(queue, batch)
-            if self.transactions is not None:
-                self.transactions.take_sequence(batch)
-            size += batch.size_bytes
-            batch.drained_ms = now
-            batch.leader_epoch = queue.leader_epoch
-            drained.append(batch)
-        return drained
-
-    @cython.cfunc
-    def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:
-        """Take a batch off a queue and give up those before it."""
-        while True:
-            batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
-            if batch is wanted:
-                return batch
-            self.given_up.add(batch)
+    def next_expiry_ms(self, now_ms: float) -> float:
+        """Milliseconds until `expired` has to be called again."""
+        return self.drainer.expiry_look_ms - now_ms if self.incomplete else NEVER_MS
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """Update the topic's estimate with a batch that was compressed."""
@@ -590,40 +492,6 @@ class RecordAccumulator:
         topic_queues.compression_ratio = 1.0
         topic_queues.max_batch_bytes = min(topic_queues.max_batch_bytes, max(batch.size_bytes // 2, 1))
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
-        """Take off and return every batch older than ``delivery.timeout.ms``.
-
-        Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when one may have such a batch:
-        one that does not exist yet can't before MAX_OPEN_SHARE has passed.
-        """
-        queue: PartitionQueue
-        batch: ProducerBatch | None
-        gone: list = []
-        created_by_ms: cython.double = now_ms - self.delivery_timeout_ms
-        oldest_ms: cython.double = NEVER_MS
-        open_ms: cython.double = now_ms
-        if now_ms < self._expiry_look_ms:
-            return gone
-        for queue in list(self.active):
-            batch = queue.oldest(now_ms - self.max_open_ms)
-            while batch is not None and batch.created_ms <= created_by_ms:
-                gone.append(queue.take_first(self.active))
-                batch = queue.first()
-            if batch is not None:
-                oldest_ms = min(oldest_ms, batch.created_ms)
-            batch = queue.open
-            if batch is not None:
-                open_ms = min(open_ms, batch.created_ms)
-        gone.extend(self.given_up.take_older(created_by_ms))
-        gone.extend(self.stash.take_back_older(created_by_ms))
-        oldest_ms = min(oldest_ms, self.given_up.oldest_ms(), self.stash.oldest_ms())
-        self._expiry_look_ms = min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms)
-        return gone
-
-    def next_expiry_ms(self, now_ms: float) -> float:
-        """Milliseconds until `expired` has to be called again."""
-        return self._expiry_look_ms - now_ms if self.incomplete else NEVER_MS
-
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
         return self.topics[batch.topic].queues[batch.partition]
@@ -633,7 +501,7 @@ class RecordAccumulator:
         batch.retry_at_ms = now_ms + self.retry_backoff(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_ms = now_ms
-        self._expiry_look_ms = min(self._expiry_look_ms, batch.created_ms + self.delivery_timeout_ms)
+        self.drainer.note_deadline(batch)
         queue: PartitionQueue = self.queue_of(batch)
         if batch.has_sequence:
             queue.put_in_sequence(batch, self.active)
@@ -644,7 +512,7 @@ class RecordAccumulator:
         """Enqueue the parts of a split batch in its place."""
         part: ProducerBatch
         queue: PartitionQueue = self.queue_of(batch)
-        self._expiry_look_ms = min(self._expiry_look_ms, batch.created_ms + self.delivery_timeout_ms)
+        self.drainer.note_deadline(batch)
         for part in reversed(parts):
             self.incomplete[part] = True
             if part.has_sequence:
@@ -687,7 +555,7 @@ class RecordAccumulator:
                 queues.extend(topic_queues.queues)
         for queue in queues:
             taken.extend(queue.take_all(self.active))
-        taken.extend(self.given_up.take_older(NEVER_MS))
+        taken.extend(self.drainer.given_up.take_older(NEVER_MS))
         taken.extend(self.stash.take_back_older(NEVER_MS))
         return taken
 

@@ -25,6 +25,7 @@ from ...network.protocol.errors import KafkaTimeoutError, RetriableError
 from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
+from .callback_progress import CALLBACK_GRACE_SECONDS, callback_progress
 from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -47,24 +48,6 @@ _log = logging.getLogger(__name__)
 # One lock for all batches is enough, as it is held for a few instructions and never while user code runs. It is a leaf,
 # and reentrant: a finalizer or signal handler that interrupts its holder may read a future or add a callback.
 _completion = threading.RLock()
-
-# `get` returns after the callbacks of the batch have returned, as users of other clients expect. It waits at most this
-# many seconds for them, because a callback that blocks must not delay other threads.
-CALLBACK_GRACE_SECONDS = 0.1
-
-
-class _CallbackProgress:
-    """Whether to wait for callbacks: after a wait that timed out, not until another batch's callbacks have returned."""
-
-    __slots__ = ("returned", "stuck_at")
-
-    def __init__(self) -> None:
-        self.returned = 0
-        self.stuck_at = -1
-
-
-_progress = _CallbackProgress()
-
 
 def _reset_after_fork() -> None:
     """After a fork: another thread of the parent may hold the lock, and never releases it in the child."""
@@ -303,7 +286,7 @@ class ProducerBatch:
             if callbacks is not None:
                 self._run_callbacks(callbacks)
         finally:
-            _progress.returned += 1
+            callback_progress.returned += 1
             with here.section, _completion:
                 self.settled = True
                 latch = self.settled_latch
@@ -561,10 +544,10 @@ class RecordFuture:
                     f"the record for {batch.topic}-{batch.partition} was not acknowledged within {timeout:g} s; it is "
                     f"still being delivered, within delivery.timeout.ms"
                 )
-        if batch.settled or on_callback_thread() or interrupted() or _progress.stuck_at == _progress.returned:
+        if batch.settled or on_callback_thread() or interrupted() or callback_progress.is_stuck:
             return
         if not batch.wait_settled(CALLBACK_GRACE_SECONDS):
-            _progress.stuck_at = _progress.returned
+            callback_progress.note_stuck()
 
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call ``callback(*args, metadata, **kwargs)`` on success: on the callback thread, or here if already done."""

@@ -10,11 +10,15 @@ cdef class PartitionQueue:
     cdef ProducerBatch open
     cdef cython.pymutex lock
     cdef public object leader
+    cdef readonly int leader_id
     cdef public int leader_epoch
     cdef public bint muted
     cdef readonly Py_ssize_t usual_bytes
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cpdef ProducerBatch first(self)
+    cpdef ProducerBatch first_in_time(self, double created_from_ms)
+    cpdef ProducerBatch take_first(self, dict active)
     cdef object close_open(self)
     cdef bint fill(self, Py_ssize_t size) noexcept
     cdef Py_ssize_t bytes_wanted(self, Py_ssize_t size, double created_after_ms) noexcept

@@ -41,7 +41,7 @@ class PartitionQueue:
     """The batches of one partition, oldest first.
 
     Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
-    accumulator's set of active queues. `leader`, `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
+    accumulator's set of active queues. `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -52,6 +52,7 @@ class PartitionQueue:
         if not cython.compiled:
             self.lock = threading.Lock()
         self.leader = None
+        self.leader_id = -1
         self.leader_epoch = -1
         self.muted = False
         #: The size of its recent batches, for the memory that the next one begins with.
@@ -132,6 +133,7 @@ class PartitionQueue:
             self.open = batch
         return None
 
+    @cython.ccall
     def first(self) -> ProducerBatch | None:
         """The oldest batch, without removing it."""
         with self.lock:
@@ -149,7 +151,8 @@ class PartitionQueue:
         batch: ProducerBatch | None = self.first()
         return 0 if batch is None else batch.capacity_bytes
 
-    def first_in_time(self, created_from_ms: float) -> ProducerBatch | None:
+    @cython.ccall
+    def first_in_time(self, created_from_ms: cython.double) -> ProducerBatch | None:
         """The oldest batch created at `created_from_ms` or later, without removing it; None if all are older.
 
         The first batch if it has a sequence number, because no other may overtake it.
@@ -201,6 +204,7 @@ class PartitionQueue:
             self.batches.insert(place, batch)
             active[self] = True
 
+    @cython.ccall
     def take_first(self, active: dict) -> ProducerBatch | None:
         """Remove the oldest batch and close it."""
         with self.lock:
@@ -282,6 +286,7 @@ class TopicQueues:
         for queue in self.queues:
             info = known.get(queue.partition)
             queue.leader = None if info is None else info.leader
+            queue.leader_id = -1 if queue.leader is None else queue.leader.id
             queue.leader_epoch = -1 if info is None else info.leader_epoch
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)

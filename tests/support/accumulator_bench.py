@@ -44,10 +44,16 @@ class Bench:
     """An accumulator with topic t on a mock clock."""
 
     def __init__(
-        self, partitions: int = 4, *, nodes: list[Node] | None = None, memory: int = 100_000, **options: Any
+        self,
+        partitions: int = 4,
+        *,
+        nodes: list[Node] | None = None,
+        memory: int = 100_000,
+        chunk_bytes: int = BATCH,
+        **options: Any,
     ) -> None:
         self.clock = MockClock(1000)
-        self.pool = BufferPool(memory, BATCH, self.clock)
+        self.pool = BufferPool(memory, chunk_bytes, self.clock)
         self.accumulator = RecordAccumulator(
             **{
                 "pool": self.pool,

@@ -1,0 +1,20 @@
+# The C declarations of drain_cy.py, for the accumulator.
+
+from headrace.producer.accumulator.batch_cy cimport ProducerBatch
+from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
+from headrace.producer.accumulator.queues_cy cimport PartitionQueue
+
+cdef class Drain:
+    cdef dict active
+    cdef BufferPool pool
+    cdef object stash
+    cdef object transactions
+    cdef double linger_ms
+    cdef double delivery_timeout_ms
+    cdef double max_open_ms
+    cdef readonly object given_up
+    cdef dict sendable
+    cdef readonly double expiry_look_ms
+
+    cpdef object note_deadline(self, ProducerBatch batch)
+    cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)

@@ -1,0 +1,222 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
+"""What the sender thread takes from the queues: which batches can be sent, which to send, and which have expired.
+
+A turn of the sender costs one look at each active queue (`ready`), and then only work for the batches it sends.
+
+Source: Kafka's RecordAccumulator.ready, drain and expiredBatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...network import _cython as cython
+from ...network.clock import LONG_AGO_MS, NEVER_MS
+from ...network.cluster import Node
+from .given_up import GivenUp
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from .batch_cy import ProducerBatch
+    from .buffer_pool_cy import BufferPool
+    from .queues_cy import PartitionQueue
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue
+
+if TYPE_CHECKING:
+    from .stash import Stash
+
+
+class ReadyCheck(NamedTuple):
+    """The result of `RecordAccumulator.ready`."""
+
+    nodes: dict[int, Node]
+    next_check_ms: float
+    leaderless_topics: set[str]
+
+
+@cython.final
+@cython.cclass
+class Drain:
+    """Takes batches off the queues in `active`. Sender thread only."""
+
+    def __init__(
+        self,
+        active: dict[PartitionQueue, bool],
+        *,
+        pool: BufferPool,
+        stash: Stash,
+        transactions: Any,
+        linger_ms: float,
+        delivery_timeout_ms: float,
+        max_open_ms: float,
+    ) -> None:
+        """`active`: the queues with batches. `max_open_ms`: how long a batch takes records.
+
+        The others are those of the accumulator.
+        """
+        self.active = active
+        self.pool = pool
+        self.stash = stash
+        self.transactions = transactions
+        self.linger_ms = linger_ms
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.max_open_ms = max_open_ms
+        #: Batches passed over because no response could arrive before they expire: a heap by age.
+        self.given_up = GivenUp()
+        #: The queues whose first batch `ready` found sendable, by node.
+        self.sendable = {}
+        #: When `expired` may have something to do.
+        self.expiry_look_ms = LONG_AGO_MS
+
+    def ready(self, now_ms: float, busy: Collection[int], hurry: bool) -> ReadyCheck:
+        """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
+
+        A batch is sendable if it is closed or has lingered, or if there is a `hurry`; unless it backs off after a failed
+        attempt. The backoff ends early when the partition gets a new leader (KIP-951). A full batch is sendable as
+        well, unless its broker is one of the `busy` ones: then it may grow. A batch that has lingered for half of the
+        time goes along with others for its broker, which saves a request.
+
+        While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
+        with the most memory first.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch | None
+        nodes: dict = {}
+        ready: dict = {}
+        soon: dict = {}
+        others: dict = {}
+        leaderless: set = set()
+        next_check_ms: cython.double = NEVER_MS
+        pressure: cython.bint = self.pool.waiting > 0
+        now: cython.double = now_ms
+        wait_ms: cython.double
+        for queue in list(self.active):
+            batch = queue.first()
+            if batch is None:
+                continue
+            if queue.leader_id < 0:
+                leaderless.add(queue.topic)
+                continue
+            if queue.muted:
+                continue
+            if batch.attempts > 0:
+                wait_ms = queue.backoff_left_ms(batch, now)
+            elif hurry or batch.closed:
+                wait_ms = 0.0
+            else:
+                wait_ms = batch.created_ms + self.linger_ms - now
+                if wait_ms > 0.0:
+                    if batch.full and queue.leader_id not in busy:
+                        wait_ms = 0.0
+                    elif wait_ms <= self.linger_ms / 2:
+                        soon.setdefault(queue.leader_id, []).append(queue)
+                    elif pressure:
+                        others.setdefault(queue.leader_id, []).append(queue)
+            if wait_ms <= 0.0:
+                nodes[queue.leader_id] = queue.leader
+                ready.setdefault(queue.leader_id, []).append(queue)
+            elif wait_ms < next_check_ms:
+                next_check_ms = wait_ms
+        for node_id, queues in soon.items():
+            if node_id in ready:
+                cython.cast(list, ready[node_id]).extend(queues)
+            elif pressure:
+                others.setdefault(node_id, []).extend(queues)
+        for node_id, queues in others.items():
+            if node_id not in ready and node_id not in busy:
+                queues.sort(key=PartitionQueue.first_bytes, reverse=True)
+                nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
+                ready[node_id] = queues
+        self.sendable = ready
+        return ReadyCheck(nodes, next_check_ms, leaderless)
+
+    def drain(
+        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float, probe: bool
+    ) -> list[ProducerBatch]:
+        """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
+
+        A drained partition goes to the end of the line, so that none starves if not all fit into a request.
+
+        The broker is expected to respond within `answer_ms`. A batch that expires sooner is given up as soon as a
+        younger batch of its partition is taken. Without a younger one it waits, unless it is to `probe` the broker.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch | None
+        now: cython.double = now_ms
+        created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
+        drained: list = []
+        size: cython.Py_ssize_t = 0
+        for queue in self.sendable.pop(node_id, ()):
+            if queue.muted or queue.leader_id != node_id:
+                continue
+            batch = queue.first_in_time(created_from_ms)
+            if batch is None and probe:
+                batch = queue.first()
+            if batch is None:
+                continue
+            if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
+                continue
+            if drained and size + batch.size_bytes > max_bytes:
+                break
+            if self.transactions is not None and not self.transactions.may_drain(batch):
+                continue
+            batch = self._take(queue, batch)
+            if self.transactions is not None:
+                self.transactions.take_sequence(batch)
+            size += batch.size_bytes
+            batch.drained_ms = now
+            batch.leader_epoch = queue.leader_epoch
+            drained.append(batch)
+        return drained
+
+    @cython.cfunc
+    def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:
+        """Take a batch off a queue and give up those before it."""
+        while True:
+            batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
+            if batch is wanted:
+                return batch
+            self.given_up.add(batch)
+
+    def expired(self, now_ms: float) -> list[ProducerBatch]:
+        """Take off and return every batch older than ``delivery.timeout.ms``.
+
+        Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when one may have such a batch:
+        one that does not exist yet can't before MAX_OPEN_SHARE has passed.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch | None
+        gone: list = []
+        created_by_ms: cython.double = now_ms - self.delivery_timeout_ms
+        oldest_ms: cython.double = NEVER_MS
+        open_ms: cython.double = now_ms
+        if now_ms < self.expiry_look_ms:
+            return gone
+        for queue in list(self.active):
+            batch = queue.oldest(now_ms - self.max_open_ms)
+            while batch is not None and batch.created_ms <= created_by_ms:
+                gone.append(queue.take_first(self.active))
+                batch = queue.first()
+            if batch is not None:
+                oldest_ms = min(oldest_ms, batch.created_ms)
+            batch = queue.open
+            if batch is not None:
+                open_ms = min(open_ms, batch.created_ms)
+        gone.extend(self.given_up.take_older(created_by_ms))
+        gone.extend(self.stash.take_back_older(created_by_ms))
+        oldest_ms = min(oldest_ms, self.given_up.oldest_ms(), self.stash.oldest_ms())
+        self.expiry_look_ms = min(oldest_ms + self.delivery_timeout_ms, open_ms + self.max_open_ms)
+        return gone
+
+    @cython.ccall
+    def note_deadline(self, batch: ProducerBatch) -> object:
+        """A batch is back in a queue: look again when it expires."""
+        self.expiry_look_ms = min(self.expiry_look_ms, batch.created_ms + self.delivery_timeout_ms)
+        return None
