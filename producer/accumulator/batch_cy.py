@@ -24,13 +24,10 @@ from ...network.latch import Latch
 from ...network.protocol.errors import KafkaTimeoutError, RetriableError
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
-from .other_futures import NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
+from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
-
-if TYPE_CHECKING:
-    from .concurrent_future import ConcurrentFuture
 
 if not cython.compiled:
     from ...network.records.builder_cy import RecordBatchBuilder
@@ -572,8 +569,6 @@ class RecordFuture:
 
     def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
         """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
-        from .concurrent_future import ConcurrentFuture  # noqa: PLC0415 - few programs use concurrent.futures
-
         return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:

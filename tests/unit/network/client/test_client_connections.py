@@ -9,6 +9,7 @@ import pytest
 from support.client_harness import ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
+from headrace.network import _build
 from headrace.network.client.api_versions import NodeApiVersions
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
