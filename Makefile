@@ -106,6 +106,8 @@ bench-spark: build/compiled
 
 compile: .venv/installed
 	@$(PYTHON_IN_VENV) setup.py --quiet build_ext --inplace
+# pip writes no bytecode for an editable install; with PYTHONDONTWRITEBYTECODE every start would compile every module
+	@$(PYTHON_IN_VENV) -m compileall -q network producer broker cli
 	@$(PYTHON_IN_VENV) -c "from headrace.network._build import describe; print('headrace:', describe())"
 	@mkdir -p build && touch build/compiled
 

@@ -22,6 +22,7 @@ from ..network.cluster import Cluster
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
+from ..network.records.compression import prepare
 from ..network.sections import section_thread
 from ..network.sockets.name_lookups import NameLookups
 from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
@@ -73,6 +74,7 @@ class Engine:
             max_idle_ms=config.metadata_max_idle_ms,
             allow_auto_topic_creation=config.allow_auto_create_topics,
         )
+        prepare(config.compression)
         batch_bytes = max(config.batch_size, 1)
         self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
         self.metrics = ProducerMetrics(

@@ -23,7 +23,6 @@ class ProducerRecord:
 
     # written out: the dataclasses module would take a tenth of the time of importing the producer
     __slots__ = __match_args__ = ("topic", "value", "key", "headers", "partition", "timestamp_ms")
-    __hash__ = None
 
     def __init__(
         self,

@@ -16,9 +16,7 @@ CLIENT_SOFTWARE_NAME = "headrace"
 
 def handshake_request() -> ApiVersionsRequest:
     """The first request of a connection."""
-    return ApiVersionsRequest(
-        client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=VERSION
-    )
+    return ApiVersionsRequest(client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=VERSION)
 
 
 def handshake_fallback(response: ApiVersionsResponse, version: int) -> int | None:

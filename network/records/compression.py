@@ -22,9 +22,8 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import NamedTuple
-
-import cramjam
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.errors import (
     CorruptRecordError,
@@ -32,6 +31,18 @@ from ..protocol.errors import (
     UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
+
+if TYPE_CHECKING:
+    from cramjam import Buffer as _CramjamBuffer
+
+
+@cache
+def cramjam() -> Any:
+    """The library of all codecs except gzip. A producer without compression never imports it."""
+    import cramjam as library  # noqa: PLC0415
+
+    return library
+
 
 #: The bits of a batch's attributes that hold the codec.
 COMPRESSION_MASK = 0x07
@@ -111,6 +122,13 @@ class Codec(NamedTuple):
     first_release: str = ""
 
 
+def prepare(codec: Compression) -> None:
+    """Import what compressing with the codec needs. A thread that may still run at the interpreter's exit, where an
+    import can fail, compresses only after this call. Any thread."""
+    if codec not in (Compression.NONE, Compression.GZIP):
+        cramjam()
+
+
 def compress(codec: Compression, data: _Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """Compress `data` as one block of a batch of format `magic`. `level` defaults to the codec's default.
 
@@ -156,7 +174,7 @@ def _decompress_into(
     out = bytearray(bound)
     try:
         size = function(view, out)
-    except cramjam.DecompressionError as error:
+    except cramjam().DecompressionError as error:
         if bound == max_bytes:
             raise CorruptRecordError(
                 f"the {codec} records are either damaged, or larger than the {max_bytes} bytes allowed here: {error}"
@@ -229,9 +247,9 @@ _INT32 = struct.Struct(">i")
 
 def _compress_snappy(data: _Buffer, level: int, magic: int) -> bytes:
     view = memoryview(data)
-    parts: list[bytes | cramjam.Buffer] = [_XERIAL_HEADER]
+    parts: list[bytes | _CramjamBuffer] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
-        block = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        block = cramjam().snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
         parts += (_INT32.pack(len(block)), block)
     return b"".join(parts)
 
@@ -247,8 +265,8 @@ def _decompress_snappy(view: memoryview, max_bytes: int, magic: int) -> bytearra
     with memoryview(out) as target:
         for block, size in zip(blocks, sizes, strict=True):
             try:
-                cramjam.snappy.decompress_raw_into(block, target[position : position + size])
-            except cramjam.DecompressionError as error:
+                cramjam().snappy.decompress_raw_into(block, target[position : position + size])
+            except cramjam().DecompressionError as error:
                 raise _corrupt("snappy", error) from error
             position += size
     return out
@@ -275,8 +293,8 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
 def _snappy_size(block: memoryview) -> int:
     """The size that a snappy block declares. Raises CorruptRecordError if a block of its length cannot hold that."""
     try:
-        size = cramjam.snappy.decompress_raw_len(block)
-    except cramjam.DecompressionError as error:
+        size = cramjam().snappy.decompress_raw_len(block)
+    except cramjam().DecompressionError as error:
         raise _corrupt("snappy", error) from error
     # the densest element copies 64 bytes and takes three
     if size > 64 * (len(block) // 3 + 1):
@@ -309,27 +327,27 @@ def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
     # Block by block: cramjam's streaming compressor, which writes frames of independent blocks, keeps the GIL.
     view = memoryview(data)
     block = _lz4_fast_block if level == _LZ4_LEVELS.default else _lz4_high_block
-    parts: list[bytes | memoryview | cramjam.Buffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
+    parts: list[bytes | memoryview | _CramjamBuffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
     for start in range(0, len(view), _LZ4_BLOCK_BYTES):
         parts += block(view[start : start + _LZ4_BLOCK_BYTES], level)
     parts.append(_LZ4_END)
     return b"".join(parts)
 
 
-def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
+def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | _CramjamBuffer]:
     """A block with its size, from the fast compressor. In Java it is the default level, and it has no other."""
-    packed = cramjam.lz4.compress_block(chunk, store_size=False)
+    packed = cramjam().lz4.compress_block(chunk, store_size=False)
     if len(packed) < len(chunk):
         return _UINT32_LE.pack(len(packed)), packed
     return _UINT32_LE.pack(len(chunk) | _LZ4_STORED), chunk
 
 
-def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | cramjam.Buffer]:
+def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | _CramjamBuffer]:
     """A block with its size, from the high compressor, which has levels 3 to 12.
 
     cramjam offers it for whole frames only, so this is the only block of a frame.
     """
-    return (_only_lz4_block(memoryview(cramjam.lz4.compress(chunk, level=min(max(level, 3), 12)))),)
+    return (_only_lz4_block(memoryview(cramjam().lz4.compress(chunk, level=min(max(level, 3), 12)))),)
 
 
 def has_lz4_levels() -> bool:
@@ -362,7 +380,7 @@ def _decompress_lz4(view: memoryview, max_bytes: int, magic: int) -> bytearray:
         repaired = bytearray(view)
         repaired[header_end - 1] = _lz4_header_checksum(repaired[4 : header_end - 1])
         view = memoryview(repaired)
-    return _decompress_into(cramjam.lz4.decompress_into, "lz4", view, bound, max_bytes)
+    return _decompress_into(cramjam().lz4.decompress_into, "lz4", view, bound, max_bytes)
 
 
 def _lz4_bound(view: memoryview, max_bytes: int) -> tuple[int, int]:
@@ -444,11 +462,11 @@ _ZSTD_STORED, _ZSTD_RUN, _ZSTD_PACKED = 0, 1, 2
 
 
 def _compress_zstd(data: _Buffer, level: int, magic: int) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=level))
+    return bytes(cramjam().zstd.compress(data, level=level))
 
 
 def _decompress_zstd(view: memoryview, max_bytes: int, magic: int) -> bytearray:
-    return _decompress_into(cramjam.zstd.decompress_into, "zstd", view, _zstd_bound(view, max_bytes), max_bytes)
+    return _decompress_into(cramjam().zstd.decompress_into, "zstd", view, _zstd_bound(view, max_bytes), max_bytes)
 
 
 def _zstd_bound(view: memoryview, max_bytes: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from support.client_harness import ClientHarness, Waiter, api_versions_response
 from support.mock_client import metadata_response
 
-from headrace.network._build import VERSION
+from headrace.network import _build
 from headrace.network.client.api_versions import NodeApiVersions
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import (
@@ -48,7 +48,7 @@ class TestHandshake:
         assert sent.header.api_version == 4
         assert sent.header.client_id == "test"
         assert sent.message.client_software_name == "headrace"
-        assert sent.message.client_software_version == VERSION
+        assert sent.message.client_software_version == _build.VERSION
 
     def test_a_node_is_ready_only_when_its_versions_are_known(self) -> None:
         harness = ClientHarness()
@@ -184,7 +184,7 @@ class TestVersions:
         assert repr(NodeApiVersions({0: (0, 2), 999: (1, 1)})) == "NodeApiVersions(PRODUCE: 0-2, 999: 1-1)"
 
     def test_the_software_version_has_only_characters_that_brokers_accept(self) -> None:
-        assert set(VERSION) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
+        assert set(_build.VERSION) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
 class TestFailures:

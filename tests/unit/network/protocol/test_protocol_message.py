@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headrace.network.protocol.api import ApiKey, requests
+from headrace.network.protocol import messages
+from headrace.network.protocol.api import MODULES, ApiKey, requests
 from headrace.network.protocol.codec import codec_for, decode, encode, gather
 from headrace.network.protocol.errors import EncodeError, MalformedMessageError, UnsupportedVersionError
 from headrace.network.protocol.message import Request, Versions, field, fields_of, first_version_with, request, struct
@@ -367,3 +369,32 @@ def test_a_struct_may_be_null_behind_a_mark() -> None:
         MalformedMessageError, match=r"WithOptional\.inner: 7 is neither 1 \(present\) nor 255 \(null\)"
     ):
         read(WithOptional, 1, True, b"\x07\x00\x03\x00")
+
+
+def test_the_table_of_modules_is_the_files() -> None:
+    folder = Path(messages.__file__).parent
+    files = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert set(MODULES.values()) == files
+    assert [requests[key].api_key for key in MODULES] == list(MODULES)
+    assert list(requests) == list(MODULES)
+    assert len(requests) == len(MODULES)
+
+
+def test_an_api_without_messages() -> None:
+    assert ApiKey.VOTE not in requests
+    assert requests.get(ApiKey.VOTE) is None
+    with pytest.raises(KeyError):
+        requests[ApiKey.VOTE]
+
+
+def test_a_message_needs_each_value_once() -> None:
+    with pytest.raises(TypeError, match="DeleteTopicsRequest needs values for timeout_ms"):
+        DeleteTopicsRequest(topic_names=["t"])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="DeleteTopicsRequest has no fields topic_nmaes"):
+        DeleteTopicsRequest(topic_nmaes=["t"], timeout_ms=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="DeleteTopicsRequest has no fields more"):
+        DeleteTopicsRequest(topics=[], topic_names=["t"], timeout_ms=1, more=1)  # type: ignore[call-arg]
