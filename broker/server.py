@@ -24,7 +24,7 @@ from ..network.protocol.errors import (
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
 from ..network.sections import section_thread
-from ..network.sockets.selector import Selector, describe_address
+from ..network.sockets.selector_cy import Selector, describe_address
 from .api import registry
 from .api.api_versions import unsupported_version
 from .api.registry import Api

@@ -26,7 +26,7 @@ from ..network.records.compression import prepare
 from ..network.sections import section_thread
 from ..network.sockets.name_lookups import NameLookups
 from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
-from ..network.sockets.selector import Selector
+from ..network.sockets.selector_cy import Selector
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig

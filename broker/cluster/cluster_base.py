@@ -8,7 +8,7 @@ from typing import Any
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalStateError
-from ...network.sockets.selector import describe_address
+from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
 from ..controller.controller import Controller

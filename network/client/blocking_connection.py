@@ -19,7 +19,7 @@ from ..protocol.errors import CorrelationIdError, DisconnectedError, make_error
 from ..protocol.frames import decode_response, encode_request
 from ..protocol.message import Request
 from ..protocol.messages.api_versions import ApiVersionsRequest
-from ..sockets.channel import (
+from ..sockets.channel_cy import (
     NEVER_ANSWERED,
     SCRATCH_BYTES,
     FrameAssembler,

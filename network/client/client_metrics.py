@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..metrics import MetricName, Metrics, Reading, Sensor, Tags
-from ..sockets.selector import SelectorCounters
+from ..sockets.counters import SelectorCounters
 
 _AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
 _OFTEN, _COUNT = Sensor.occurrence_rate, Sensor.count

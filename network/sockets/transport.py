@@ -12,6 +12,8 @@ import socket
 from collections.abc import Sequence
 from typing import Protocol
 
+from .poller_cy import receive, transmit
+
 IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 """The number of buffers the kernel takes per sendmsg."""
 
@@ -99,7 +101,7 @@ class Transport(Protocol):
 class PlaintextTransport:
     """The transport for `security.protocol=PLAINTEXT`. Owns its socket and makes it non-blocking."""
 
-    __slots__ = ("_sendfile", "_socket")
+    __slots__ = ("_fd", "_sendfile", "_socket")
 
     ready = True
     has_pending_writes = False
@@ -108,22 +110,17 @@ class PlaintextTransport:
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._fd = sock.fileno()
         self._sendfile = hasattr(os, "sendfile")
 
     def handshake(self) -> int:
         return 0
 
     def read_into(self, buffer: memoryview) -> int | None:
-        try:
-            return self._socket.recv_into(buffer)
-        except BlockingIOError:
-            return None
+        return receive(self._socket, self._fd, buffer)
 
     def write(self, buffers: Sequence[memoryview], *, more: bool = False) -> int:
-        try:
-            return self._socket.sendmsg(buffers, (), _MSG_NOSIGNAL | _MSG_MORE if more else _MSG_NOSIGNAL)
-        except BlockingIOError:
-            return 0
+        return transmit(self._socket, self._fd, buffers, _MSG_NOSIGNAL | _MSG_MORE if more else _MSG_NOSIGNAL)
 
     def write_file(self, region: FileRegion, start: int) -> int | None:
         file = region.file if isinstance(region.file, int) else region.file.fileno()
@@ -152,4 +149,6 @@ class PlaintextTransport:
         return copied
 
     def close(self) -> None:
+        # the number may be that of another file from now on
+        self._fd = -1
         self._socket.close()

@@ -394,7 +394,9 @@ class Sender:
             sent[batch.topic, batch.partition] = batch
             batch.in_flight = True
             self._in_flight[batch] = None
-            self._next_in_flight_expiry_ms = min(self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms)
+            self._next_in_flight_expiry_ms = min(
+                self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms
+            )
             if self._keep_order:
                 self._accumulator.set_muted(batch, True)
             partitions = by_topic.get(batch.topic)

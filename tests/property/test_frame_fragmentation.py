@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connection_pair import ConnectionPair, frame
 
-from headrace.network.sockets.channel import (
+from headrace.network.sockets.channel_cy import (
     DIRECT_READ_BYTES,
     FIRST_ALLOCATION_BYTES,
     FrameAssembler,

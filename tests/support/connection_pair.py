@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from headrace.network.sockets.channel import SCRATCH_BYTES, ChannelState, KafkaChannel, NetworkReceive, NetworkSend
+from headrace.network.sockets.channel_cy import SCRATCH_BYTES, ChannelState, KafkaChannel, NetworkReceive, NetworkSend
 from headrace.network.sockets.transport import PlaintextTransport, Transport
 
 

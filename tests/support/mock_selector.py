@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from headrace.network.protocol.errors import IllegalStateError, KafkaError
 from headrace.network.protocol.frames import RequestHeader, encode_response
 from headrace.network.protocol.message import Response
-from headrace.network.sockets.channel import NetworkReceive
+from headrace.network.sockets.channel_cy import NetworkReceive
 from support.requests import decode_request
 
 

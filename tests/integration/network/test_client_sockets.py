@@ -33,7 +33,7 @@ from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.sockets.name_lookups import NameLookups
 from headrace.network.sockets.resolver import ResolvedAddress, canonical_host_names, resolve_host
-from headrace.network.sockets.selector import Selector
+from headrace.network.sockets.selector_cy import Selector
 
 __all__ = ["serve"]
 

@@ -24,8 +24,8 @@ from support.descriptors import none_is_left
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError, NotKafkaError
 from headrace.network.repeats import QUIET_MS
-from headrace.network.sockets.channel import KafkaChannel, NetworkReceive, NetworkSend
-from headrace.network.sockets.selector import Selector
+from headrace.network.sockets.channel_cy import KafkaChannel, NetworkReceive, NetworkSend
+from headrace.network.sockets.selector_cy import Selector
 from headrace.network.sockets.transport import FileRegion, PlaintextTransport
 
 LIMIT = 50_000_000

@@ -15,7 +15,7 @@ from support.waiting import memory_comes_back, wait_until
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.metrics import Metric, Metrics, MetricsReporter
-from headrace.network.sockets.selector import Selector
+from headrace.network.sockets.selector_cy import Selector
 from headrace.producer import KafkaProducer, errors
 from headrace.producer.reporters import prometheus_text
 

@@ -21,7 +21,7 @@ from headrace.network.protocol.errors import (
     KafkaError,
     NotKafkaError,
 )
-from headrace.network.sockets.channel import InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
+from headrace.network.sockets.channel_cy import InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
 from headrace.network.sockets.transport import PlaintextTransport
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.connection_pair import frame
 
-from headrace.network.sockets.channel import (
+from headrace.network.sockets.channel_cy import (
     DIRECT_READ_BYTES,
     FIRST_ALLOCATION_BYTES,
     FrameAssembler,

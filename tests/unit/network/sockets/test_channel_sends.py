@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.network.protocol.errors import DisconnectedError
-from headrace.network.sockets.channel import NetworkSend
+from headrace.network.sockets.channel_cy import NetworkSend
 from headrace.network.sockets.transport import IOV_MAX, FileRegion, PlaintextTransport, Transport
 
 

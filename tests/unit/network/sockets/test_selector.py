@@ -22,8 +22,8 @@ from headrace.network.protocol.errors import (
     KafkaConnectionError,
     NotKafkaError,
 )
-from headrace.network.sockets.channel import SCRATCH_BYTES, NetworkSend
-from headrace.network.sockets.selector import Selector, describe_address
+from headrace.network.sockets.channel_cy import SCRATCH_BYTES, NetworkSend
+from headrace.network.sockets.selector_cy import Selector, describe_address
 from headrace.network.sockets.transport import FileRegion, PlaintextTransport
 
 LIMIT = 10_000_000

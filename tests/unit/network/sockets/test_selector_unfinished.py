@@ -10,7 +10,7 @@ import pytest
 
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import DisconnectedError
-from headrace.network.sockets.selector import Selector
+from headrace.network.sockets.selector_cy import Selector
 
 LIMIT = 300_000
 FRAME_BYTES = 200_000

@@ -1,3 +1,5 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """One connection: splits incoming bytes into frames and writes outgoing gather lists.
 
 A frame is a four-byte big-endian length followed by that many bytes. `FrameAssembler` does the receiving half without
@@ -11,15 +13,19 @@ from __future__ import annotations
 import enum
 import errno
 import os
-import selectors
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import _cython as cython
 from ..protocol.errors import DisconnectedError, InvalidReceiveError, KafkaConnectionError, KafkaError, NotKafkaError
+from .poller_cy import EVENT_READ, EVENT_WRITE
 from .transport import IOV_MAX, FileRegion, Transport
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
 
 SCRATCH_BYTES = 128 * 1024
 """The size of the buffer that all channels of a selector read into, except for the rest of a large frame."""
@@ -40,6 +46,8 @@ class NetworkReceive(NamedTuple):
     payload: memoryview
 
 
+@cython.final
+@cython.cclass
 class FrameAssembler:
     """Splits a byte stream into frames, however it was fragmented or coalesced. No I/O; one owner thread.
 
@@ -48,17 +56,9 @@ class FrameAssembler:
     between reads is one incomplete frame, in a buffer of at most `FIRST_ALLOCATION_BYTES` or twice the bytes received.
     """
 
-    __slots__ = (
-        "_channel_id",
-        "_filled",
-        "_frame",
-        "_length",
-        "_max_receive_bytes",
-        "_rest",
-        "_scratch",
-        "_scratch_view",
-        "frames_begun",
-    )
+    if not cython.compiled:
+        # for type checkers; channel_cy.pxd has the C types
+        _frame: bytearray | None
 
     def __init__(self, channel_id: str, scratch: bytearray, max_receive_bytes: int) -> None:
         self._channel_id = channel_id
@@ -68,12 +68,13 @@ class FrameAssembler:
         self._rest = b""  # the first 0 to 3 bytes of a length prefix
         # The incomplete frame: `_filled` of its `_length` bytes have arrived. Its buffer is shorter than `_length` only
         # if at least DIRECT_READ_BYTES are missing, so that a read through the scratch buffer always finds room.
-        self._frame: bytearray | None = None
+        self._frame = None
         self._filled = 0
         self._length = 0
         self.frames_begun = 0
 
-    def target(self) -> memoryview:
+    @cython.ccall
+    def target(self) -> Any:
         """The buffer for the next read. Never empty."""
         frame = self._frame
         if frame is None:
@@ -86,7 +87,8 @@ class FrameAssembler:
             return self._scratch_view
         return memoryview(frame)[self._filled :]
 
-    def received(self, count: int, receives: list[NetworkReceive]) -> None:
+    @cython.ccall
+    def received(self, count: cython.Py_ssize_t, receives: list) -> object:
         """Process `count` bytes read into the last `target()`, and append the frames they complete to `receives`.
 
         Raises InvalidLength after appending the valid frames before it.
@@ -94,8 +96,9 @@ class FrameAssembler:
         frame = self._frame
         if frame is None:
             self._cut(0, len(self._rest) + count, receives)
-            return
-        missing = self._length - self._filled
+            return None
+        taken: cython.Py_ssize_t
+        missing: cython.Py_ssize_t = self._length - self._filled
         if missing < DIRECT_READ_BYTES:
             taken = min(missing, count)
             frame[self._filled : self._filled + taken] = self._scratch_view[:taken]
@@ -105,11 +108,12 @@ class FrameAssembler:
         if taken < missing:
             if self._filled == len(frame):
                 self._frame = self._allocate(frame)
-            return
+            return None
         self._frame = None
         receives.append(NetworkReceive(self._channel_id, memoryview(frame)))
         if taken < count:
             self._cut(taken, count, receives)
+        return None
 
     def unfinished(self) -> str:
         """A clause for error messages that says how much of a frame has arrived; empty between frames."""
@@ -124,11 +128,14 @@ class FrameAssembler:
         """Memory held by the incomplete frame."""
         return 0 if self._frame is None else len(self._frame)
 
-    def _cut(self, position: int, end: int, receives: list[NetworkReceive]) -> None:
+    @cython.cfunc
+    def _cut(self, position: cython.Py_ssize_t, end: cython.Py_ssize_t, receives: list) -> object:
         """Extract the frames from scratch[position:end] and keep the rest."""
-        scratch = self._scratch
+        scratch: bytearray = self._scratch
+        length: cython.longlong
+        start: cython.Py_ssize_t
         while end - position >= 4:
-            length: int = _LENGTH.unpack_from(scratch, position)[0]
+            (length,) = _LENGTH.unpack_from(scratch, position)
             if not 0 <= length <= self._max_receive_bytes:
                 raise InvalidLength(length, bytes(scratch[position : min(end, position + 64)]))
             self.frames_begun += 1
@@ -139,9 +146,10 @@ class FrameAssembler:
                 self._filled = end - start
                 self._frame = self._allocate(self._scratch_view[start:end])
                 self._rest = b""
-                return
+                return None
             receives.append(NetworkReceive(self._channel_id, memoryview(scratch[start:position])))
         self._rest = bytes(scratch[position:end])
+        return None
 
     def _allocate(self, arrived: bytearray | memoryview) -> bytearray:
         size = min(self._length, max(FIRST_ALLOCATION_BYTES, 2 * self._filled))
@@ -161,17 +169,18 @@ class InvalidLength(Exception):
         self.first_bytes = first_bytes
 
 
+@cython.final
+@cython.cclass
 class NetworkSend:
     """A gather list being sent on one channel: bytes-like objects and file regions, in order and by reference.
 
     Nothing that it refers to may change before the send is listed as completed or failed, or its channel is closed.
     """
 
-    __slots__ = ("_index", "_items", "_start", "channel_id", "remaining_bytes", "size_bytes")
-
     def __init__(self, channel_id: str, buffers: Iterable[Any]) -> None:
-        items: list[memoryview | FileRegion] = []
-        size_bytes = 0
+        items: list = []
+        size_bytes: cython.longlong = 0
+        item_bytes: cython.longlong
         for buffer in buffers:
             if isinstance(buffer, FileRegion):
                 item_bytes = buffer.size_bytes
@@ -191,7 +200,8 @@ class NetworkSend:
         self._index = 0  # the first item that is not completely written
         self._start = 0  # bytes of it written, if it is a file region; a view is sliced instead
 
-    def write_to(self, transport: Transport) -> bool:
+    @cython.ccall
+    def write_to(self, transport: Transport) -> cython.bint:
         """Write what the transport takes now. Returns whether the send is complete.
 
         Raises OSError, or DisconnectedError if a file region is shorter than announced: the peer would wait for the
@@ -201,7 +211,9 @@ class NetworkSend:
             transport.write(())
             if transport.has_pending_writes:
                 return False
-        items = self._items
+        items: list = self._items
+        asked: cython.longlong
+        stop: cython.Py_ssize_t
         while self._index < len(items):
             item = items[self._index]
             if isinstance(item, FileRegion):
@@ -218,7 +230,7 @@ class NetworkSend:
             else:
                 stop = min(len(items), self._index + IOV_MAX)
                 asked = 0
-                views: list[memoryview] = []
+                views: list = []
                 for item in items[self._index : stop]:
                     if isinstance(item, FileRegion):
                         break
@@ -268,27 +280,14 @@ class ChannelState(enum.Enum):
     CLOSED = "closed"
 
 
+@cython.final
+@cython.cclass
 class KafkaChannel:
     """A connection: its id, its transport, the incoming frame and the outgoing sends.
 
     Belongs to the selector that created it, and to its thread. Methods raise OSError, InvalidLength or a KafkaError if
     the connection is unusable. `failure` turns each of them into the error that the user sees.
     """
-
-    __slots__ = (
-        "_assembler",
-        "_max_receive_bytes",
-        "_socket",
-        "_transport",
-        "fd",
-        "id",
-        "initiated",
-        "muted",
-        "peer",
-        "sends",
-        "state",
-        "watched_events",
-    )
 
     def __init__(
         self,
@@ -314,7 +313,7 @@ class KafkaChannel:
         self.peer = peer
         self.state = ChannelState.CONNECTING
         self.muted = False
-        self.sends: deque[NetworkSend] = deque()
+        self.sends = deque()
         self.fd = sock.fileno()
         self.watched_events = 0  # the events the selector watches this channel for
         self.initiated = initiated
@@ -350,21 +349,23 @@ class KafkaChannel:
         """Memory held by the incomplete frame."""
         return self._assembler.held_bytes
 
-    def wanted_events(self) -> int:
+    @cython.ccall
+    def wanted_events(self) -> cython.int:
         """The events to watch a ready channel for."""
-        events = 0 if self.muted else selectors.EVENT_READ
+        events: cython.int = 0 if self.muted else EVENT_READ
         if self.sends:
-            events |= selectors.EVENT_WRITE
+            events |= EVENT_WRITE
         return events
 
-    def read(self, receives: list[NetworkReceive]) -> int:
+    @cython.ccall
+    def read(self, receives: list) -> cython.Py_ssize_t:
         """Read once and append the complete frames. Returns the number of bytes read, 0 if none were available.
 
         A second read would mostly find nothing. The selector reports the rest in the next poll, so that no channel
         starves the others. Only bytes buffered by the transport are read to the end, muted or not, because the
         selector does not report those.
         """
-        total = 0
+        total: cython.Py_ssize_t = 0
         while True:
             count = self._transport.read_into(self._assembler.target())
             if count is None:
@@ -376,10 +377,16 @@ class KafkaChannel:
             if not self._transport.has_buffered_reads:
                 return total
 
-    def write(self, completed: list[NetworkSend]) -> None:
+    @cython.ccall
+    def write(self, completed: list) -> object:
         """Write what the transport takes now and append the sends that are completed."""
-        while self.sends and self.sends[0].write_to(self._transport):
+        send: NetworkSend
+        while self.sends:
+            send = self.sends[0]
+            if not send.write_to(self._transport):
+                break
             completed.append(self.sends.popleft())
+        return None
 
     def close(self) -> None:
         """Close the socket. Idempotent. The sends are left for the selector to report."""

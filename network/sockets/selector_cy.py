@@ -1,3 +1,5 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Many connections on one thread: each poll does the I/O and lists what happened.
 
 The model is Kafka's `org.apache.kafka.common.network.Selector`, for clients and brokers alike. Differences:
@@ -11,32 +13,42 @@ The model is Kafka's `org.apache.kafka.common.network.Selector`, for clients and
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
-import selectors
 import socket
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .. import _cython as cython
 from ..clock import NEVER_MS, Clock
 from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
 from ..repeats import Repeats
-from ..sections import here
-from .channel import SCRATCH_BYTES, ChannelState, InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
+from .channel_cy import SCRATCH_BYTES, ChannelState, InvalidLength, NetworkReceive
+from .counters import SelectorCounters
+from .poller_cy import EVENT_READ, EVENT_WRITE
 from .transport import PlaintextTransport, Transport
 
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from .channel_cy import KafkaChannel, NetworkSend
+    from .poller_cy import Poller
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.sockets.channel_cy import KafkaChannel, NetworkSend
+    from cython.cimports.headrace.network.sockets.poller_cy import Poller
+
 _log = logging.getLogger(__name__)
+_READY = ChannelState.READY
+_CLOSED = ChannelState.CLOSED
 
 # The timeout of select is bounded. A longer wait returns early with nothing to report, as any poll may.
 _MAX_TIMEOUT_MS = 3_600_000.0
 _MAX_ACCEPTS_PER_POLL = 64
 _ACCEPT_BACKOFF_MS = 100.0
 _MAX_LAST_READS = 64
-_MAX_WAKEUP_BYTES = 4096
 # Errors that accept(2) reports for the connection it would have returned; the listener itself is not affected.
 _LOST_BEFORE_ACCEPT = frozenset(
     getattr(errno, name)
@@ -57,27 +69,6 @@ _LOST_BEFORE_ACCEPT = frozenset(
 )
 
 
-class SelectorCounters:
-    """Counters of a selector since its creation, written on its thread and readable from any.
-
-    A connection counts once it is ready. `operations` are reads and writes; `waited_ms` is the time that polls waited
-    for I/O.
-    """
-
-    __slots__ = ("connections_closed", "connections_created", "operations", "waited_ms")
-
-    def __init__(self) -> None:
-        self.connections_created = 0
-        self.connections_closed = 0
-        self.operations = 0
-        self.waited_ms = 0.0
-
-    @property
-    def connections(self) -> int:
-        """The number of open connections."""
-        return self.connections_created - self.connections_closed
-
-
 class _Listener:
     """A listening socket and, while it is paused, the time when accepting resumes."""
 
@@ -89,6 +80,8 @@ class _Listener:
         self.resume_ms = 0.0
 
 
+@cython.final
+@cython.cclass
 class Selector:
     """Connections by channel id, with the results of the last `poll`.
 
@@ -103,6 +96,22 @@ class Selector:
 
     Each poll creates new lists. Nothing is reported about a channel after `close_channel`.
     """
+
+    if not cython.compiled:
+        # for type checkers; selector_cy.pxd has the C types
+        connected: list[str]
+        completed_receives: list[NetworkReceive]
+        completed_sends: list[NetworkSend]
+        disconnected: dict[str, KafkaError]
+        failed_sends: list[NetworkSend]
+        _channels: dict[str, KafkaChannel]
+        _listeners: dict[socket.socket, _Listener]
+        _paused_listeners: list[_Listener]
+        _last_active_ms: OrderedDict[str, float]
+        _immediately_connected: list[KafkaChannel]
+        _early_sends: list[NetworkSend]
+        _early_failures: dict[str, KafkaError]
+        _broken: list[tuple[KafkaChannel, OSError | KafkaError]]
 
     def __init__(
         self,
@@ -122,11 +131,11 @@ class Selector:
         connection with the largest one is closed.
         `transport` wraps each socket.
         """
-        self.connected: list[str] = []
-        self.completed_receives: list[NetworkReceive] = []
-        self.completed_sends: list[NetworkSend] = []
-        self.disconnected: dict[str, KafkaError] = {}
-        self.failed_sends: list[NetworkSend] = []
+        self.connected = []
+        self.completed_receives = []
+        self.completed_sends = []
+        self.disconnected = {}
+        self.failed_sends = []
         self.counters = SelectorCounters()
         self._clock = clock
         self._max_receive_bytes = max_receive_bytes
@@ -134,29 +143,20 @@ class Selector:
         self._max_unfinished_bytes = max_unfinished_bytes
         self._unfinished_bytes = 0  # kept only if there is a bound
         self._transport = transport
-        self._channels: dict[str, KafkaChannel] = {}
-        self._listeners: dict[socket.socket, _Listener] = {}
-        self._paused_listeners: list[_Listener] = []
+        self._channels = {}
+        self._listeners = {}
+        self._paused_listeners = []
         self._repeats = Repeats()
-        self._last_active_ms: OrderedDict[str, float] = OrderedDict()
+        self._last_active_ms = OrderedDict()
         # events between two polls, for the next one to report
-        self._immediately_connected: list[KafkaChannel] = []
-        self._early_sends: list[NetworkSend] = []
-        self._late_sends: list[NetworkSend] = []
-        self._early_failures: dict[str, KafkaError] = {}
-        self._broken: list[tuple[KafkaChannel, OSError | KafkaError]] = []
+        self._immediately_connected = []
+        self._early_sends = []
+        self._late_sends = []
+        self._early_failures = {}
+        self._broken = []
         self._scratch = bytearray(SCRATCH_BYTES)
-        self._selector = selectors.DefaultSelector()
-        # Reentrant, because a signal handler or a finalizer may call wakeup while this thread is inside it.
-        self._wakeup_lock = threading.RLock()
-        self._wakeup_requested = False
-        self._wakeup_written = False
-        self._selecting = False
+        self._poller = Poller()
         self._closed = False
-        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
-        self._wakeup_reader.setblocking(False)
-        self._wakeup_writer.setblocking(False)
-        self._selector.register(self._wakeup_reader, selectors.EVENT_READ, None)
 
     # --- Connections ---
 
@@ -193,7 +193,7 @@ class Selector:
             if code == 0:
                 self._immediately_connected.append(channel)
             elif code in (errno.EINPROGRESS, errno.EINTR):
-                self._watch(channel, selectors.EVENT_WRITE)
+                self._watch(channel, EVENT_WRITE)
             else:
                 raise OSError(code, os.strerror(code))
         except OSError as error:
@@ -225,16 +225,17 @@ class Selector:
         """
         sock.setblocking(False)
         self._listeners[sock] = _Listener(sock, on_accept)
-        self._selector.register(sock, selectors.EVENT_READ, self._listeners[sock])
+        self._poller.register(sock.fileno(), EVENT_READ, self._listeners[sock])
 
     def channel(self, channel_id: str) -> KafkaChannel | None:
         """The open channel with that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
 
-    def is_channel_ready(self, channel_id: str) -> bool:
+    @cython.ccall
+    def is_channel_ready(self, channel_id: str) -> cython.bint:
         """Whether the connection is open and its handshake is complete."""
-        channel = self._channels.get(channel_id)
-        return channel is not None and channel.ready
+        channel: KafkaChannel | None = self._channels.get(channel_id)
+        return channel is not None and channel.state is _READY
 
     def close_channel(self, channel_id: str) -> None:
         """Close a connection. Nothing more is reported about it. An id that is not open is ignored."""
@@ -273,8 +274,8 @@ class Selector:
         a response to one of its last frames, is listed as failed by the next poll. Raises IllegalStateError if there
         is no such connection.
         """
-        send = NetworkSend(channel_id, buffers)
-        channel = self._channels.get(channel_id)
+        send: NetworkSend = NetworkSend(channel_id, buffers)
+        channel: KafkaChannel | None = self._channels.get(channel_id)
         if channel is None:
             if channel_id not in self.disconnected:
                 raise IllegalStateError(f"there is no open connection {channel_id!r} to send on; connect first")
@@ -282,7 +283,7 @@ class Selector:
             self._late_sends.append(send)
             return send
         channel.sends.append(send)
-        if channel.state is ChannelState.READY and len(channel.sends) == 1:
+        if channel.state is _READY and len(channel.sends) == 1:
             if self._max_idle_ms is not None:
                 self._touch(channel_id, self._clock.now_ms())
             self.counters.operations += 1
@@ -306,25 +307,15 @@ class Selector:
 
         It is cheap: only the first wakeup of a thread that really waits makes a system call.
         """
-        if self._wakeup_requested:
-            return  # the poll that will see the request has not returned, so its caller will check the state again
-        with here.section, self._wakeup_lock:
-            if self._wakeup_requested or self._closed:
-                return
-            if self._selecting and not self._wakeup_written:
-                # The byte goes before the flags: an exception from a signal handler in between costs an extra byte and
-                # not the wakeup. The buffer never fills, because each poll that finds the flag reads the bytes.
-                with contextlib.suppress(BlockingIOError):
-                    self._wakeup_writer.send(b"\0")
-                self._wakeup_written = True
-            self._wakeup_requested = True
+        self._poller.wakeup()
 
-    def poll(self, timeout_ms: float) -> None:
+    def poll(self, timeout_ms: cython.double) -> None:
         """Wait until I/O is possible, do it on all connections and replace the lists.
 
         Waits at most `timeout_ms`: 0 or less does not wait, NEVER_MS waits forever. May return early with nothing to
         report.
         """
+        now_ms: cython.double = 0.0
         self.connected = []
         self.completed_receives = []
         self.disconnected, self._early_failures = self._early_failures, {}
@@ -339,16 +330,16 @@ class Selector:
 
         ready = self._select(timeout_ms)
 
-        now_ms = self._clock.now_ms() if self._max_idle_ms is not None or self._paused_listeners else 0.0
+        if self._max_idle_ms is not None or self._paused_listeners:
+            now_ms = self._clock.now_ms()
         if self._immediately_connected:
             connected, self._immediately_connected = self._immediately_connected, []
             for channel in connected:
-                self._handle(channel, selectors.EVENT_WRITE, now_ms)
-        for key, events in ready:
-            data = key.data
+                self._handle(channel, EVENT_WRITE, now_ms)
+        for data, events in ready:
             if data.__class__ is KafkaChannel:
                 self._handle(data, events, now_ms)
-            elif data is not None:
+            else:
                 self._accept(data)
         if self._paused_listeners:
             self._resume_listeners(now_ms)
@@ -357,12 +348,9 @@ class Selector:
 
     def close(self) -> None:
         """Close every connection and every listening socket, without reports. Idempotent."""
-        with here.section, self._wakeup_lock:
-            if self._closed:
-                return
-            self._closed = True
-            self._wakeup_reader.close()
-            self._wakeup_writer.close()
+        self._closed = True
+        if not self._poller.close():
+            return
         for channel in self._channels.values():
             self.counters.connections_closed += channel.ready
             channel.close()
@@ -372,79 +360,67 @@ class Selector:
             sock.close()
         self._channels.clear()
         self._listeners.clear()
-        self._selector.close()
 
     # --- Inside a poll ---
 
-    def _select(self, timeout_ms: float) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout_ms > 0.0:
-            timeout_ms = min(timeout_ms, self._next_deadline_in_ms())
-        # First set the flag that this thread selects, then check for requests. A wakeup in between writes its byte, at
-        # worst needlessly. In the other order it would be lost.
-        with here.section, self._wakeup_lock:
-            if self._closed:
-                raise IllegalStateError("the selector is closed")
-            self._selecting = timeout_ms > 0.0
-            if self._wakeup_requested:
-                timeout_ms = 0.0
+    @cython.cfunc
+    def _select(self, timeout_ms: cython.double) -> list:
+        if timeout_ms <= 0.0:
+            return self._poller.wait(0.0)
         # the clock is read only if this thread is going to wait, when reading it costs nothing
-        started_ms = self._clock.now_ms() if timeout_ms > 0.0 else 0.0
+        started_ms: cython.double = self._clock.now_ms()
         try:
-            return self._selector.select(timeout_ms / 1000.0)
+            return self._poller.wait(min(timeout_ms, self._next_deadline_in_ms(started_ms)))
         finally:
-            if timeout_ms > 0.0:
-                self.counters.waited_ms += self._clock.now_ms() - started_ms
-            with here.section, self._wakeup_lock:
-                self._selecting = False
-                self._wakeup_requested = False
-                if self._wakeup_written:
-                    self._wakeup_written = False
-                    with contextlib.suppress(BlockingIOError):
-                        self._wakeup_reader.recv(_MAX_WAKEUP_BYTES)
+            self.counters.waited_ms += self._clock.now_ms() - started_ms
 
-    def _next_deadline_in_ms(self) -> float:
+    @cython.cfunc
+    def _next_deadline_in_ms(self, now_ms: cython.double) -> cython.double:
         """How long a poll may wait before the selector has to close an idle connection or resume a listener."""
-        end_ms = NEVER_MS
+        end_ms: cython.double = NEVER_MS
         if self._last_active_ms and self._max_idle_ms is not None:
             end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
         if self._paused_listeners:
             end_ms = min(end_ms, *(listener.resume_ms for listener in self._paused_listeners))
         if end_ms == NEVER_MS:
             return _MAX_TIMEOUT_MS
-        return min(max(end_ms - self._clock.now_ms(), 0.0), _MAX_TIMEOUT_MS)
+        return min(max(end_ms - now_ms, 0.0), _MAX_TIMEOUT_MS)
 
-    def _handle(self, channel: KafkaChannel, events: int, now_ms: float) -> None:
+    @cython.cfunc
+    def _handle(self, channel: KafkaChannel, events: cython.int, now_ms: cython.double) -> object:
         """Do the I/O of one connection."""
-        if channel.state is ChannelState.CLOSED:
-            return  # closed while another event of this poll was handled
+        if channel.state is _CLOSED:
+            return None  # closed while another event of this poll was handled
         if self._max_idle_ms is not None:
             self._touch(channel.id, now_ms)
         try:
-            if channel.state is not ChannelState.READY:
+            if channel.state is not _READY:
                 if channel.state is ChannelState.CONNECTING:
                     channel.finish_connect()
                 self._prepare(channel)
-                if channel.state is not ChannelState.READY:
-                    return
+                if channel.state is not _READY:
+                    return None
                 if channel.initiated:
                     self.connected.append(channel.id)
                 # Write the queued sends, and read: the handshake may have buffered bytes that followed it.
-                events = selectors.EVENT_READ | selectors.EVENT_WRITE
-            if events & selectors.EVENT_READ and not channel.muted:
+                events = EVENT_READ | EVENT_WRITE
+            if events & EVENT_READ and not channel.muted:
                 self.counters.operations += 1
                 self._read(channel)
                 if self._max_unfinished_bytes is not None and self._unfinished_bytes > self._max_unfinished_bytes:
                     self._close_greediest(self._max_unfinished_bytes)
-                    if channel.state is ChannelState.CLOSED:
-                        return
-            if events & selectors.EVENT_WRITE and channel.sends:
+                    if channel.state is _CLOSED:
+                        return None
+            if events & EVENT_WRITE and channel.sends:
                 self.counters.operations += 1
                 channel.write(self.completed_sends)
                 self._update_watch(channel)
         except (OSError, InvalidLength, KafkaError) as error:
             self._disconnect(channel, error)
+        return None
 
-    def _read(self, channel: KafkaChannel) -> int:
+    @cython.cfunc
+    def _read(self, channel: KafkaChannel) -> cython.Py_ssize_t:
         if self._max_unfinished_bytes is None:
             return channel.read(self.completed_receives)
         held_bytes = channel.held_bytes
@@ -491,7 +467,7 @@ class Selector:
                     _ACCEPT_BACKOFF_MS,
                     error,
                 )
-                self._selector.unregister(listener.socket)
+                self._poller.unregister(listener.socket.fileno())
                 listener.resume_ms = now_ms + _ACCEPT_BACKOFF_MS
                 self._paused_listeners.append(listener)
                 return
@@ -504,7 +480,7 @@ class Selector:
     def _resume_listeners(self, now_ms: float) -> None:
         for listener in [each for each in self._paused_listeners if each.resume_ms <= now_ms]:
             self._paused_listeners.remove(listener)
-            self._selector.register(listener.socket, selectors.EVENT_READ, listener)
+            self._poller.register(listener.socket.fileno(), EVENT_READ, listener)
 
     def _close_idle(self, now_ms: float, max_idle_ms: float) -> None:
         while self._last_active_ms:
@@ -544,25 +520,31 @@ class Selector:
             self._touch(channel_id, self._clock.now_ms())
         return channel
 
-    def _touch(self, channel_id: str, now_ms: float) -> None:
+    @cython.cfunc
+    def _touch(self, channel_id: str, now_ms: cython.double) -> object:
         self._last_active_ms[channel_id] = now_ms
         self._last_active_ms.move_to_end(channel_id)
+        return None
 
-    def _update_watch(self, channel: KafkaChannel) -> None:
-        if channel.ready:
+    @cython.cfunc
+    def _update_watch(self, channel: KafkaChannel) -> object:
+        if channel.state is _READY:
             self._watch(channel, channel.wanted_events())
+        return None
 
-    def _watch(self, channel: KafkaChannel, events: int) -> None:
-        watched = channel.watched_events
+    @cython.cfunc
+    def _watch(self, channel: KafkaChannel, events: cython.int) -> object:
+        watched: cython.int = channel.watched_events
         if events == watched:
-            return
+            return None
         if not events:
-            self._selector.unregister(channel.fd)
+            self._poller.unregister(channel.fd)
         elif watched:
-            self._selector.modify(channel.fd, events, channel)
+            self._poller.modify(channel.fd, events)
         else:
-            self._selector.register(channel.fd, events, channel)
+            self._poller.register(channel.fd, events, channel)
         channel.watched_events = events
+        return None
 
     def _disconnect(self, channel: KafkaChannel, error: OSError | InvalidLength | KafkaError) -> None:
         """Close a failed connection and report it. Does nothing if it is already closed."""

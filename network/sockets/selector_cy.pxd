@@ -1,0 +1,41 @@
+# The C declarations of selector_cy.py.
+
+from headrace.network.sockets.channel_cy cimport KafkaChannel
+from headrace.network.sockets.poller_cy cimport Poller
+
+cdef class Selector:
+    cdef object __weakref__
+    cdef readonly list connected
+    cdef readonly list completed_receives
+    cdef readonly list completed_sends
+    cdef readonly dict disconnected
+    cdef readonly list failed_sends
+    cdef readonly object counters
+    cdef object _clock
+    cdef object _max_receive_bytes
+    cdef object _max_idle_ms
+    cdef object _max_unfinished_bytes
+    cdef long long _unfinished_bytes
+    cdef object _transport
+    cdef dict _channels
+    cdef dict _listeners
+    cdef list _paused_listeners
+    cdef object _repeats
+    cdef object _last_active_ms
+    cdef list _immediately_connected
+    cdef list _early_sends
+    cdef list _late_sends
+    cdef dict _early_failures
+    cdef list _broken
+    cdef object _scratch
+    cdef Poller _poller
+    cdef bint _closed
+
+    cpdef bint is_channel_ready(self, str channel_id)
+    cdef list _select(self, double timeout_ms)
+    cdef double _next_deadline_in_ms(self, double now_ms)
+    cdef object _handle(self, KafkaChannel channel, int events, double now_ms)
+    cdef Py_ssize_t _read(self, KafkaChannel channel)
+    cdef object _touch(self, str channel_id, double now_ms)
+    cdef object _update_watch(self, KafkaChannel channel)
+    cdef object _watch(self, KafkaChannel channel, int events)
