@@ -351,10 +351,10 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
             except errors.BufferExhaustedError as full:
                 refused.append(full)
 
-        # each of these opens a batch, with the thread in a section at some points
+        # larger than a batch grows: each opens one, with the thread in a section at some points
         for point in every_point(step=10):
             with Interruption(point, send_many) as interruption:
-                producer.send(topic, b"y" * 20_000)
+                producer.send(topic, b"y" * 600_000)
             if refused or not interruption.happened:
                 break
         assert "finalizers or signal handlers sent" in str(refused[0])
