@@ -18,6 +18,7 @@ from types import ModuleType
 HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
+    "headrace.network.records.headers_cy",
     "headrace.network.records.reader_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
@@ -28,7 +29,9 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.queues_cy",
     "headrace.producer.accumulator.record_metadata_cy",
     "headrace.producer.accumulator.send_path_cy",
+    "headrace.producer.accumulator.serializing_cy",
     "headrace.producer.columns.rows_cy",
+    "headrace.producer.plugins.json_cy",
 )
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")

@@ -64,3 +64,5 @@ Py_ssize_t: TypeAlias = builtins.int
 double: TypeAlias = float
 p_const_char: TypeAlias = bytes
 p_const_uchar: TypeAlias = bytes
+p_uchar: TypeAlias = bytearray
+size_t: TypeAlias = builtins.int

@@ -24,7 +24,8 @@ from ..network.protocol.errors import (
     ProducerClosedError,
     SerializationError,
 )
-from ..network.records.builder_cy import encode_headers, encoded_size
+from ..network.records.builder_cy import encoded_size
+from ..network.records.headers_cy import encode_headers
 from ..network.sections import here, interrupted
 from ..network.topic_names import validate_topic_name
 from .accumulator.batch_cy import RecordFuture
@@ -94,8 +95,8 @@ class KafkaProducer(SendPath):
             resolve_partitioner(self.config.partitioner_class),
         )
         self._plugins = [plugin for plugin in plugins if plugin is not None]
-        self._serialize_key = compile_serializer(plugins[0], "key")
-        self._serialize_value = compile_serializer(plugins[1], "value")
+        self._key_serializer = compile_serializer(plugins[0], "key")
+        self._value_serializer = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
         self._warned_row_by_row = False
@@ -114,12 +115,13 @@ class KafkaProducer(SendPath):
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
-        plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
         self._use(
             self._accumulator.topics,
             self._accumulator.stash.waiting,
-            direct=not plugged,
+            direct=not (self._partition or self._interceptors),
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
+            serialize_key=self._key_serializer,
+            serialize_value=self._value_serializer,
         )
 
     def send_arrow(
@@ -168,7 +170,7 @@ class KafkaProducer(SendPath):
         reason = None
         if self._interceptors:
             reason = "interceptors"
-        elif self._serialize_key is not None or self._serialize_value is not None:
+        elif self._key_serializer is not None or self._value_serializer is not None:
             reason = "a serializer"
         elif self._partition is not None:
             reason = "a partitioner"
@@ -226,8 +228,23 @@ class KafkaProducer(SendPath):
             raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in it")
         return callback
 
-    def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
-        """Append a record to a batch: metadata, serializers, partitioner, checks, accumulator."""
+    def _send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Callable | None,
+    ) -> RecordFuture:
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._append(self._usable_engine(), record, callback, is_serialized=True)
+
+    def _append(
+        self, engine: Engine, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False
+    ) -> RecordFuture:
+        """Append a record to a batch: metadata, serializers unless they have run, partitioner, checks, accumulator."""
         topic = record.topic
         validate_topic_name(topic)
         _check_callback(callback)
@@ -247,8 +264,10 @@ class KafkaProducer(SendPath):
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
 
-        key = self._serialized("key", self._serialize_key, record, record.key)
-        value = self._serialized("value", self._serialize_value, record, record.value)
+        key, value = record.key, record.value
+        if not is_serialized:
+            key = self._serialized("key", self._key_serializer, record, key)
+            value = self._serialized("value", self._value_serializer, record, value)
         headers = None
         if record.headers:
             try:
