@@ -1,4 +1,4 @@
-"""A record as passed to `KafkaProducer.send`.
+"""A record as passed to `KafkaProducer.send`, and the checks of its numbers.
 
 Source: Kafka's ProducerRecord.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import index
 from typing import Any
+
+from ..network.protocol.errors import IllegalArgumentError
 
 
 @dataclass(slots=True, eq=True, unsafe_hash=False)
@@ -29,3 +32,31 @@ class ProducerRecord:
     headers: Iterable[tuple[str, bytes | None]] | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
+
+
+def checked_partition(partition: object) -> int:
+    """The number of a partition. Raises IllegalArgumentError for anything else, but not for a number that is too high."""
+    number = _whole_number(partition)
+    if number is None or number < 0:
+        raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")
+    return number
+
+
+def checked_timestamp(timestamp_ms: object) -> int:
+    """The milliseconds of a timestamp. Raises IllegalArgumentError for anything else."""
+    number = _whole_number(timestamp_ms)
+    if number is None or not 0 <= number < 2**63:
+        raise IllegalArgumentError(
+            f"timestamp_ms is a whole number of milliseconds since 1970, or None for now; not {timestamp_ms!r}"
+        )
+    return number
+
+
+def _whole_number(value: object) -> int | None:
+    """An int from an int or an integer type such as numpy's; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
