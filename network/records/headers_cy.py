@@ -83,13 +83,17 @@ def _checked(pair: Any) -> tuple[str, bytes | None]:
 @cython.cfunc
 def _pack(pairs: tuple) -> bytes | None:
     """Encode the pairs; None if one is no tuple of a string and bytes or None, with its bytes in a bytes object."""
+    item: object
     pair: tuple
     name: object
     value: object
     length: cython.Py_ssize_t = 0
     total: cython.Py_ssize_t = _size_of_varint(len(pairs))
-    for pair in pairs:
-        if type(pair) is not tuple or len(pair) != 2:
+    for item in pairs:
+        if type(item) is not tuple:
+            return None
+        pair = item
+        if len(pair) != 2:
             return None
         name = pair[0]
         value = pair[1]
