@@ -49,7 +49,9 @@ def not_bytes(part: str, data: object, topic: str) -> SerializationError:
 def invalid_headers(headers: object, topic: str, wrong: Exception) -> SerializationError:
     """The error for headers that can't be encoded; `wrong` describes the problem."""
     advice = "; for a dict, give its items()" if isinstance(headers, Mapping) else ""
-    return SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}")
+    error = SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}")
+    error.__cause__ = wrong
+    return error
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:

@@ -72,7 +72,7 @@ def packed_headers(items: tuple[Any, ...], topic: str) -> tuple[tuple[bytes | No
                 encoded = encode_headers(headers)  # pyright: ignore[reportArgumentType]
             except (EncodeError, UnicodeEncodeError) as wrong:
                 cause = invalid_headers(headers, topic, wrong)
-                raise row_error(row, topic, -1, cause) from wrong
+                raise row_error(row, topic, -1, cause) from cause
         if encoded is None or len(encoded) == 0:
             packed.append(None)
         else:

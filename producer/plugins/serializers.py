@@ -125,7 +125,7 @@ class JsonSerializer(Serializer):
     it, a UUID is written as text and a member of an enum as its value.
 
     Values are encoded by orjson if it is installed (``pip install 'headrace[orjson]'``) and there is no `default`. The
-    output means the same, but a float may be written in another way: ``1e16`` instead of ``1e+16``. Keys are always
+    output means the same, but a float may be written in another way: ``0.00001`` instead of ``1e-05``. Keys are always
     encoded by the json module, because the bytes of a key determine its partition.
     """
 
