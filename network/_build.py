@@ -25,6 +25,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.protocol.produce_cy",
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
+    "headrace.network.records.headers_cy",
     "headrace.network.records.reader_cy",
     "headrace.network.sensor_cy",
     "headrace.network.sockets.channel_cy",
@@ -41,7 +42,10 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.queues_cy",
     "headrace.producer.accumulator.record_metadata_cy",
     "headrace.producer.accumulator.send_path_cy",
+    "headrace.producer.accumulator.serializing_cy",
+    "headrace.producer.columns.lists_cy",
     "headrace.producer.columns.rows_cy",
+    "headrace.producer.plugins.json_cy",
     "headrace.producer.sender.sender_cy",
     "headrace.producer.sender.transaction_manager_cy",
 )

@@ -65,3 +65,5 @@ double: TypeAlias = float
 p_uchar: TypeAlias = Any
 p_const_char: TypeAlias = bytes
 p_const_uchar: TypeAlias = bytes
+p_uchar: TypeAlias = bytearray
+size_t: TypeAlias = builtins.int

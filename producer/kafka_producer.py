@@ -11,9 +11,8 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
@@ -22,9 +21,9 @@ from ..network.protocol.errors import (
     IllegalStateError,
     KafkaTimeoutError,
     ProducerClosedError,
-    SerializationError,
 )
-from ..network.records.builder_cy import encode_headers, encoded_size
+from ..network.records.builder_cy import encoded_size
+from ..network.records.headers_cy import encode_headers
 from ..network.sections import here, interrupted
 from ..network.topic_names import validate_topic_name
 from .accumulator.batch_cy import RecordFuture
@@ -38,8 +37,8 @@ from .plugins.loading import name_of
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import compile_serializer, resolve_serializer
-from .record import ProducerRecord
-from .record_errors import record_too_large
+from .record import ProducerRecord, checked_partition, checked_timestamp
+from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
 
 if TYPE_CHECKING:
@@ -95,8 +94,8 @@ class KafkaProducer(SendPath):
             resolve_partitioner(self.config.partitioner_class),
         )
         self._plugins = [plugin for plugin in plugins if plugin is not None]
-        self._serialize_key = compile_serializer(plugins[0], "key")
-        self._serialize_value = compile_serializer(plugins[1], "value")
+        self._key_serializer = compile_serializer(plugins[0], "key")
+        self._value_serializer = compile_serializer(plugins[1], "value")
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
         self._warned_row_by_row = False
@@ -115,12 +114,13 @@ class KafkaProducer(SendPath):
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
-        plugged = self._serialize_key or self._serialize_value or self._partition or self._interceptors
         self._use(
             self._accumulator.topics,
             self._accumulator.stash.waiting,
-            direct=not plugged,
+            direct=not (self._partition or self._interceptors),
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
+            serialize_key=self._key_serializer,
+            serialize_value=self._value_serializer,
         )
 
     def send_arrow(
@@ -162,8 +162,41 @@ class KafkaProducer(SendPath):
             self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
         )
 
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        headers: Iterable[Iterable[tuple[str, bytes | None]] | None] | None = None,
+        partition: SupportsIndex | Iterable[SupportsIndex | None] | None = None,
+        timestamp_ms: SupportsIndex | Iterable[SupportsIndex | None] | None = None,
+    ) -> RowsFuture:
+        """Send many records to one topic and return one future for all of them.
+
+        The lists have one item per record and equal lengths. Any iterables will do; they are read once, before anything
+        is sent.
+
+        `values`, `keys`: bytes, or what the configured serializers accept. None is a null; a null value is a tombstone.
+        `headers`: pairs of a name and bytes per record, or None for a record without headers.
+        `partition`: the partition of all records, or one per record; None lets the producer choose.
+        `timestamp_ms`: milliseconds since 1970 for all records, or one per record; None means now.
+
+        Records of the same partition are sent in order. Waits at most ``max.block.ms`` for the topic's metadata and for
+        the memory of each batch. With a configured serializer, interceptor or partitioner the records are sent one by
+        one; that is logged once. Any thread, but not within a callback.
+
+        Raises IllegalArgumentError for lists of unequal length, RowDeliveryError for a record that can't be sent, with
+        its index as `row`, and what `send` raises for the topic and the producer. After that no record is sent, except
+        those before one that a serializer, interceptor or partitioner fails on. The future reports later errors, also
+        those of metadata or memory once a record is under way: its `get` raises the RowDeliveryError of the first
+        record that failed, whose `delivered` has the offsets of the records that were delivered.
+        """
+        from .columns.lists import send_many  # noqa: PLC0415 - most programs send records one by one
+
+        return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp_ms)
+
     def column_sender(self) -> ColumnSender:
-        """Return a sender of columns of records, valid for one call, for `send_arrow` and Spark's rows.
+        """Return a sender of columns of records, valid for one call: `send_arrow`, `send_many` and Spark's rows use it.
 
         Logs once if the configuration needs a Python object per record. Any thread. Raises what `send` raises for a
         closed or failed producer.
@@ -173,13 +206,13 @@ class KafkaProducer(SendPath):
         reason = None
         if self._interceptors:
             reason = "interceptors"
-        elif self._serialize_key is not None or self._serialize_value is not None:
+        elif self._key_serializer is not None or self._value_serializer is not None:
             reason = "a serializer"
         elif self._partition is not None:
             reason = "a partitioner"
         if reason is not None and not self._warned_row_by_row:
             self._warned_row_by_row = True
-            _log.warning("producer %s sends columns row by row, because of %s", self.client_id, reason)
+            _log.warning("producer %s sends rows one by one, because of %s", self.client_id, reason)
         return ColumnSender(self._usable_engine(), reason, self.send)
 
     # --- The checked send: everything SendPath.send does not handle itself ---
@@ -231,15 +264,30 @@ class KafkaProducer(SendPath):
             raise IllegalArgumentError("beside a ProducerRecord, send takes a callback only: set the rest in it")
         return callback
 
-    def _append(self, engine: Engine, record: ProducerRecord, callback: Callable | None) -> RecordFuture:
-        """Append a record to a batch: metadata, serializers, partitioner, checks, accumulator."""
+    def _send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Callable | None,
+    ) -> RecordFuture:
+        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        return self._append(self._usable_engine(), record, callback, is_serialized=True)
+
+    def _append(
+        self, engine: Engine, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False
+    ) -> RecordFuture:
+        """Append a record to a batch: metadata, serializers unless they have run, partitioner, checks, accumulator."""
         topic = record.topic
         validate_topic_name(topic)
         _check_callback(callback)
         # the producer's own threads must not wait for memory: the batch whose callback sends may be holding it
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
-        partition = -1 if record.partition is None else _checked_partition(record.partition)
+        partition = -1 if record.partition is None else checked_partition(record.partition)
         count = 0 if queues is None else queues.partition_count
         if interrupted():
             # must not wait or take a lock: the sender thread requests missing metadata
@@ -252,15 +300,16 @@ class KafkaProducer(SendPath):
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
 
-        key = self._serialized("key", self._serialize_key, record, record.key)
-        value = self._serialized("value", self._serialize_value, record, record.value)
+        key, value = record.key, record.value
+        if not is_serialized:
+            key = self._serialized("key", self._key_serializer, record, key)
+            value = self._serialized("value", self._value_serializer, record, value)
         headers = None
         if record.headers:
             try:
                 headers = encode_headers(record.headers)
             except (EncodeError, UnicodeEncodeError) as wrong:
-                advice = "; for a dict, give its items()" if isinstance(record.headers, Mapping) else ""
-                raise SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}") from wrong
+                raise invalid_headers(record.headers, topic, wrong) from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:
@@ -277,7 +326,7 @@ class KafkaProducer(SendPath):
         if size > self.config.max_request_size:
             config = self.config
             raise record_too_large(size, config.max_request_size, config.buffer_memory, f" for topic {topic!r}")
-        timestamp = self._clock.wall_ms() if record.timestamp_ms is None else _checked_timestamp(record.timestamp_ms)
+        timestamp = self._clock.wall_ms() if record.timestamp_ms is None else checked_timestamp(record.timestamp_ms)
         return engine.accumulator.append(queues, partition, timestamp, key, value, headers, callback, budget_ms)
 
     @staticmethod
@@ -288,10 +337,7 @@ class KafkaProducer(SendPath):
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):
             return bytes(data)
-        raise SerializationError(
-            f"the {part} of a record for topic {record.topic!r} is {type(data).__name__}, not bytes: encode it, or "
-            f"set {part}_serializer (to a callable, or a name such as 'string' or 'json')"
-        )
+        raise not_bytes(part, data, record.topic)
 
     # --- The rest of the interface ---
 
@@ -461,32 +507,6 @@ def _seconds(timeout: float | None) -> float:
 def _check_callback(callback: object) -> None:
     if callback is not None and not callable(callback):
         raise IllegalArgumentError(f"a callback takes (metadata, exception); {callback!r} can't be called")
-
-
-def _checked_partition(partition: object) -> int:
-    number = _whole_number(partition)
-    if number is None or number < 0:
-        raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")
-    return number
-
-
-def _checked_timestamp(timestamp_ms: object) -> int:
-    number = _whole_number(timestamp_ms)
-    if number is None or not 0 <= number < 2**63:
-        raise IllegalArgumentError(
-            f"timestamp_ms is a whole number of milliseconds since 1970, or None for now; not {timestamp_ms!r}"
-        )
-    return number
-
-
-def _whole_number(value: object) -> int | None:
-    """An int from an int or an integer type such as numpy's; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
 
 
 def _reset_after_fork() -> None:

@@ -1,4 +1,4 @@
-"""A record as passed to `KafkaProducer.send`.
+"""A record as passed to `KafkaProducer.send`, and the checks of its numbers.
 
 Source: Kafka's ProducerRecord.
 """
@@ -6,7 +6,10 @@ Source: Kafka's ProducerRecord.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import index
 from typing import Any
+
+from ..network.protocol.errors import IllegalArgumentError
 
 
 class ProducerRecord:
@@ -47,3 +50,31 @@ class ProducerRecord:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def checked_partition(partition: object) -> int:
+    """The number of a partition. Raises IllegalArgumentError for anything else, but not for a number that is too high."""
+    number = _whole_number(partition)
+    if number is None or number < 0:
+        raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")
+    return number
+
+
+def checked_timestamp(timestamp_ms: object) -> int:
+    """The milliseconds of a timestamp. Raises IllegalArgumentError for anything else."""
+    number = _whole_number(timestamp_ms)
+    if number is None or not 0 <= number < 2**63:
+        raise IllegalArgumentError(
+            f"timestamp_ms is a whole number of milliseconds since 1970, or None for now; not {timestamp_ms!r}"
+        )
+    return number
+
+
+def _whole_number(value: object) -> int | None:
+    """An int from an int or an integer type such as numpy's; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None

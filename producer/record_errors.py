@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..network.cluster import TopicPartition
@@ -36,6 +36,22 @@ def record_too_large(size_bytes: int, max_request_bytes: int, buffer_memory_byte
     return MessageSizeTooLargeError(
         f"{what} does not fit into buffer.memory ({buffer_memory_bytes} bytes): raise it, or send less in one record"
     )
+
+
+def not_bytes(part: str, data: object, topic: str) -> SerializationError:
+    """The error for a key or value (`part`) that is not bytes, where no serializer is configured."""
+    return SerializationError(
+        f"the {part} of a record for topic {topic!r} is {type(data).__name__}, not bytes: encode it, or set "
+        f"{part}_serializer (to a callable, or a name such as 'string' or 'json')"
+    )
+
+
+def invalid_headers(headers: object, topic: str, wrong: Exception) -> SerializationError:
+    """The error for headers that can't be encoded; `wrong` describes the problem."""
+    advice = "; for a dict, give its items()" if isinstance(headers, Mapping) else ""
+    error = SerializationError(f"headers of a record for topic {topic!r}: {wrong}{advice}")
+    error.__cause__ = wrong
+    return error
 
 
 def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:

@@ -18,7 +18,7 @@ Programs import the errors from `headrace.producer.errors`, so that tracebacks a
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 _PUBLIC_MODULE = "headrace.producer.errors"
 
@@ -116,19 +116,29 @@ class SerializationError(KafkaError):
 
 
 class RowDeliveryError(KafkaError):
-    """A row of a DataFrame could not be delivered; the cause is in `__cause__` and in the message.
+    """A row of a DataFrame or of a list could not be delivered; the cause is in `__cause__` and in the message.
 
-    `row` counts from 0 within the Spark partition or the Arrow batch. `partition` is -1 if none was chosen yet.
+    `row` counts from 0 within the Spark partition, the Arrow data or the lists. `partition` is -1 if none was chosen
+    yet. `delivered` has the OffsetRange per TopicPartition of the rows that were delivered by the same call; it is
+    empty until all rows of the call are done.
     """
 
-    def __init__(self, message: str = "", topic: str | None = None, partition: int = -1, row: int = -1) -> None:
+    def __init__(
+        self,
+        message: str = "",
+        topic: str | None = None,
+        partition: int = -1,
+        row: int = -1,
+        delivered: dict[Any, Any] | None = None,
+    ) -> None:
         super().__init__(message)
         self.topic = topic
         self.partition = partition
         self.row = row
+        self.delivered = {} if delivered is None else delivered
 
     def __reduce__(self) -> tuple:
-        return type(self), (self.args[0], self.topic, self.partition, self.row)
+        return type(self), (self.args[0], self.topic, self.partition, self.row, self.delivered)
 
 
 class PartitionerError(KafkaError):

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
-from ..protocol.errors import EncodeError
 from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
 from .compression import Compression, compress
+from .headers_cy import encode_headers
 from .record import MAX_RECORD_OVERHEAD
 
 #: A limit above the size of any batch.
@@ -463,45 +463,6 @@ def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) 
         if part is not None:
             size += len(part)
     return size
-
-
-def encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
-    """The encoded header list of a record.
-
-    Raises EncodeError if a header is not a pair of a string and bytes or None.
-    """
-    try:
-        pairs = list(headers)
-    except TypeError:
-        raise EncodeError(f"headers must be a list of pairs, not {type(headers).__name__}") from None
-    out = bytearray()
-    _extend_varint(out, len(pairs))
-    for pair in pairs:
-        try:
-            name, value = pair
-        except (TypeError, ValueError):
-            raise EncodeError(f"a header must be a pair of a string and bytes, not {pair!r}") from None
-        if not isinstance(name, str):
-            raise EncodeError(f"the name of a header must be a string, not {type(name).__name__}")
-        encoded = name.encode()
-        _extend_varint(out, len(encoded))
-        out += encoded
-        if value is None:
-            _extend_varint(out, -1)
-        elif isinstance(value, (bytes, bytearray, memoryview)):
-            _extend_varint(out, len(value))
-            out += value
-        else:
-            raise EncodeError(f"the value of header {name!r} must be bytes or None, not {type(value).__name__}")
-    return bytes(out)
-
-
-def _extend_varint(out: bytearray, value: int) -> None:
-    rest = (value << 1) ^ (value >> 63)
-    while rest >= 0x80:
-        out.append((rest & 0x7F) | 0x80)
-        rest >>= 7
-    out.append(rest)
 
 
 def encode_header_lists(lists: ListColumn, keys: BytesColumn, values: BytesColumn) -> BytesColumn:

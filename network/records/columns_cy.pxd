@@ -3,6 +3,7 @@
 cdef class BytesColumn:
     cdef readonly Py_ssize_t length
     cdef readonly long long total_bytes
+    cdef object items
     cdef const unsigned char[::1] data
     cdef long long[::1] starts
     cdef long long[::1] sizes

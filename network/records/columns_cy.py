@@ -29,13 +29,15 @@ SINGLE_RECORD_OVERHEAD: cython.longlong = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVE
 @cython.final
 @cython.cclass
 class BytesColumn:
-    """A column of nullable bytes. Each value is a position in one buffer. Immutable; does not copy the data.
+    """A column of nullable bytes. Each value is a position relative to one buffer. Immutable; does not copy the data.
 
-    Invariant: a size is -1 for a null, else 0 or more. A value of one byte or more is within `data`.
+    Invariant: a size is -1 for a null, else 0 or more. A value of one byte or more is within `data`, or in one of
+    `items`, bytes objects that the column keeps alive: their positions are distances in memory (`column_over`).
     """
 
     if not cython.compiled:
         # for type checkers; columns_cy.pxd has the C types
+        items: Any
         data: Any
         starts: Any
         sizes: Any
@@ -65,6 +67,7 @@ class BytesColumn:
         """
         self.length = length
         self.total_bytes = 0
+        self.items = None
         self.data = memoryview(data).cast("B")
         self.starts = array("q", bytes(8 * length))
         self.sizes = array("q", bytes(8 * length))
@@ -166,6 +169,62 @@ def column_of(values: Any) -> BytesColumn:
     else:
         data = b"".join(present)
     return BytesColumn(data, offsets, 8, 0, bitmap if nulls else None, 0, rows)
+
+
+def column_over(items: tuple[bytes | None, ...], first: int, max_rows: int, max_bytes: int) -> BytesColumn:
+    """A column of items from `first` on: at most `max_rows`, with at most `max_bytes` in total unless it is one.
+
+    Compiled, it does not copy them. Raises TypeError for an item that is neither bytes nor None.
+    """
+    begin: cython.Py_ssize_t = first
+    rows: cython.Py_ssize_t = min(len(items) - first, max_rows)
+    limit: cython.longlong = max_bytes
+    total: cython.longlong = 0
+    row: cython.Py_ssize_t
+    size: cython.longlong
+    value: bytes | None
+    starts_array = array("q", bytes(8 * rows))
+    sizes_array = array("q", bytes(8 * rows))
+    starts: cython.longlong[::1] = starts_array  # pyright: ignore
+    sizes: cython.longlong[::1] = sizes_array  # pyright: ignore
+    for row in range(rows):
+        value = items[begin + row]
+        size = -1
+        if value is not None:
+            size = len(value)
+            if row > 0 and total + size > limit:
+                rows = row
+                break
+            if cython.compiled:
+                starts[row] = _distance(_NOTHING, value)
+            else:
+                starts[row] = total
+            total += size
+        sizes[row] = size
+    column: BytesColumn = BytesColumn.__new__(BytesColumn)
+    column.length = rows
+    column.total_bytes = total
+    column.items = items
+    if cython.compiled:
+        column.data = _NOTHING
+    else:
+        column.data = memoryview(b"".join([value for value in items[first : first + rows] if value is not None]))
+    column.starts = starts
+    column.sizes = sizes
+    return column
+
+
+_NOTHING: bytes = b"\0"
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _distance(origin: bytes, value: bytes) -> cython.longlong:
+    """How far in memory the bytes of `value` are from those of `origin`."""
+    here: cython.p_const_char = origin
+    there: cython.p_const_char = value
+    return cython.cast(cython.longlong, there) - cython.cast(cython.longlong, here)
 
 
 @cython.final

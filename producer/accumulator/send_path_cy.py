@@ -2,9 +2,10 @@
 # cython: freethreading_compatible=True
 """The path of one record from the caller into its batch.
 
-For bytes that need no serializer, `SendPath.send` is all that runs per record: it looks up the topic's queues, chooses
-the partition and encodes into the open batch. Everything rarer (interceptors, serializers, headers, an unknown topic, a
-full batch) goes through `_send_checked`, which `KafkaProducer` implements.
+`SendPath.send` is all that runs per record, beside the configured serializers: it looks up the topic's queues, chooses
+the partition, and encodes headers and record into the open batch. Everything rarer (interceptors, a user's partitioner,
+an unknown topic, a full batch, invalid arguments) goes through `_send_checked`, or through `_send_serialized` once the
+serializers have run. `KafkaProducer` implements both.
 
 Source: Kafka's KafkaProducer.doSend.
 """
@@ -12,24 +13,30 @@ Source: Kafka's KafkaProducer.doSend.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
 from ...network.clock import Clock
 from ...network.records.builder_cy import encoded_size
 from ...network.sections import here, interrupted
+from ..record import ProducerRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
+    from ...network.records.headers_cy import pack_headers
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
+    from .serializing_cy import SerializeFunction
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.records.headers_cy import pack_headers
     from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
+    from cython.cimports.headrace.producer.accumulator.serializing_cy import SerializeFunction
 
 if TYPE_CHECKING:
     from .record_metadata_cy import RecordMetadata
@@ -39,8 +46,8 @@ if TYPE_CHECKING:
 class SendPath:
     """The per-record half of `KafkaProducer`. Any number of threads may call `send` concurrently.
 
-    Invariant: `_direct` is true only while the producer is open and has no interceptors, serializers or custom
-    partitioner. A record of bytes for a known topic then needs nothing but its batch.
+    Invariant: `_direct` is true only while the producer is open and has no interceptors and no custom partitioner. A
+    record for a known topic then needs nothing but its serializers and its batch.
     """
 
     _topics: dict
@@ -49,6 +56,8 @@ class SendPath:
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t
+    _serialize_key: SerializeFunction
+    _serialize_value: SerializeFunction
 
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
         """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
@@ -60,16 +69,26 @@ class SendPath:
         self._max_direct_bytes = 0
 
     def _use(
-        self, topics: dict[str, TopicQueues], stashed: Collection[object], *, direct: bool, max_direct_bytes: int
+        self,
+        topics: dict[str, TopicQueues],
+        stashed: Collection[object],
+        *,
+        direct: bool,
+        max_direct_bytes: int,
+        serialize_key: SerializeFunction | None = None,
+        serialize_value: SerializeFunction | None = None,
     ) -> None:
         """Append to the queues of a new engine from now on.
 
         Records take the direct path only if `direct` is true, they have at most `max_direct_bytes`, and there are no
-        `stashed` records, which go before all others. Otherwise they take the checked path.
+        `stashed` records, which go before all others. Otherwise they take the checked path. Without a serializer, keys
+        or values are bytes.
         """
         self._topics = topics
         self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
+        self._serialize_key = serialize_key
+        self._serialize_value = serialize_value
         self._direct = direct
 
     def _leave_direct_path(self) -> None:
@@ -90,7 +109,7 @@ class SendPath:
 
         `topic`: a topic's name, or a whole `ProducerRecord`; beside that only `callback` is allowed.
         `value`, `key`: bytes, or what the configured serializers accept. None is a null; a null value is a tombstone.
-        `headers`: pairs of a name and bytes.
+        `headers`: pairs of a name and bytes, such as a list of tuples or the items of a dict.
         `partition`: the partition; None lets the partitioner choose.
         `timestamp_ms`: milliseconds since 1970; None means now.
         `callback`: called as ``callback(metadata, exception)`` on the producer's callback thread when the record is
@@ -106,47 +125,109 @@ class SendPath:
         SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. The future reports
         later errors.
         """
-        queues: TopicQueues | None
+        future: RecordFuture | None = None
+        if self._direct:
+            if type(topic) is str:
+                future = self._send_direct(topic, value, key, headers, partition, timestamp_ms, callback)
+            elif type(topic) is ProducerRecord and value is key is headers is partition is timestamp_ms is None:
+                if type(topic.topic) is str:
+                    future = self._send_direct(
+                        topic.topic,
+                        topic.value,
+                        topic.key,
+                        topic.headers,
+                        topic.partition,
+                        topic.timestamp_ms,
+                        callback,
+                    )
+            if future is not None:
+                return future
+        return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    @cython.cfunc
+    def _send_direct(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: object,
+        partition: object,
+        timestamp_ms: object,
+        callback: object,
+    ) -> RecordFuture | None:
+        """Send one record to a topic that is known; None, before its serializers run, if that needs more checks."""
         queue: PartitionQueue
         future: RecordFuture | None
-        timestamp: cython.longlong
+        encoded_key: bytes | None
+        encoded_value: bytes | None
+        packed: bytes | None = None
+        timestamp: cython.longlong = -1
+        chosen: cython.longlong = -1
         size: cython.Py_ssize_t = 0
-        count: cython.Py_ssize_t
-        # not declared int: compiled code would silently convert a float
-        if self._direct and headers is None and partition is None and timestamp_ms is None and type(topic) is str:
-            if callback is not None and not callable(callback):
-                return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
-            if value is not None:
-                if type(value) is not bytes:
-                    return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
-                size = len(cython.cast(bytes, value))
-            if key is not None:
-                if type(key) is not bytes:
-                    return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
-                size += len(cython.cast(bytes, key))
-            queues = self._topics.get(topic)
-            # read once: it becomes 0 if the topic leaves the metadata
-            count = 0 if queues is None else queues.partition_count
-            if queues is not None and count > 0 and size <= self._max_direct_bytes and not self._stashed:
-                if key is not None and self._keys_choose:
-                    queue = queues.queues[(murmur2_of(key) & 0x7FFFFFFF) % count]
-                else:
-                    queue = queues.sticky
-                    queues.sticky_bytes += size + 8
+        topics: dict = self._topics
+        queues: TopicQueues | None = topics.get(topic)
+        # read once: it becomes 0 if the topic leaves the metadata
+        count: cython.Py_ssize_t = 0 if queues is None else queues.partition_count
+        if queues is None or count <= 0 or self._stashed or (callback is not None and not callable(callback)):
+            return None
+        if partition is not None:
+            chosen = whole_number(partition)
+            if not 0 <= chosen < count:
+                return None
+        if timestamp_ms is not None:
+            timestamp = whole_number(timestamp_ms)
+            if timestamp < 0:
+                return None
+        if (self._serialize_key is None and not is_bytes(key)) or (
+            self._serialize_value is None and not is_bytes(value)
+        ):
+            return None
+        if self._serialize_key is not None:
+            encoded_key = self._serialize_key.serialized(topic, headers, key)
+        else:
+            encoded_key = key if key is None or type(key) is bytes else bytes(key)
+        if self._serialize_value is not None:
+            encoded_value = self._serialize_value.serialized(topic, headers, value)
+        else:
+            encoded_value = value if value is None or type(value) is bytes else bytes(value)
+        if headers is not None:
+            # after the serializers, which may add to them
+            packed = pack_headers(headers)
+            if packed is None:
+                return self._send_serialized(
+                    topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback
+                )
+            size = len(packed)
+            if size == 0:
+                packed = None
+        if encoded_value is not None:
+            size += len(encoded_value)
+        if encoded_key is not None:
+            size += len(encoded_key)
+        # a serializer may have closed the producer, or may have forked
+        if size <= self._max_direct_bytes and self._direct and self._topics is topics:
+            if chosen >= 0:
+                queue = queues.queues[chosen]
+            elif encoded_key is not None and self._keys_choose:
+                queue = queues.queues[(murmur2_of(encoded_key) & 0x7FFFFFFF) % count]
+            else:
+                queue = queues.sticky
+                queues.sticky_bytes += size + 8
+            if timestamp < 0:
                 timestamp = self._wall_ns()
                 timestamp //= 1_000_000
-                if cython.compiled:
-                    # no Python code can run under this lock, see `queues_cy`
-                    with queue.lock:
-                        future = queue.try_append(timestamp, key, value, None, callback)
-                elif interrupted():
-                    future = None
-                else:
-                    with here.section, queue.lock:
-                        future = queue.try_append(timestamp, key, value, None, callback)
-                if future is not None:
-                    return future
-        return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+            if cython.compiled:
+                # no Python code can run under this lock, see `queues_cy`
+                with queue.lock:
+                    future = queue.try_append(timestamp, encoded_key, encoded_value, packed, callback)
+            elif interrupted():
+                future = None
+            else:
+                with here.section, queue.lock:
+                    future = queue.try_append(timestamp, encoded_key, encoded_value, packed, callback)
+            if future is not None:
+                return future
+        return self._send_serialized(topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback)
 
     def _send_checked(
         self,
@@ -160,6 +241,48 @@ class SendPath:
     ) -> RecordFuture:
         """Send a record by the checked path, which `KafkaProducer` implements."""
         raise TypeError("SendPath sends nothing by itself: use KafkaProducer")
+
+    def _send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Any,
+    ) -> RecordFuture:
+        """Send a record whose serializers have run by the checked path, which `KafkaProducer` implements."""
+        raise TypeError("SendPath sends nothing by itself: use KafkaProducer")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def is_bytes(data: object) -> cython.bint:
+    """Whether `data` is None, bytes, or a buffer that ``bytes`` copies."""
+    return data is None or type(data) is bytes or type(data) is bytearray or type(data) is memoryview
+
+
+@cython.cfunc
+def whole_number(value: Any) -> cython.longlong:
+    """A number from 0 to 2^63 - 1, from an int or an integer type such as numpy's; -1 for anything else."""
+    number: cython.longlong = -1
+    if type(value) is not int:
+        if isinstance(value, bool):
+            return -1
+        try:
+            value = index(value)
+        except Exception:
+            # the checked path calls it again and raises
+            return -1
+    if cython.compiled:
+        try:
+            number = value
+        except OverflowError:
+            return -1
+        return number if number >= 0 else -1
+    return value if 0 <= value < 2**63 else -1
 
 
 def size_of_largest_direct_record(batch_size: int, max_request_bytes: int) -> int:

@@ -50,7 +50,7 @@ def send_columns(
     Raises RowDeliveryError; for invalid data, before anything is sent.
     """
     _check_sizes(sender, columns, base_row)
-    ready = [_rows_of_topic(sender, topic, columns, subset, base_row) for topic, subset in topics]
+    ready = [rows_of_topic(sender, topic, columns, subset, base_row) for topic, subset in topics]
     future.metadata.bytes += columns.total_bytes
     accumulator, max_block_ms = sender.engine.accumulator, float(sender.engine.config.max_block_ms)
     for topic, queues, rows in ready:
@@ -72,7 +72,7 @@ def _check_sizes(sender: ColumnSender, columns: Columns, base_row: int) -> None:
     raise row_error(base_row + row, None, -1, cause) from cause
 
 
-def _rows_of_topic(
+def rows_of_topic(
     sender: ColumnSender, topic: str, columns: Columns, subset: Any, base_row: int
 ) -> tuple[str, TopicQueues, Rows]:
     """A topic, its queues, and its rows grouped by partition. Raises RowDeliveryError."""

@@ -1,4 +1,4 @@
-"""`RowsFuture`, the delivery of many rows as one future, returned by `KafkaProducer.send_arrow`.
+"""`RowsFuture`, the delivery of many rows as one future, returned by `send_arrow` and `send_many`.
 
 Source: as `batch_cy.RecordFuture`, for runs of rows.
 """
@@ -68,7 +68,7 @@ def _here(function: Callable[[], object]) -> None:
 
 
 class RowsFuture:
-    """The delivery of the rows of one `send_arrow`: done when every row is acknowledged or has failed.
+    """The delivery of the rows of one `send_arrow` or `send_many`: done when every row is acknowledged or has failed.
 
     Wait for it, await it on any asyncio-compatible event loop, or add callbacks. The sender thread completes it; any
     other thread may use it. `first_error` is the error of the lowest row that failed.
@@ -218,6 +218,8 @@ class RowsFuture:
     def _finish(self) -> None:
         for (topic, partition), (first, last, count) in self._ranges.items():
             self._metadata.offsets[TopicPartition(topic, partition)] = OffsetRange(first, last, count)
+        if self._error is not None:
+            self._error.delivered = self._metadata.offsets
         with here.section, self._lock:
             # from here on no listener is added
             self._done.is_set = True

@@ -347,6 +347,7 @@ class Sender:
                 busy.add(node_id)
         return busy
 
+    @cython.cfunc
     def _times_of(self, node_id: object) -> AnswerTimes:
         times: AnswerTimes | None = self._answer_times.get(node_id)
         if times is None:

@@ -17,6 +17,7 @@ from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.accumulator.queues_cy import TopicQueues
 from headrace.producer.columns.arrow import ColumnNames, send_arrow
 from headrace.producer.columns.column_send import ColumnSender
+from headrace.producer.columns.lists import send_many
 from headrace.producer.columns.rows_cy import Rows
 from headrace.producer.columns.rows_future import RowsFuture, RowsOfTopic
 
@@ -117,6 +118,11 @@ class FakeProducer:
     def send_arrow(self, topic: str | None, data: Any) -> RowsFuture:
         names = ColumnNames("value", "key", "headers", "topic", "partition", "timestamp")
         return send_arrow(self.column_sender(), topic, data, names)
+
+    def send_many(
+        self, topic: str, values: Any, keys: Any = None, headers: Any = None, partition: Any = None, timestamp: Any = None
+    ) -> RowsFuture:
+        return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp)
 
     def flush(self) -> None:
         for batch in self.bench.batches():

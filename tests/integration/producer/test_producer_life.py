@@ -438,6 +438,20 @@ def test_a_forked_child_has_a_producer_of_its_own_and_the_parent_is_undisturbed(
 
 
 @pytest.mark.usefixtures("without_fork_warning")
+def test_a_forked_child_sends_many_of_its_own(cluster: EmbeddedCluster, topic: str) -> None:
+    with producer_of(cluster) as producer:
+        sent = producer.send_many(topic, [b"parent"] * 3)
+
+        def work() -> None:
+            assert producer.send_many(topic, [b"child"] * 2).get(PATIENCE_S).rows == 2
+            producer.close()
+
+        assert in_child(work) == ""
+        assert sent.get(PATIENCE_S).rows == 3
+    assert sorted(values_in(cluster, topic)) == [b"child"] * 2 + [b"parent"] * 3
+
+
+@pytest.mark.usefixtures("without_fork_warning")
 def test_in_a_forked_child_the_parents_futures_fail_and_closing_does_nothing(
     cluster: EmbeddedCluster, topic: str
 ) -> None:

@@ -84,6 +84,41 @@ def test_a_send_at_every_point_of_a_send(cluster: EmbeddedCluster, topic: str, s
     assert in_log(cluster, topic) == sent
 
 
+def encoded(topic: str, headers: list[tuple[str, bytes]], data: str) -> bytes:
+    """A serializer, whose instructions are no points: it isn't the producer's."""
+    headers.append(("size", b"%d" % len(data)))
+    return data.encode()
+
+
+def test_a_send_with_headers_and_a_serializer_at_every_point_of_one(cluster: EmbeddedCluster, topic: str) -> None:
+    futures: list[RecordFuture] = []
+    sent: list[tuple] = []
+    with KafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers, linger_ms=1000, value_serializer=encoded, key_serializer="string"
+    ) as producer:
+        know(producer, topic)
+
+        def send(name: str, number: int) -> None:
+            headers = [("name", name.encode())]
+            futures.append(producer.send(topic, "x" * number, name, headers, number % PARTITIONS, number))
+            sent.append((number, name.encode(), b"x" * number, tuple(headers)))
+
+        for point in every_point():
+            with Interruption(point, lambda point=point: send("inner", point)) as interruption:
+                send("outer", point)
+            if not interruption.happened:
+                break
+        producer.flush(60)
+        assert all(future.succeeded() for future in futures)
+        is_whole(producer)
+    log = [
+        (record.timestamp, record.key, record.value, tuple(record.headers))
+        for number in range(PARTITIONS)
+        for record in cluster.records(topic, number)
+    ]
+    assert sorted(log) == sorted(sent)
+
+
 def test_a_send_at_every_point_of_the_first_send_to_a_topic(cluster: EmbeddedCluster) -> None:
     futures: list[RecordFuture] = []
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
@@ -161,6 +196,7 @@ CALLS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
     "get": lambda producer, future: future.get(60),
     "metrics": lambda producer, future: producer.metrics(),
     "partitions_for": lambda producer, future: producer.partitions_for("calls"),
+    "send_many": lambda producer, future: producer.send_many("calls", [b"v"] * 3, [b"k"] * 3, [[("h", b"1")], None, ()]),
     "abort": lambda producer, future: producer.abort(),
 }
 
@@ -213,6 +249,7 @@ WAITS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
     "get": lambda producer, future: future.get(),
     "flush": lambda producer, future: producer.flush(),
     "close": lambda producer, future: producer.close(),
+    "send_many": lambda producer, future: producer.send_many("calls", [b"v"]),
     "partitions_for": lambda producer, future: producer.partitions_for("a topic nobody knows".replace(" ", "-")),
 }
 

@@ -42,13 +42,15 @@ class DirectPath(SendPath):
         super().__init__(clock, keys_choose=True)
         self._use(accumulator.topics, (), direct=True, max_direct_bytes=BATCH)
 
-    def _send_checked(
+    def _send_serialized(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
     ) -> RecordFuture:
         queues = self._accumulator.topics[topic]
         count = queues.partition_count or len(queues.queues)
         partition = -1 if key is None else partition_for_key(key, count)
         return self._accumulator.append(queues, partition, 0, key, value, None, None, 0)
+
+    _send_checked = _send_serialized
 
 
 # --- Ready ---
@@ -635,7 +637,7 @@ def test_a_topic_that_vanishes_in_the_midst_of_a_send_takes_the_record_where_it_
     monkeypatch.setattr(send_path, "murmur2_of", vanishes)
 
     class Path(send_path.SendPath):
-        def _send_checked(self, *record: Any) -> Any:
+        def _send_serialized(self, *record: Any) -> Any:
             return record
 
     path = Path(MockClock(), keys_choose=True)
