@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import _cython as cython
 from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
@@ -32,12 +32,12 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .columns_cy import BytesColumn, Columns, ListColumn
 elif not TYPE_CHECKING:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.headrace.network.records.columns_cy import (
         BytesColumn,
         Columns,
         ListColumn,
     )
-    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.libc.string import memcpy
 
 

@@ -280,9 +280,7 @@ class RecordAccumulator:
         return cython.cast(RecordFuture, future)
 
     @cython.cfunc
-    def _note_full(
-        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t
-    ) -> cython.bint:
+    def _note_full(self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t) -> cython.bint:
         """Whether the queue's open batch is full for a record of `size` bytes; wakes the sender if that is new."""
         is_new: cython.bint
         is_full: cython.bint
@@ -291,7 +289,7 @@ class RecordAccumulator:
             is_full = queue.open is None or queue.open.full
         if is_new:
             self.estimate.sample(topic_queues, queue)
-        if is_new and not queue.leader_id in self.busy:
+        if is_new and queue.leader_id not in self.busy:
             # the response of a busy broker wakes the sender anyway
             self.wakeup()
         return is_full
@@ -413,9 +411,7 @@ class RecordAccumulator:
         return queue, self.memory.new_batch(topic_queues, queue, size, lease)
 
     @cython.ccall
-    def make_room(
-        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t
-    ) -> cython.bint:
+    def make_room(self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t) -> cython.bint:
         """Make room in a queue's open batch for a row of `size` bytes. False if a new batch is needed. For `rows_cy`."""
         self._note_full(topic_queues, queue, size)
         return self.memory.make_room(queue, size)
@@ -602,7 +598,6 @@ class RecordAccumulator:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
-
 
     def _wake(self) -> None:
         self.wakeup()

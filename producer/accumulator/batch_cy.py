@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 # and reentrant: a finalizer or signal handler that interrupts its holder may read a future or add a callback.
 _completion = threading.RLock()
 
+
 def _reset_after_fork() -> None:
     """After a fork: another thread of the parent may hold the lock, and never releases it in the child."""
     global _completion  # noqa: PLW0603  (a lock that is never released can only be replaced)

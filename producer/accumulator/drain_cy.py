@@ -137,9 +137,7 @@ class Drain:
         self.sendable = ready
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
-    def drain(
-        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float, probe: bool
-    ) -> list[ProducerBatch]:
+    def drain(self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float, probe: bool) -> list[ProducerBatch]:
         """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
 
         A drained partition goes to the end of the line, so that none starves if not all fit into a request.

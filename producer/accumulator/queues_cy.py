@@ -89,7 +89,11 @@ class PartitionQueue:
         From then on it is ready to be sent, and may grow until it is.
         """
         batch: ProducerBatch | None = self.open
-        if batch is None or batch.full or batch.builder.earlier_bytes + batch.builder.position + size <= batch.full_bytes:
+        if (
+            batch is None
+            or batch.full
+            or batch.builder.earlier_bytes + batch.builder.position + size <= batch.full_bytes
+        ):
             return False
         batch.full = True
         batch.builder.raise_limit(batch.max_bytes)

@@ -38,10 +38,11 @@ def checked_bytes(items: tuple[Any, ...], part: str, topic: str) -> tuple[tuple[
         item = items[row]
         if type(item) is bytes:
             size = len(cython.cast(bytes, item))
-            if size > largest:
-                largest = size
+            largest = max(largest, size)
         elif item is not None:
-            return checked_bytes(tuple([_bytes_of(each, part, topic, at) for at, each in enumerate(items)]), part, topic)
+            return checked_bytes(
+                tuple([_bytes_of(each, part, topic, at) for at, each in enumerate(items)]), part, topic
+            )
     return items, largest
 
 

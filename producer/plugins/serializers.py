@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...network.protocol.errors import KafkaConfigurationError, SerializationError
+from ...network.protocol.errors import KafkaConfigurationError
 from ..accumulator.serializing_cy import SerializeFunction
 from .json_cy import FastJson
 from .loading import accepts, name_of, resolve_plugin
@@ -141,7 +141,9 @@ class JsonSerializer(Serializer):
             except ImportError:
                 return
             # instances of other classes than JSON's own go to the json module
-            options = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+            options = (
+                orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
+            )
             self.encode_value = FastJson(orjson.dumps, options, self._encode)
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:

@@ -338,7 +338,7 @@ class Sender:
         return max(0.0, min(poll_ms, delay_ms, self._next_in_flight_expiry_ms - now_ms))
 
     @cython.cfunc
-    def _busy_nodes(self) -> set[int]:
+    def _busy_nodes(self) -> set:
         """The nodes whose full batches may grow before they are sent."""
         times: AnswerTimes
         busy: set = set()

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.accumulator_bench import BATCH, DELIVERY_MS, LINGER_MS, MAX_OPEN_MS, NODES, Bench
+from support.accumulator_bench import BATCH, DELIVERY_MS, MAX_OPEN_MS, NODES, Bench
 from support.waiting import wait_until
 
 from headrace.network.protocol.errors import RecordAbortedError

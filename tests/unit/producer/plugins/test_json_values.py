@@ -8,6 +8,7 @@ import datetime
 import enum
 import json
 import math
+import sys
 import uuid
 from typing import Any
 
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 
 from headrace.network import _build
 from headrace.network.protocol.errors import SerializationError
-from headrace.producer.plugins import serializers
 from headrace.producer.plugins.json_cy import FastJson
 from headrace.producer.plugins.serializers import JsonSerializer, compile_serializer
 
@@ -83,7 +83,7 @@ def test_what_each_class_becomes_with_orjson_and_without(
     monkeypatch: pytest.MonkeyPatch, data: Any, expected: str
 ) -> None:
     assert encode(data) == expected.encode()
-    monkeypatch.setattr(serializers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "orjson", None)
     assert encode(data) == expected.encode()
 
 
@@ -109,7 +109,7 @@ class Point:
 def test_what_is_rejected_with_orjson_and_without(monkeypatch: pytest.MonkeyPatch, data: Any, says: str) -> None:
     with pytest.raises(SerializationError, match=says):
         encode(data)
-    monkeypatch.setattr(serializers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "orjson", None)
     with pytest.raises(SerializationError, match=says):
         encode(data)
 
@@ -121,7 +121,9 @@ def test_values_are_encoded_by_orjson_and_keys_never() -> None:
 
 
 def test_a_default_of_the_users_sees_every_object() -> None:
-    assert encode([uuid.UUID(int=5), Color.RED, Point()], JsonSerializer(lambda data: "seen")) == b'["seen","seen","seen"]'
+    assert (
+        encode([uuid.UUID(int=5), Color.RED, Point()], JsonSerializer(lambda data: "seen")) == b'["seen","seen","seen"]'
+    )
 
 
 def test_a_subclass_is_called_itself() -> None:
