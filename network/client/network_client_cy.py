@@ -325,7 +325,7 @@ class NetworkClient:
         return ready or connecting or connectable or resolving, any_connected
 
     @cython.ccall
-    def can_send(self, node_id: object, now_ms: cython.double) -> cython.bint:
+    def can_send(self, node_id: Any, now_ms: cython.double) -> cython.bint:
         """Whether the node is connected, not throttled and has room for a request."""
         return (
             self._states.is_ready(node_id, now_ms)
@@ -393,7 +393,7 @@ class NetworkClient:
         request: ClientRequest,
         now_ms: cython.double,
         is_internal: cython.bint = False,
-        version: object = None,
+        version: Any = None,
     ) -> KafkaError | None:
         try:
             if version is None:
@@ -435,7 +435,7 @@ class NetworkClient:
         return None
 
     @cython.cfunc
-    def _handle_receive(self, node_id: object, payload: Any, responses: list, now_ms: cython.double) -> object:
+    def _handle_receive(self, node_id: Any, payload: Any, responses: list, now_ms: cython.double) -> object:
         in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         if in_flight is None:

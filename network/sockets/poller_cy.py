@@ -62,6 +62,8 @@ class Poller:
         _data: dict[int, Any]
         _epoll: Any
         _selector: Any
+        _reader: Any
+        _writer: Any
 
     def __init__(self) -> None:
         self._data = {}  # what was registered, by descriptor

@@ -325,7 +325,7 @@ class Sender:
         return max(0.0, min(poll_ms, delay_ms, self._next_in_flight_expiry_ms - now_ms))
 
     @cython.cfunc
-    def _times_of(self, node_id: object) -> AnswerTimes:
+    def _times_of(self, node_id: Any) -> AnswerTimes:
         times: AnswerTimes | None = self._answer_times.get(node_id)
         if times is None:
             # drop nodes that have left the cluster and have nothing in flight
@@ -410,7 +410,7 @@ class Sender:
         )
         return None
 
-    def _records_for(self, batch: ProducerBatch, versions: NodeApiVersions, now_ms: float) -> Any:
+    def _records_for(self, batch: ProducerBatch, versions: Any, now_ms: float) -> Any:
         """The bytes to send for a sealed batch in the old format of a broker; None if that can't represent them.
 
         In that case the batch has failed, or has been split and its parts enqueued.
