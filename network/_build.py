@@ -39,6 +39,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.columns.rows_cy",
     "headrace.producer.sender.sender_cy",
     "headrace.producer.sender.transaction_manager_cy",
+    "headrace.producer.sent_metrics_cy",
 )
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")
