@@ -48,6 +48,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.plugins.json_cy",
     "headrace.producer.sender.sender_cy",
     "headrace.producer.sender.transaction_manager_cy",
+    "headrace.producer.sent_metrics_cy",
 )
 
 PURE = os.environ.get("HEADRACE_PURE", "") not in ("", "0")

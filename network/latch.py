@@ -7,7 +7,6 @@ Unlike `threading.Event` it has no lock of its own. If a signal handler raises o
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 
 
 class Latch:
@@ -30,10 +29,12 @@ class Latch:
 
     def wake(self) -> None:
         """Make the waiting threads check again."""
-        while self._turns:
-            # another thread or a finalizer may have emptied the list meanwhile
-            with suppress(IndexError):
-                self._turns.pop().release()
+        turns = self._turns
+        while turns:
+            try:  # noqa: SIM105  (runs for every record that is waited for)
+                turns.pop().release()
+            except IndexError:
+                pass  # another thread or a finalizer has emptied the list meanwhile
 
     def join(self) -> threading.Lock:
         """Add and return a held lock that `wake` releases. `leave` removes it."""
@@ -44,8 +45,10 @@ class Latch:
 
     def leave(self, turn: threading.Lock) -> None:
         """Remove a lock returned by `join`."""
-        with suppress(ValueError):
+        try:  # noqa: SIM105
             self._turns.remove(turn)
+        except ValueError:
+            pass  # `wake` has removed it
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the latch is set, at most `timeout` seconds (None: no limit). Returns whether it is set."""

@@ -25,7 +25,7 @@ class _Sample(NamedTuple):
 
     start_ms: float
     last_ms: float
-    count: int
+    observations: int
     total: float
     greatest: float
 
@@ -97,7 +97,7 @@ class Sensor:
                 self._finished.append(self._current())
                 if len(self._finished) > self._samples:
                     oldest = self._finished.pop(0)
-                    self._earlier_count += oldest.count
+                    self._earlier_count += oldest.observations
                     self._earlier_total += oldest.total
             self._start_ms = now_ms
             self._last_ms = now_ms
@@ -122,7 +122,7 @@ class Sensor:
         """The average of the observations in the window; NaN if there are none."""
         with here.section, self._lock:
             live = self._live(self._clock.now_ms())
-            count = sum([sample.count for sample in live])
+            count = sum([sample.observations for sample in live])
             return sum([sample.total for sample in live]) / count if count else _NAN
 
     def maximum(self) -> float:
@@ -142,7 +142,7 @@ class Sensor:
         with here.section, self._lock:
             now_ms = self._clock.now_ms()
             live = self._live(now_ms)
-            return sum([sample.count for sample in live]) / self._elapsed_seconds(live, now_ms)
+            return sum([sample.observations for sample in live]) / self._elapsed_seconds(live, now_ms)
 
     def _elapsed_seconds(self, live: list[_Sample], now_ms: float) -> float:
         # As in Kafka's Rate, all windows but the last count as elapsed, so that the first value is not inflated. A
@@ -160,4 +160,4 @@ class Sensor:
     def count(self) -> float:
         """The number of all observations since the start."""
         with here.section, self._lock:
-            return float(self._earlier_count + sum([sample.count for sample in self._all()]))
+            return float(self._earlier_count + sum([sample.observations for sample in self._all()]))

@@ -10,9 +10,9 @@ from collections.abc import Callable, Container, Iterable
 from ..network._build import VERSION
 from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
-from ..network.records.batch import RECORD_BATCH_OVERHEAD
 from .accumulator.batch_cy import ProducerBatch
 from .accumulator.buffer_pool_cy import BufferPool
+from .sent_metrics_cy import record_sent
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
@@ -186,27 +186,7 @@ class ProducerMetrics:
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
         """A produce request with these batches was sent."""
-        every = self._all
-        records = 0
-        size = 0
-        for batch in batches:
-            count, size_bytes = batch.count, batch.size_bytes
-            topic = self._topic(batch.topic)
-            every["batch_size"].record(size_bytes, now_ms)
-            every["queue_time"].record(batch.drained_ms - batch.created_ms, now_ms)
-            ratio = size_bytes / max(batch.raw_bytes, 1)
-            every["compression"].record(ratio, now_ms)
-            every["record_size"].record_all(
-                count, batch.raw_bytes - RECORD_BATCH_OVERHEAD, batch.max_record_bytes, now_ms
-            )
-            topic["compression"].record(ratio, now_ms)
-            topic["records"].record(count, now_ms)
-            topic["bytes"].record(size_bytes, now_ms)
-            records += count
-            size += size_bytes
-        every["records"].record(records, now_ms)
-        every["records_per_request"].record(records, now_ms)
-        every["bytes"].record(size, now_ms)
+        record_sent(self._all, self._topic, batches, now_ms)
 
     def answered(self, latency_ms: float, throttle_ms: float, now_ms: float) -> None:
         """The response to a produce request arrived."""

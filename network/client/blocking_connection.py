@@ -1,8 +1,8 @@
 """A blocking connection to a broker: one request, its response, then the next request.
 
 The commands and the replica fetchers use it, each on a thread of their own. The producer's I/O goes through
-`network_client_cy` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket, and
-`_connected`, which prepares a new connection before its first request.
+`network_client_cy` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket,
+and `_connected`, which prepares a new connection before its first request.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..addresses import Address
@@ -145,7 +145,7 @@ class ClusterConnectionStates:
     # --- Questions ---
 
     @cython.ccall
-    def state(self, node_id: object) -> ConnectionState:
+    def state(self, node_id: Any) -> ConnectionState:
         """The node's state; DISCONNECTED for a node never connected to."""
         node: _NodeConnection | None = self._nodes.get(node_id)
         return _DISCONNECTED if node is None else node.state
@@ -187,7 +187,7 @@ class ClusterConnectionStates:
         return self.connection_delay_ms(node_id, now_ms)
 
     @cython.ccall
-    def is_ready(self, node_id: object, now_ms: cython.double) -> cython.bint:
+    def is_ready(self, node_id: Any, now_ms: cython.double) -> cython.bint:
         """Whether requests may be sent to the node: it is READY and not throttled."""
         node: _NodeConnection | None = self._nodes.get(node_id)
         return node is not None and node.state is _READY and node.throttled_until_ms <= now_ms
@@ -334,7 +334,7 @@ class ClusterConnectionStates:
                 del self._nodes[node_id]
 
     @cython.cfunc
-    def _node(self, node_id: object) -> _NodeConnection:
+    def _node(self, node_id: Any) -> _NodeConnection:
         node: _NodeConnection | None = self._nodes.get(node_id)
         if node is None:
             raise IllegalStateError(f"no connection to node {node_id} was ever started")

@@ -66,7 +66,7 @@ class InFlightRequests:
         self._no_deadline_before_ms = NEVER_MS
 
     @cython.ccall
-    def can_send_more(self, node_id: object) -> cython.bint:
+    def can_send_more(self, node_id: Any) -> cython.bint:
         """Whether the node's connection can take another request: the last one is written, and there is room."""
         queue = self._nodes.get(node_id)
         if not queue:
@@ -86,13 +86,13 @@ class InFlightRequests:
         return None
 
     @cython.ccall
-    def oldest(self, node_id: object) -> InFlightRequest | None:
+    def oldest(self, node_id: Any) -> InFlightRequest | None:
         """The request that the node's next response belongs to; None if nothing is in flight."""
         queue = self._nodes.get(node_id)
         return queue[0] if queue else None
 
     @cython.ccall
-    def complete_next(self, node_id: object) -> InFlightRequest:
+    def complete_next(self, node_id: Any) -> InFlightRequest:
         """Remove and return the oldest request, whose response has arrived."""
         queue = self._nodes.get(node_id)
         if not queue:
@@ -102,7 +102,7 @@ class InFlightRequests:
         return request
 
     @cython.ccall
-    def complete_sent(self, node_id: object, send: object) -> InFlightRequest | None:
+    def complete_sent(self, node_id: Any, send: Any) -> InFlightRequest | None:
         """Remove and return the request that `send` has written, if it expects no response; else None."""
         request: InFlightRequest
         queue = self._nodes.get(node_id)
@@ -116,7 +116,7 @@ class InFlightRequests:
         return None
 
     @cython.cfunc
-    def _forget_if_idle(self, node_id: object, queue: object) -> object:
+    def _forget_if_idle(self, node_id: Any, queue: Any) -> object:
         if not queue:
             del self._nodes[node_id]
             if not self._nodes:

@@ -19,9 +19,7 @@ from ..protocol.errors import (
     DisconnectedError,
     EncodeError,
     IllegalStateError,
-    KafkaConnectionError,
     KafkaError,
-    NotKafkaError,
     ProtocolError,
     UnresolvableHostError,
     UnsupportedVersionError,
@@ -32,10 +30,10 @@ from ..protocol.message import first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
-from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .client_metrics import ClientMetrics
+from .connection_errors import MAYBE_TOO_OLD, explained, not_answered, setup_timed_out, undecodable
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
@@ -52,9 +50,6 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
 
 _log = logging.getLogger(__name__)
-
-#: A hint for a node that does not answer ApiVersions: Kafka 0.8 disconnects on an unknown request, 0.9 ignores it.
-_MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and are not supported"
 
 
 @cython.final
@@ -243,19 +238,15 @@ class NetworkClient:
         Calls the callback of each completed request and returns the responses. If callbacks raise, the others are
         still called, and then the first exception is raised.
         """
-        wait_ms: cython.double
-        due_ms: cython.double
-        started_ms: cython.double
-        responses: list
+        responses: list = []
         self._ensure_open()
         if self._aborted:
             responses, self._aborted = self._aborted, []
             call_back(responses)
             return responses
-        responses = []
         selector = self._selector
-        due_ms = self._updater.maybe_update(now_ms)
-        wait_ms = min(timeout_ms, due_ms)
+        due_ms: cython.double = self._updater.maybe_update(now_ms)
+        wait_ms: cython.double = min(timeout_ms, due_ms)
         sent = selector.take_completed_sends()
         if sent:
             self._handle_completed_sends(sent, responses, now_ms)
@@ -269,19 +260,15 @@ class NetworkClient:
         now_ms = self._clock.now_ms()
         if self._metrics is not None:
             self._metrics.polled(now_ms - started_ms, now_ms)
-        if selector.completed_sends:
-            self._handle_completed_sends(selector.completed_sends, responses, now_ms)
-        if selector.completed_receives:
-            self._handle_completed_receives(responses, now_ms)
-        if selector.disconnected:
-            self._handle_disconnections(responses, now_ms)
+        self._handle_completed_sends(selector.completed_sends, responses, now_ms)
+        self._handle_completed_receives(responses, now_ms)
+        self._handle_disconnections(responses, now_ms)
         if selector.connected or self._handshakes:
             self._handle_connections(responses, now_ms)
         self._handle_resolved_names(now_ms)
         self._handle_timeouts(responses, now_ms)
         self._handle_rebootstrap(responses, now_ms)
-        if responses:
-            call_back(responses)
+        call_back(responses)
         return responses
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
@@ -338,7 +325,7 @@ class NetworkClient:
         return ready or connecting or connectable or resolving, any_connected
 
     @cython.ccall
-    def can_send(self, node_id: object, now_ms: cython.double) -> cython.bint:
+    def can_send(self, node_id: Any, now_ms: cython.double) -> cython.bint:
         """Whether the node is connected, not throttled and has room for a request."""
         return (
             self._states.is_ready(node_id, now_ms)
@@ -394,11 +381,9 @@ class NetworkClient:
             return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, True)
         oldest = first_version_with(MetadataRequest, "allow_auto_topic_creation")
         error = self._send(self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, True)
-        if isinstance(error, UnsupportedVersionError):
-            return UnsupportedVersionError(
-                f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA"
-            )
-        return error
+        if not isinstance(error, UnsupportedVersionError):
+            return error
+        return UnsupportedVersionError(f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA")
 
     # --- Inside a poll ---
 
@@ -408,7 +393,7 @@ class NetworkClient:
         request: ClientRequest,
         now_ms: cython.double,
         is_internal: cython.bint = False,
-        version: object = None,
+        version: Any = None,
     ) -> KafkaError | None:
         try:
             if version is None:
@@ -450,7 +435,7 @@ class NetworkClient:
         return None
 
     @cython.cfunc
-    def _handle_receive(self, node_id: object, payload: Any, responses: list, now_ms: cython.double) -> object:
+    def _handle_receive(self, node_id: Any, payload: Any, responses: list, now_ms: cython.double) -> object:
         in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         if in_flight is None:
@@ -481,12 +466,7 @@ class NetworkClient:
     def _handle_undecodable(
         self, node_id: int, error: ProtocolError, responses: list[ClientResponse], now_ms: float
     ) -> None:
-        address = self._states.address(node_id)
-        if self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS:
-            failure: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {error}")
-        else:
-            failure = type(error)(f"{address} sent a response that cannot be decoded: {error}")
-        failure.__cause__ = error
+        failure = undecodable(error, self._states.address(node_id), self._states.state(node_id))
         in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         if in_flight is not None and not in_flight.is_internal:
             self._in_flight.complete_next(node_id)
@@ -523,7 +503,12 @@ class NetworkClient:
             node_id = int(channel_id)
             # If it is disconnected already, its channel was closed earlier in this poll, with a more specific error.
             if not self._states.state(node_id).is_disconnected:
-                self._process_disconnection(node_id, self._explained(node_id, reason), now_ms, responses)
+                self._process_disconnection(
+                    node_id,
+                    explained(reason, self._states.address(node_id), self._states.state(node_id)),
+                    now_ms,
+                    responses,
+                )
 
     def _handle_connections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id in self._selector.connected:
@@ -537,7 +522,7 @@ class NetworkClient:
                 error = self._send(request, now_ms, True, version)
                 self._metadata.record_progress(
                     f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "
-                    f"({_MAYBE_TOO_OLD})"
+                    f"({MAYBE_TOO_OLD})"
                 )
                 if error is not None:
                     # only a client id that is too long can cause this, and waiting does not help
@@ -552,26 +537,14 @@ class NetworkClient:
 
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
-            address = self._states.address(node_id)
-            if self._states.state(node_id) is ConnectionState.RESOLVING:
-                error = KafkaConnectionError(
-                    f"the name of {address} was not resolved within {RESOLVE_PATIENCE_MS:.0f} ms: this machine's name "
-                    "service does not answer; the lookup continues"
-                )
-            else:
-                error = KafkaConnectionError(
-                    f"{address} could not be connected to within {self._states.setup_timeout_ms(node_id):.0f} ms "
-                    "(socket.connection.setup.timeout.ms): nothing answers at that address, or a firewall drops it"
-                )
+            error = setup_timed_out(
+                self._states.address(node_id), self._states.state(node_id), self._states.setup_timeout_ms(node_id)
+            )
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late: InFlightRequest | None = self._in_flight.oldest(node_id)
-            never_answered = self._states.state(node_id) is ConnectionState.CHECKING_API_VERSIONS
-            error = DisconnectedError(
-                f"{self._states.address(node_id)} did not answer in time"
-                + ("" if late is None else f": {late.request} waited {now_ms - late.sent_ms:.0f} ms")
-                + (f" ({_MAYBE_TOO_OLD})" if never_answered else "")
-            )
+            waited = "" if late is None else f": {late.request} waited {now_ms - late.sent_ms:.0f} ms"
+            error = not_answered(self._states.address(node_id), self._states.state(node_id), waited)
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
 
     def _handle_rebootstrap(self, responses: list[ClientResponse], now_ms: float) -> None:
@@ -630,20 +603,6 @@ class NetworkClient:
             elif isinstance(request.message, MetadataRequest):
                 self._updater.handle_failure(now_ms, error)
         self._updater.handle_disconnection(now_ms, error)
-
-    def _explained(self, node_id: int, reason: KafkaError) -> KafkaError:
-        """The selector's error, with the node's address as the user knows it."""
-        address = self._states.address(node_id)
-        state = self._states.state(node_id)
-        never_ready = state is not ConnectionState.READY
-        if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
-            error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
-        elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
-            error = DisconnectedError(f"{address}: {reason} ({_MAYBE_TOO_OLD})")
-        else:
-            error = type(reason)(f"{address}: {reason}")
-        error.__cause__ = reason
-        return error
 
     def _forget_unknown_nodes(self, now_ms: float) -> None:
         nodes = self._metadata.cluster.nodes

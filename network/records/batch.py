@@ -115,6 +115,11 @@ def write_header(
     _UINT32.pack_into(buffer, CRC_OFFSET, crc)
 
 
+def joined(parts: Sequence[memoryview]) -> bytes | memoryview:
+    """A batch in one piece, which is a copy unless it has only one part."""
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def increment_sequence(sequence: int, increment: int) -> int:
     """The sequence number `increment` records after `sequence`. It wraps from 2^31 - 1 to 0."""
     return (sequence + increment) & MAX_SEQUENCE

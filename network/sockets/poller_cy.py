@@ -21,6 +21,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
@@ -62,6 +63,8 @@ class Poller:
         _data: dict[int, Any]
         _epoll: Any
         _selector: Any
+        _reader: Any
+        _writer: Any
 
     def __init__(self) -> None:
         self._data = {}  # what was registered, by descriptor
@@ -79,7 +82,9 @@ class Poller:
         if _HAS_EPOLL:
             self._epoll = select.epoll()
             self._epoll_fd = self._epoll.fileno()
-            self._wakeup_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # type: ignore[attr-defined]
+            # as a file it is closed with this object, for instance in a forked child
+            self._writer = FileIO(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), "w")  # type: ignore[attr-defined]
+            self._wakeup_fd = self._writer.fileno()
             self._epoll.register(self._wakeup_fd, _EPOLLIN | _EPOLLET)
         else:
             self._selector = selectors.DefaultSelector()
@@ -175,7 +180,7 @@ class Poller:
             # them. The write cannot block: there is one at most for each `wait`.
             self._requested = True
             if self._waiting:
-                if self._writer is not None:
+                if self._reader is not None:
                     self._writer.send(b"\0")
                 elif cython.compiled:
                     wake(self._wakeup_fd)  # type: ignore  # noqa: F821
@@ -189,12 +194,11 @@ class Poller:
             if self._closed:
                 return False
             self._closed = True
-            if self._writer is not None and self._reader is not None:
+            self._writer.close()
+            if self._reader is not None:
                 self._reader.close()
-                self._writer.close()
                 self._selector.close()
             else:
-                os.close(self._wakeup_fd)
                 self._epoll.close()
         self._data.clear()
         return True

@@ -191,11 +191,6 @@ class ProducerBatch:
         return self.builder.capacity_bytes
 
     @property
-    def joined_records(self) -> memoryview:
-        """The sealed batch in one piece: a copy unless it has one part only."""
-        return self.records[0] if len(self.records) == 1 else memoryview(b"".join(self.records))
-
-    @property
     def max_record_bytes(self) -> int:
         """Bytes of the largest record."""
         return self.builder.max_record_bytes

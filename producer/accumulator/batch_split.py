@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...network.records.batch import RecordBatch
+from ...network.records.batch import RecordBatch, joined
 from ...network.records.builder_cy import encode_headers, encoded_size
 from .batch_cy import ProducerBatch
 
@@ -20,7 +20,7 @@ def split_batch(batch: ProducerBatch, starts: Sequence[int] = ()) -> list[tuple[
     because an exhausted pool must not prevent a split. They inherit its sequence numbers, which the broker has not
     used.
     """
-    records = list(RecordBatch(batch.joined_records).records())
+    records = list(RecordBatch(joined(batch.records)).records())
     cuts = [0, *(starts or [(len(records) + 1) // 2]), len(records)]
     children: list[tuple[int, ProducerBatch]] = []
     for start, end in pairwise(cuts):

@@ -31,6 +31,9 @@ class AnswerTimes:
         self._half_timeout_ms = delivery_timeout_ms / 2
         self._observed_ms: deque[float] = deque(maxlen=MAX_OBSERVATIONS)
         self._last_observed_at_ms = LONG_AGO_MS
+        self._usual_ms = 0.0
+        #: Milliseconds the next response may take; 0 before the first one.
+        self.expected_ms = 0.0
         self._in_flight = 0
         self._is_probing = False  # the next response is that to a probe, because responses come in order
 
@@ -44,21 +47,15 @@ class AnswerTimes:
         """Whether so much is in flight that the broker does not run out of work while full batches grow."""
         return self._in_flight >= BUSY_FROM
 
-    @property
-    def expected_ms(self) -> float:
-        """Milliseconds the next response may take; 0 before the first one.
-
-        The margin is capped at half the delivery timeout, so that it doesn't fail batches that could be delivered.
-        """
-        usual_ms = self._usual_ms()
-        return max(usual_ms, min(usual_ms * MARGIN, self._half_timeout_ms))
-
-    def _usual_ms(self) -> float:
+    def _estimate(self) -> None:
+        """Compute the estimate from the observations, of which there are some."""
         observed_ms = self._observed_ms
-        if not observed_ms:
-            return 0.0
         usual_ms = _median(observed_ms)
-        return usual_ms if len(observed_ms) == 1 else min(usual_ms, max(observed_ms[-1], observed_ms[-2]))
+        if len(observed_ms) > 1:
+            usual_ms = min(usual_ms, max(observed_ms[-1], observed_ms[-2]))
+        self._usual_ms = usual_ms
+        # the margin is capped at half the delivery timeout, so that it doesn't fail batches that could be delivered
+        self.expected_ms = max(usual_ms, min(usual_ms * MARGIN, self._half_timeout_ms))
 
     def sent(self) -> None:
         """Record that a request was sent."""
@@ -71,7 +68,7 @@ class AnswerTimes:
         is_probe, self._is_probing = self._is_probing, False
         if answer_ms is None:
             return
-        if is_probe and answer_ms < self._usual_ms():
+        if is_probe and answer_ms < self._usual_ms:
             self._observed_ms.clear()
             self._last_observed_at_ms = LONG_AGO_MS
         if now_ms - answer_ms >= self._last_observed_at_ms:
@@ -79,6 +76,7 @@ class AnswerTimes:
             self._last_observed_at_ms = now_ms
         else:
             self._observed_ms[-1] = min(self._observed_ms[-1], answer_ms)
+        self._estimate()
 
 
 def _median(numbers: Collection[float]) -> float:

@@ -9,14 +9,16 @@ Source: KIP-98, KIP-110 and Kafka's RecordsUtil.downConvert, ProduceRequest.vali
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
+from ...network.client.api_versions import NodeApiVersions
 from ...network.protocol.errors import (
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
 from ...network.protocol.messages.records.produce import ProduceRequest
-from ...network.records.batch import RecordBatch
+from ...network.records.batch import RecordBatch, joined
 from ...network.records.compression import CODECS, Compression
 from ...network.records.legacy import build_message_set
 from ..accumulator.batch_cy import ProducerBatch
@@ -27,13 +29,22 @@ FIRST_VERSION_WITH_ALL_BATCHES = max(
 )
 
 
-def records_for(batch: ProducerBatch, version: int, level: int | None, broker: str) -> list[memoryview] | bytes:
-    """Return a sealed batch in the format of a Produce version. Sender thread.
+def needs_conversion(versions: NodeApiVersions | None) -> bool:
+    """Whether a broker with these versions may not take every batch as it is."""
+    produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
+    return produce is not None and produce[1] < FIRST_VERSION_WITH_ALL_BATCHES
 
-    `level`: the compression level of a converted batch. `broker`: the broker's name, for messages.
+
+def records_for(batch: ProducerBatch, versions: NodeApiVersions, level: int | None) -> Any:
+    """Return a sealed batch in the newest format of a broker with these versions. Sender thread.
+
+    `level`: the compression level of a converted batch.
     Raises UnsupportedVersionError for a batch of an idempotent producer, UnsupportedForMessageFormatError for one with
     headers, UnsupportedCompressionTypeError for a codec that the version doesn't support.
     """
+    produce = versions.range_of(ProduceRequest.api_key)
+    assert produce is not None
+    version, broker = produce[1], versions.name
     compression = Compression(batch.compression)
     codec = CODECS[compression]
     if version < codec.first_produce_version:
@@ -48,7 +59,7 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
             f"{broker} is older than Kafka 0.11 and does not support idempotent producers: set enable.idempotence=false"
         )
     magic = ProduceRequest.newest_magic(version)
-    records = list(RecordBatch(batch.joined_records).records())
+    records = list(RecordBatch(joined(batch.records)).records())
     if any(record.headers for record in records):
         raise UnsupportedForMessageFormatError(
             f"{broker} is older than Kafka 0.11, and its message format (v{magic}) has no headers: send without them"
@@ -63,5 +74,6 @@ def records_for(batch: ProducerBatch, version: int, level: int | None, broker: s
 
 def starts_of_runs(batch: ProducerBatch) -> list[int]:
     """The indices at which a sealed batch changes between records with headers and records without."""
-    with_headers = [bool(record.headers) for record in RecordBatch(batch.joined_records).records()]
+    with_headers = [bool(record.headers) for record in RecordBatch(joined(batch.records)).records()]
     return [index for index, (before, here) in enumerate(pairwise(with_headers), 1) if before is not here]
+

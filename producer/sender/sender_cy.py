@@ -24,7 +24,7 @@ from ...network.cluster import Node, TopicPartition
 from ...network.latch import Latch
 from ...network.metadata import Metadata
 from ...network.protocol import errors
-from ...network.protocol.errors import KafkaError, make_error
+from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import (
     PartitionProduceData,
@@ -42,8 +42,10 @@ from ..record_errors import delivery_timeout, rejected_records, rejection
 from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
-from .legacy_format import FIRST_VERSION_WITH_ALL_BATCHES, records_for, starts_of_runs
+from .legacy_format import needs_conversion, records_for, starts_of_runs
+from .responses import lost_response, producer_id_error
 from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
+from .unstashing import unstash
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -59,12 +61,6 @@ _log = logging.getLogger(__name__)
 
 #: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
-
-
-def _needs_conversion(versions: NodeApiVersions | None) -> bool:
-    """Whether a broker may not take every batch as it is."""
-    produce = None if versions is None else versions.range_of(ProduceRequest.api_key)
-    return produce is not None and produce[1] < FIRST_VERSION_WITH_ALL_BATCHES
 
 
 @cython.final
@@ -267,24 +263,16 @@ class Sender:
         if transactions.state is not State.INITIALIZING:
             # meanwhile a produce response had a fatal error
             return
-        error = response.error
+        error = producer_id_error(response)
         if error is None:
             assert response.message is not None
-            code = response.message.error_code
-            if code == 0:
-                transactions.assign(response.message.producer_id, response.message.producer_epoch)
-                return
-            error = make_error(code)
+            transactions.assign(response.message.producer_id, response.message.producer_epoch)
+            return
         if isinstance(error, errors.RetriableError) or response.disconnected:
             _log.debug("no producer id yet: %s", error)
             transactions.producer_id_request_failed()
             self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
             return
-        if isinstance(error, errors.UnsupportedVersionError):
-            error = errors.UnsupportedVersionError(
-                f"the broker does not support idempotent producers ({error}): set enable.idempotence=false for brokers "
-                f"older than 0.11"
-            )
         transactions.fail(error)
 
     # --- Sending ---
@@ -299,7 +287,8 @@ class Sender:
         times: AnswerTimes
         batches: list
         if accumulator.stash.waiting:
-            self._unstash(now_ms)
+            for batch, error in unstash(accumulator, self._metadata, now_ms):
+                self._fail(batch, error, adjust=False)
         availability = accumulator.availability
         sent_any: cython.bint = True
         while sent_any:
@@ -348,7 +337,7 @@ class Sender:
         return busy
 
     @cython.cfunc
-    def _times_of(self, node_id: object) -> AnswerTimes:
+    def _times_of(self, node_id: Any) -> AnswerTimes:
         times: AnswerTimes | None = self._answer_times.get(node_id)
         if times is None:
             # drop nodes that have left the cluster and have nothing in flight
@@ -358,33 +347,14 @@ class Sender:
             times = self._answer_times[node_id] = AnswerTimes(self._delivery_timeout_ms)
         return times
 
-    def _unstash(self, now_ms: float) -> None:
-        """Enqueue the records sent from inside a section, and request metadata for their unknown topics."""
-        unknown: set[str] = set()
-        for batch, partitions in self._accumulator.unstash():
-            error: KafkaError | None = self._metadata.topic_error(batch.topic)
-            if partitions > 0:
-                error = errors.UnknownTopicOrPartitionError(
-                    f"topic {batch.topic!r} has {partitions} partitions, 0 to {partitions - 1}: there is no partition "
-                    f"{batch.partition}"
-                )
-            elif error is None or isinstance(error, errors.RetriableError):
-                unknown.add(batch.topic)
-                continue
-            if self._accumulator.stash.take_back(batch):
-                self._fail(batch, error, adjust=False)
-        for topic in unknown:
-            self._metadata.add_topic(topic, now_ms)
-        if unknown:
-            self._metadata.request_update_for_waiting(unknown)
-
     @cython.cfunc
     def _send_batches(self, node: Node, batches: list, now_ms: cython.double) -> object:
         batch: ProducerBatch
+        expiry_ms: cython.double
         by_topic: dict = {}
         sent: dict = {}  # the batches by topic and partition
         versions: NodeApiVersions | None = self._client.api_versions(node.id)
-        converts: cython.bint = _needs_conversion(versions)
+        converts: cython.bint = needs_conversion(versions)
         for batch in batches:
             self._seal(batch)
             records = batch.records
@@ -395,9 +365,8 @@ class Sender:
             sent[batch.topic, batch.partition] = batch
             batch.in_flight = True
             self._in_flight[batch] = None
-            self._next_in_flight_expiry_ms = min(
-                self._next_in_flight_expiry_ms, batch.created_ms + self._delivery_timeout_ms
-            )
+            expiry_ms = batch.created_ms + self._delivery_timeout_ms
+            self._next_in_flight_expiry_ms = min(self._next_in_flight_expiry_ms, expiry_ms)
             if self._keep_order:
                 self._accumulator.set_muted(batch, True)
             partitions = by_topic.get(batch.topic)
@@ -453,15 +422,13 @@ class Sender:
         )
         return None
 
-    def _records_for(self, batch: ProducerBatch, versions: NodeApiVersions, now_ms: float) -> Any:
+    def _records_for(self, batch: ProducerBatch, versions: Any, now_ms: float) -> Any:
         """The bytes to send for a sealed batch in the old format of a broker; None if that can't represent them.
 
         In that case the batch has failed, or has been split and its parts enqueued.
         """
-        produce = versions.range_of(ProduceRequest.api_key)
-        assert produce is not None
         try:
-            return records_for(batch, produce[1], self._compression_level, versions.name)
+            return records_for(batch, versions, self._compression_level)
         except KafkaError as error:
             starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
             if starts:
@@ -520,12 +487,7 @@ class Sender:
             if self._keep_order:
                 self._accumulator.set_muted(batch, False)
         if response.error is not None:
-            error = response.error
-            if response.disconnected:
-                error = errors.NetworkExceptionError(
-                    f"the connection to node {response.node_id} was closed before the response ({response.error})"
-                )
-                error.__cause__ = response.error
+            error = lost_response(response)
             for batch in batches.values():
                 self._on_error(batch, error, None, now_ms)
             return
@@ -562,10 +524,10 @@ class Sender:
     def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
         if self._transactions is not None:
             self._transactions.completed(batch)
-        if batch.complete(base_offset, log_append_time):
+        if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator.release)
         else:
-            # it expired in flight; now nothing reads its buffer any longer
+            # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
         return None
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.cluster import TopicPartition
@@ -194,7 +194,7 @@ class TransactionManager:
     # --- Draining ---
 
     @cython.ccall
-    def _sequences(self, partition: object) -> _Sequences:
+    def _sequences(self, partition: Any) -> _Sequences:
         """A partition's sequence numbers. `partition`: a TopicPartition, or an equal tuple."""
         known: _Sequences | None = self._partitions.get(partition)
         if known is None:

@@ -7,7 +7,7 @@ from support.accumulator_bench import LINGER_MS, MAX_OPEN_MS, Bench
 
 from headrace.network.clock import NEVER_MS, MockClock
 from headrace.network.protocol.errors import MessageSizeTooLargeError
-from headrace.network.records.batch import RecordBatch
+from headrace.network.records.batch import RecordBatch, joined
 from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy import SMALLEST_CHUNK_BYTES, BufferPool
 
@@ -25,7 +25,7 @@ def batches(b: Bench, partition: int = 0) -> list[ProducerBatch]:
 
 def values_of(batch: ProducerBatch) -> list[bytes]:
     batch.records = batch.builder.finish()
-    whole = RecordBatch(batch.joined_records)
+    whole = RecordBatch(joined(batch.records))
     whole.validate()
     return [bytes(record.value) for record in whole.records()]
 

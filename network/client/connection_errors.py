@@ -1,0 +1,58 @@
+"""The errors of a client's connections, with the node's address as the user knows it and what to check."""
+
+from __future__ import annotations
+
+from ..protocol.errors import (
+    DisconnectedError,
+    KafkaConnectionError,
+    KafkaError,
+    NotKafkaError,
+    ProtocolError,
+)
+from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
+from .connection_states_cy import ConnectionState
+
+#: A hint for a node that does not answer ApiVersions: Kafka 0.8 disconnects on an unknown request, 0.9 ignores it.
+MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and are not supported"
+
+
+def explained(reason: KafkaError, address: str, state: ConnectionState) -> KafkaError:
+    """The selector's error `reason`, which becomes the cause, for a connection in `state`."""
+    never_ready = state is not ConnectionState.READY
+    if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
+        error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
+    elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
+        error = DisconnectedError(f"{address}: {reason} ({MAYBE_TOO_OLD})")
+    else:
+        error = type(reason)(f"{address}: {reason}")
+    error.__cause__ = reason
+    return error
+
+
+def undecodable(error: ProtocolError, address: str, state: ConnectionState) -> KafkaError:
+    """The error for a response that could not be decoded, because of `error`."""
+    if state is ConnectionState.CHECKING_API_VERSIONS:
+        failure: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {error}")
+    else:
+        failure = type(error)(f"{address} sent a response that cannot be decoded: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def setup_timed_out(address: str, state: ConnectionState, timeout_ms: float) -> KafkaConnectionError:
+    """The error for a connection that was not established in time."""
+    if state is ConnectionState.RESOLVING:
+        return KafkaConnectionError(
+            f"the name of {address} was not resolved within {RESOLVE_PATIENCE_MS:.0f} ms: this machine's name service "
+            "does not answer; the lookup continues"
+        )
+    return KafkaConnectionError(
+        f"{address} could not be connected to within {timeout_ms:.0f} ms (socket.connection.setup.timeout.ms): nothing "
+        "answers at that address, or a firewall drops it"
+    )
+
+
+def not_answered(address: str, state: ConnectionState, waited: str) -> DisconnectedError:
+    """The error for a connection whose oldest request timed out. `waited` is a clause about that request."""
+    hint = f" ({MAYBE_TOO_OLD})" if state is ConnectionState.CHECKING_API_VERSIONS else ""
+    return DisconnectedError(f"{address} did not answer in time{waited}{hint}")
