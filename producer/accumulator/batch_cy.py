@@ -44,9 +44,8 @@ elif not TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Guards the completion of a batch against late callbacks and waiters; taken at most once per batch or waiting thread.
-# One lock for all batches is enough, as it is held for a few instructions and never while user code runs. It is a leaf,
-# and reentrant: a finalizer or signal handler that interrupts its holder may read a future or add a callback.
+# Guards the completion of a batch against late callbacks and waiters, for all batches: it is held for a few instructions
+# and never while user code runs. A leaf, and reentrant: a finalizer or signal handler may read a future or add a callback.
 _completion = threading.RLock()
 
 
@@ -165,7 +164,7 @@ class ProducerBatch:
         return future
 
     def append_record(
-        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes | None, callback: Callable | None
+        self, timestamp: int, key: bytes | None, value: bytes | None, headers: bytes | None, callback: Any
     ) -> RecordFuture | None:
         """`try_append` for callers outside the per-record path: batch splits and tests."""
         return self.try_append(timestamp, key, value, headers, callback)

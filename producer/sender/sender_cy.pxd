@@ -33,7 +33,6 @@ cdef class Sender:
 
     cdef bint _prepare_producer_id(self, TransactionManager transactions, double now_ms)
     cdef double _send_ready(self, double now_ms)
-    cdef set _busy_nodes(self)
     cdef object _times_of(self, object node_id)
     cdef object _send_batches(self, object node, list batches, double now_ms)
     cdef object _seal(self, ProducerBatch batch)

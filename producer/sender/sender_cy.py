@@ -39,7 +39,7 @@ from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import delivery_timeout, rejected_records, rejection
-from .answer_times import AnswerTimes
+from .answer_times import AnswerTimes, busy_nodes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
@@ -293,7 +293,7 @@ class Sender:
         sent_any: cython.bint = True
         while sent_any:
             # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, self._busy_nodes())
+            check = accumulator.ready(now_ms, busy_nodes(self._answer_times))
             delay_ms = check.next_check_ms
             poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
@@ -325,16 +325,6 @@ class Sender:
             poll_ms = min(poll_ms, self._retry_backoff_ms)
         delay_ms = accumulator.next_expiry_ms(now_ms)
         return max(0.0, min(poll_ms, delay_ms, self._next_in_flight_expiry_ms - now_ms))
-
-    @cython.cfunc
-    def _busy_nodes(self) -> set:
-        """The nodes whose full batches may grow before they are sent."""
-        times: AnswerTimes
-        busy: set = set()
-        for node_id, times in self._answer_times.items():
-            if times.is_busy:
-                busy.add(node_id)
-        return busy
 
     @cython.cfunc
     def _times_of(self, node_id: Any) -> AnswerTimes:
