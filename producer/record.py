@@ -12,7 +12,7 @@ from typing import Any
 from ..network.protocol.errors import IllegalArgumentError
 
 
-class ProducerRecord:
+class ProducerRecord:  # noqa: PLW1641 - its fields may change, so it has no hash
     """One record for `KafkaProducer.send`: a topic, a value, and optional fields.
 
     `topic`: the topic's name.

@@ -153,7 +153,7 @@ class RecordBatchBuilder:
     whole; the rest of a chunk may stay unused. `attach` adds a chunk, which copies nothing. The size of the batch stays
     within `limit_bytes`.
 
-    Invariants: ``chunks[place][:position]`` is written, ``position <= capacity``; the chunks before it are complete, and
+    Invariants: ``chunks[place][:position]`` is written, ``position <= capacity``. The chunks before it are complete;
     `used` has their sizes, with the sum `earlier_bytes`. Not thread-safe: the owner of the batch serialises the calls.
     Nothing that the garbage collector tracks is allocated by `try_append`, `append_rows`, `attach` and `raise_limit`.
     """
@@ -209,7 +209,7 @@ class RecordBatchBuilder:
     def _next_chunk(self, size: cython.Py_ssize_t) -> cython.bint:
         """Go on to the next chunk with room for `size` bytes, if there is one."""
         place: cython.Py_ssize_t = self.place + 1
-        skipped: cython.Py_ssize_t
+        _skipped: cython.Py_ssize_t
         room: cython.Py_ssize_t
         buffer: bytearray
         while place < len(self.chunks):
@@ -217,7 +217,7 @@ class RecordBatchBuilder:
             room = min(len(buffer), self.limit_bytes - self.earlier_bytes - self.position)
             if size <= room:
                 self.used.append(self.position)
-                for skipped in range(self.place + 1, place):
+                for _skipped in range(self.place + 1, place):
                     self.used.append(0)
                 self.earlier_bytes += self.position
                 self.place = place

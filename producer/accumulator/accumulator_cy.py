@@ -412,7 +412,7 @@ class RecordAccumulator:
 
     @cython.ccall
     def make_room(self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t) -> cython.bint:
-        """Make room in a queue's open batch for a row of `size` bytes. False if a new batch is needed. For `rows_cy`."""
+        """Make room in a queue's open batch for a row of `size` bytes. False if it needs a new batch. For `rows_cy`."""
         self._note_full(topic_queues, queue, size)
         return self.memory.make_room(queue, size)
 

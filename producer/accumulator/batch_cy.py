@@ -44,8 +44,8 @@ elif not TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Guards the completion of a batch against late callbacks and waiters, for all batches: it is held for a few instructions
-# and never while user code runs. A leaf, and reentrant: a finalizer or signal handler may read a future or add a callback.
+# Guards the completion of every batch against late callbacks and waiters. It is held for a few instructions,
+# never while user code runs. A leaf, and reentrant: a finalizer or signal handler may read a future or add a callback.
 _completion = threading.RLock()
 
 

@@ -78,7 +78,7 @@ class Drain:
     def ready(self, now_ms: float, busy: Collection[int], hurry: bool) -> ReadyCheck:
         """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
-        A batch is sendable if it is closed or has lingered, or if there is a `hurry`; unless it backs off after a failed
+        A batch is sendable if it is closed or has lingered, or in a `hurry`; unless it backs off after a failed
         attempt. The backoff ends early when the partition gets a new leader (KIP-951). A full batch is sendable as
         well, unless its broker is one of the `busy` ones: then it may grow. A batch that has lingered for half of the
         time goes along with others for its broker, which saves a request.

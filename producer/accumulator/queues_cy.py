@@ -41,7 +41,8 @@ class PartitionQueue:
     """The batches of one partition, oldest first.
 
     Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
-    accumulator's set of active queues. `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
+    accumulator's set of active queues. `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted`
+    belong to the sender thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:

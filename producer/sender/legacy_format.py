@@ -76,4 +76,3 @@ def starts_of_runs(batch: ProducerBatch) -> list[int]:
     """The indices at which a sealed batch changes between records with headers and records without."""
     with_headers = [bool(record.headers) for record in RecordBatch(joined(batch.records)).records()]
     return [index for index, (before, here) in enumerate(pairwise(with_headers), 1) if before is not here]
-
