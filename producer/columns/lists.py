@@ -22,7 +22,7 @@ from .column_send import ColumnSender, rows_of_topic, send_each
 from .lists_cy import checked_bytes, checked_numbers, packed_headers
 from .rows_future import RowsFuture, RowsOfTopic
 
-#: A slice of the lists has at most so many records, and about so many bytes.
+#: The most records, and about the most bytes, that a slice of the lists has.
 SLICE_ROWS = 65_536
 SLICE_BYTES = 4 * 1024 * 1024
 
@@ -75,7 +75,9 @@ def _items(name: str, items: Any) -> tuple[Any, ...]:
     try:
         iterator = iter(items)
     except TypeError:
-        raise IllegalArgumentError(f"send_many takes a list of {name}, or another iterable; not {items!r:.100}") from None
+        raise IllegalArgumentError(
+            f"send_many takes a list of {name}, or another iterable; not {items!r:.100}"
+        ) from None
     return tuple(iterator)
 
 
@@ -96,7 +98,9 @@ class _Lists:
         self._rows = len(values)
         self._values, largest = checked_bytes(values, "value", topic)
         self._keys, largest_key = checked_bytes(columns["keys"], "key", topic) if "keys" in columns else (None, 0)
-        self._headers, largest_headers = packed_headers(columns["headers"], topic) if "headers" in columns else (None, 0)
+        self._headers, largest_headers = (
+            packed_headers(columns["headers"], topic) if "headers" in columns else (None, 0)
+        )
         self._partition = partition
         self._partitions = _numbers(columns.get("partition"), checked_partition, topic)
         self._timestamp_ms = timestamp_ms

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
+# pyright: reportIndexIssue=false
 """The loops over the lists of `KafkaProducer.send_many`: their checks."""
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def checked_bytes(items: tuple[Any, ...], part: str, topic: str) -> tuple[tuple[
         item = items[row]
         if type(item) is bytes:
             size = len(cython.cast(bytes, item))
-            if size > largest:
-                largest = size
+            largest = max(largest, size)
         elif item is not None:
-            return checked_bytes(tuple([_bytes_of(each, part, topic, at) for at, each in enumerate(items)]), part, topic)
+            return checked_bytes(
+                tuple([_bytes_of(each, part, topic, at) for at, each in enumerate(items)]), part, topic
+            )
     return items, largest
 
 

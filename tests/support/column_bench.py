@@ -120,7 +120,13 @@ class FakeProducer:
         return send_arrow(self.column_sender(), topic, data, names)
 
     def send_many(
-        self, topic: str, values: Any, keys: Any = None, headers: Any = None, partition: Any = None, timestamp: Any = None
+        self,
+        topic: str,
+        values: Any,
+        keys: Any = None,
+        headers: Any = None,
+        partition: Any = None,
+        timestamp: Any = None,
     ) -> RowsFuture:
         return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp)
 

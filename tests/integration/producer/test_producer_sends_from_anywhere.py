@@ -196,7 +196,7 @@ CALLS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
     "get": lambda producer, future: future.get(60),
     "metrics": lambda producer, future: producer.metrics(),
     "partitions_for": lambda producer, future: producer.partitions_for("calls"),
-    "send_many": lambda producer, future: producer.send_many("calls", [b"v"] * 3, [b"k"] * 3, [[("h", b"1")], None, ()]),
+    "send_many": lambda producer, future: producer.send_many("calls", [b"v"] * 2, [b"k"] * 2, [[("h", b"1")], None]),
     "abort": lambda producer, future: producer.abort(),
 }
 

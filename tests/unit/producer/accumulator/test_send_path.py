@@ -30,9 +30,7 @@ class Path(SendPath):
         for partition in range(PARTITIONS):
             self.bench.accumulator.append(self.bench.queues, partition, NOW_MS, None, b"first", None, None, 0)
         function = None if serialize_value is None else SerializeFunction("value", "f", serialize_value)
-        self._use(
-            self.bench.accumulator.topics, (), direct=True, max_direct_bytes=LIMIT, serialize_value=function
-        )
+        self._use(self.bench.accumulator.topics, (), direct=True, max_direct_bytes=LIMIT, serialize_value=function)
 
     def _send_checked(self, *record: Any) -> Any:
         self.checked.append(record)
@@ -88,7 +86,8 @@ def test_records_on_the_direct_path(name: str) -> None:
 def test_a_whole_record() -> None:
     path = Path()
     called = []
-    future = path.send(ProducerRecord("t", b"v", b"k", H, 2, 7), callback=lambda metadata, error: called.append(metadata))
+    record = ProducerRecord("t", b"v", b"k", H, 2, 7)
+    future = path.send(record, callback=lambda metadata, error: called.append(metadata))
     assert path.checked == path.serialized == []
     assert path.sent() == [(2, 7, b"k", b"v", H)]
     batch = future.final_batch
