@@ -127,7 +127,6 @@ def test_a_key_chooses_unless_a_partition_is_named() -> None:
         {"key": "text"},
         {"key": 5},
     ],
-    ids=str,
 )
 def test_what_needs_more_checks(arguments: dict[str, Any]) -> None:
     path = Path()
@@ -142,7 +141,6 @@ def test_what_needs_more_checks(arguments: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "headers",
     [{"a": b"1"}, [("a", "1")], [(b"a", b"1")], [("a",)], ["ab"], [5], 5, iter(H), [("\ud800", b"")], [["a", b"1"]]],
-    ids=str,
 )
 def test_headers_that_need_more_checks(headers: Any) -> None:
     path = Path()
