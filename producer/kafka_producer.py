@@ -186,10 +186,10 @@ class KafkaProducer(SendPath):
         one; that is logged once. Any thread, but not within a callback.
 
         Raises IllegalArgumentError for lists of unequal length, RowDeliveryError for a record that can't be sent, with
-        its index as `row`, and what `send` raises for the topic and the producer. After that no record is sent, except
-        those before one that a serializer, interceptor or partitioner fails on. The future reports later errors, also
-        those of metadata or memory once a record is under way: its `get` raises the RowDeliveryError of the first
-        record that failed, whose `delivered` has the offsets of the records that were delivered.
+        its index as `row`, and what `send` raises for the topic and the producer. No record has been sent then. The
+        future reports later errors, including those of memory and of serializers after the first record was appended:
+        `get` raises the RowDeliveryError of the first record that failed, whose `delivered` has the offsets of the
+        records that were delivered.
         """
         from .columns.lists import send_many  # noqa: PLC0415 - most programs send records one by one
 

@@ -53,7 +53,7 @@ class ProducerRecord:  # noqa: PLW1641 - its fields may change, so it has no has
 
 
 def checked_partition(partition: object) -> int:
-    """The number of a partition. Raises IllegalArgumentError for anything else, but not for a number that is too high."""
+    """The number of a partition, which the topic may not have. Raises IllegalArgumentError for anything else."""
     number = _whole_number(partition)
     if number is None or number < 0:
         raise IllegalArgumentError(f"a partition is a number, 0 or more, or None to have one chosen; not {partition!r}")

@@ -33,7 +33,7 @@ def pack_headers(headers: object) -> bytes | None:
     """The encoded header list; ``b""`` if `headers` is empty; None if `encode_headers` has to look at it.
 
     `headers`: a list or tuple of pairs, or the items of a dict. Nothing else is packed, because an iterator could not
-    be read a second time. Runs no code of the user's.
+    be read a second time. Runs no user code.
     """
     pairs: tuple
     # a copy: another thread may change a list between the passes
@@ -176,9 +176,9 @@ def _put_varint(target: cython.p_uchar, value: cython.Py_ssize_t) -> cython.p_uc
     while rest >= 0x80:
         target[0] = (rest & 0x7F) | 0x80
         rest >>= 7
-        target += 1
+        target += 1  # pyright: ignore[reportOperatorIssue]
     target[0] = rest
-    return target + 1
+    return target + 1  # pyright: ignore[reportOperatorIssue]
 
 
 def _extend_varint(out: bytearray, value: int) -> None:

@@ -56,8 +56,8 @@ class SendPath:
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t
-    _serialize_key: SerializeFunction
-    _serialize_value: SerializeFunction
+    _serialize_key: SerializeFunction | None
+    _serialize_value: SerializeFunction | None
 
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
         """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
@@ -129,17 +129,14 @@ class SendPath:
         if self._direct:
             if type(topic) is str:
                 future = self._send_direct(topic, value, key, headers, partition, timestamp_ms, callback)
-            elif type(topic) is ProducerRecord and value is key is headers is partition is timestamp_ms is None:
-                if type(topic.topic) is str:
-                    future = self._send_direct(
-                        topic.topic,
-                        topic.value,
-                        topic.key,
-                        topic.headers,
-                        topic.partition,
-                        topic.timestamp_ms,
-                        callback,
-                    )
+            elif (
+                type(topic) is ProducerRecord
+                and type(topic.topic) is str
+                and value is key is headers is partition is timestamp_ms is None
+            ):
+                future = self._send_direct(
+                    topic.topic, topic.value, topic.key, topic.headers, topic.partition, topic.timestamp_ms, callback
+                )
             if future is not None:
                 return future
         return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)

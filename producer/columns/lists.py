@@ -22,7 +22,7 @@ from .column_send import ColumnSender, rows_of_topic, send_each
 from .lists_cy import checked_bytes, checked_numbers, packed_headers
 from .rows_future import RowsFuture, RowsOfTopic
 
-#: A slice of the lists has at most so many records, and about so many bytes.
+#: The most records, and about the most bytes, that a slice of the lists has.
 SLICE_ROWS = 65_536
 SLICE_BYTES = 4 * 1024 * 1024
 

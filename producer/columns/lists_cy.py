@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
+# pyright: reportIndexIssue=false
 """The loops over the lists of `KafkaProducer.send_many`: their checks."""
 
 from __future__ import annotations

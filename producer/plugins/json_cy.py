@@ -17,21 +17,21 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 @cython.final
 @cython.cclass
 class FastJson:
-    """A function data -> JSON in UTF-8 that calls orjson, and the json module for what orjson can't do or does otherwise.
+    """A function data -> JSON in UTF-8 that calls orjson, and the json module where orjson can't do it or differs.
 
-    orjson rejects integers of more than 64 bits and keys that aren't strings, among others. It writes NaN and infinities
-    as null.
+    orjson rejects integers of more than 64 bits and keys that aren't strings, among others. It writes NaN and
+    infinities as null.
     """
 
-    _dumps: object
+    _dumps: Callable
     _options: object
-    _encode: object
+    _encode: Callable
 
     def __init__(self, dumps: Callable[..., bytes], options: int, encode: Callable[[Any], bytes]) -> None:
         """Call `dumps`, which is ``orjson.dumps``, with its `options`; call `encode` for the rest."""
-        self._dumps: Any = dumps
+        self._dumps = dumps
         self._options = options
-        self._encode: Any = encode
+        self._encode = encode
 
     def __call__(self, data: Any) -> bytes:
         """Return the JSON of `data`. Raises what the json module raises."""

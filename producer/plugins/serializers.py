@@ -287,12 +287,14 @@ def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFun
     if serializer is None:
         return None
     adapted = isinstance(serializer, (_CallableSerializer, _WithoutHeadersSerializer))
-    kind = type(serializer)
-    name = name_of(serializer.function) if adapted else kind.__name__
-    # the exact classes: a subclass may override `serialize`
-    if kind is _CallableSerializer:
+    name = name_of(serializer.function) if adapted else type(serializer).__name__
+    if isinstance(serializer, _CallableSerializer) and not isinstance(serializer, _SeeingCallableSerializer):
         return SerializeFunction(part, name, serializer.function, takes_data=True)
-    if kind is JsonSerializer and part == "value":
+    # only these classes themselves: a subclass may override `serialize`
+    is_own = type(serializer) in (JsonSerializer, StringSerializer)
+    if is_own and isinstance(serializer, JsonSerializer) and part == "value":
         return SerializeFunction(part, name, serializer.encode_value, takes_data=True)
-    encodes_text = kind is StringSerializer and codecs.lookup(serializer.encoding).name == "utf-8"
+    encodes_text = (
+        is_own and isinstance(serializer, StringSerializer) and codecs.lookup(serializer.encoding).name == "utf-8"
+    )
     return SerializeFunction(part, name, serializer.serialize, encodes_text=encodes_text)

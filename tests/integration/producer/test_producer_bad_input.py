@@ -382,6 +382,15 @@ def test_columns_that_can_not_be_sent(producer: KafkaProducer, data: Any) -> Non
         producer.send_arrow("known", data)
 
 
+def test_lists_that_can_not_be_sent(producer: KafkaProducer) -> None:
+    with pytest.raises(errors.IllegalArgumentError, match="lists of equal length"):
+        producer.send_many("known", [b"x", b"y"], [b"k"])
+    with pytest.raises(errors.RowDeliveryError) as caught:
+        producer.send_many("known", [b"x", "y"])
+    assert caught.value.row == 1
+    assert isinstance(caught.value.__cause__, errors.SerializationError)
+
+
 def test_no_memory_in_time(cluster: EmbeddedCluster) -> None:
     held = cluster.inject(ApiKey.PRODUCE, Fault(error=errors.NotEnoughReplicasError), times=None)
     with KafkaProducer(

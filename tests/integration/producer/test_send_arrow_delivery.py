@@ -392,7 +392,7 @@ def test_interceptors_see_each_row_and_that_is_said_once(
         producer.send_arrow(f"{topic}-columns", table.slice(0, 10))
     assert records_in(cluster, topic) == records_in(cluster, f"{topic}-columns")
     assert (interceptor.sent, interceptor.acknowledged) == (310, 310)
-    said = [each.getMessage() for each in caplog.records if "row by row" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "one by one" in each.getMessage()]
     assert len(said) == 1
     assert "because of interceptors" in said[0]
     assert (delivered.rows, delivered.bytes) == (columns.rows, columns.bytes)
@@ -427,7 +427,7 @@ def test_parts_that_need_objects(
     )
     with caplog.at_level(logging.WARNING), producer_of(cluster, **options) as producer:
         assert producer.send_arrow(topic, table).get(PATIENCE_S).rows == 3
-    assert f"row by row, because of {reason}" in caplog.text
+    assert f"one by one, because of {reason}" in caplog.text
     found = {record[2]: record for partition in records_in(cluster, topic) for record in partition}
     values = (b"A", None, b"C") if "value_serializer" in options else (b"a", None, b"c")
     key = b"K" if "key_serializer" in options else b"k"

@@ -121,9 +121,8 @@ def test_values_are_encoded_by_orjson_and_keys_never() -> None:
 
 
 def test_a_default_of_the_users_sees_every_object() -> None:
-    assert (
-        encode([uuid.UUID(int=5), Color.RED, Point()], JsonSerializer(lambda data: "seen")) == b'["seen","seen","seen"]'
-    )
+    serializer = JsonSerializer(lambda data: "seen")
+    assert encode([uuid.UUID(int=5), Color.RED, Point()], serializer) == b'["seen","seen","seen"]'
 
 
 def test_a_subclass_is_called_itself() -> None:
