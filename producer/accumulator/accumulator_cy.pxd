@@ -37,7 +37,7 @@ cdef class RecordAccumulator:
     )
     cdef bint _note_full(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
     cdef object _wake_for(self, PartitionQueue queue, ProducerBatch batch)
-    cpdef bint make_room(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
+    cpdef bint make_room(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size, bint is_sticky)
     cdef PartitionQueue _switched(self, TopicQueues topic_queues)
     cpdef bint adopt(self, PartitionQueue queue, ProducerBatch batch)
     cdef RecordFuture _append(

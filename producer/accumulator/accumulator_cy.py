@@ -411,9 +411,17 @@ class RecordAccumulator:
         return queue, self.memory.new_batch(topic_queues, queue, size, lease)
 
     @cython.ccall
-    def make_room(self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t) -> cython.bint:
-        """Make room in a queue's open batch for a row of `size` bytes. False if it needs a new batch. For `rows_cy`."""
-        self._note_full(topic_queues, queue, size)
+    def make_room(
+        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t, is_sticky: cython.bint
+    ) -> cython.bint:
+        """Make room in a queue's open batch for a row of `size` bytes. False if it needs a new batch.
+
+        For `rows_cy`. If the queue is that of the sticky partition, the next rows may go to another one.
+        """
+        is_full: cython.bint = self._note_full(topic_queues, queue, size)
+        if is_full and is_sticky and topic_queues.sticky_bytes >= self.batch_size:
+            self._switched(topic_queues)
+            return True
         return self.memory.make_room(queue, size)
 
     @cython.ccall

@@ -1,6 +1,7 @@
 # The C declarations of rows_cy.py.
 
 from headrace.network.records.columns_cy cimport Columns
+from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.listeners_cy cimport Run
@@ -21,5 +22,5 @@ cdef class Rows:
         Py_ssize_t end, object max_block_ms
     )
     cdef Py_ssize_t _fill(
-        self, PartitionQueue queue, TopicQueues topic_queues, bint free, Run run, Py_ssize_t place, Py_ssize_t end
+        self, ProducerBatch batch, TopicQueues topic_queues, bint free, Run run, Py_ssize_t place, Py_ssize_t end
     )

@@ -158,7 +158,7 @@ class Rows:
                 queue = topic_queues.queues[partition] if partition >= 0 else topic_queues.sticky
                 place = self._fill_open(queue, topic_queues, partition < 0, target, place, end)
                 if place < end and not accumulator.make_room(
-                    topic_queues, queue, self.columns.size_bound(self.order[place])
+                    topic_queues, queue, self.columns.size_bound(self.order[place]), partition < 0
                 ):
                     target.place = place
                     place = self._fill_new(accumulator, topic_queues, partition, target, place, end, max_block_ms)
@@ -181,7 +181,9 @@ class Rows:
         # created before the lock is taken: nothing is allocated under it
         run: Run = Run(target)
         with queue.lock:
-            return self._fill(queue, topic_queues, free, run, place, end)
+            if queue.open is not None:
+                place = self._fill(queue.open, topic_queues, free, run, place, end)
+        return place
 
     @cython.cfunc
     def _fill_new(
@@ -204,13 +206,15 @@ class Rows:
             topic_queues, partition, self.columns.size_bound(self.order[place]), max_block_ms
         )
         with queue.lock:
-            if queue.open is None:
+            if queue.open is not None:
+                place = self._fill(queue.open, topic_queues, partition < 0, run, place, end)
+            else:
+                # filled first: a signal handler's exception must not leave an empty batch in the queue
+                place = self._fill(batch, topic_queues, partition < 0, run, place, end)
+                # without room for another row it need not linger
+                batch.closed = batch.builder.earlier_bytes + batch.builder.position + LEAST_ROOM > batch.max_bytes
                 adopted = accumulator.adopt(queue, batch)
                 closed = not adopted
-            place = self._fill(queue, topic_queues, partition < 0, run, place, end)
-            if adopted and batch.builder.earlier_bytes + batch.builder.position + LEAST_ROOM > batch.max_bytes:
-                # no room for another row: it need not linger
-                queue.close_open()
         if adopted:
             accumulator.wakeup()
         else:
@@ -222,20 +226,17 @@ class Rows:
     @cython.cfunc
     def _fill(
         self,
-        queue: PartitionQueue,
+        batch: ProducerBatch,
         topic_queues: TopicQueues,
         free: cython.bint,
         run: Run,
         place: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Encode rows into the open batch, if there is one, as far as it has room; return as `_fill_open` does.
+        """Encode rows into a batch as far as it has room; return as `_fill_open` does.
 
         The caller holds the queue's lock.
         """
-        batch: ProducerBatch = queue.open
-        if batch is None:
-            return place
         builder: RecordBatchBuilder = batch.builder
         before: cython.Py_ssize_t = builder.earlier_bytes + builder.position
         run.start = builder.count

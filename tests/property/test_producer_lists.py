@@ -53,7 +53,7 @@ class OneByOne(SendPath):
 
 
 def in_log(bench: Bench) -> dict[int, bytes]:
-    return {batch.partition: bytes(batch.builder.finish()) for batch in bench.batches()}
+    return {batch.partition: b"".join(batch.builder.finish()) for batch in bench.batches()}
 
 
 @given(records=RECORDS, slice_rows=st.integers(1, 50), slice_bytes=st.integers(1, 200), keyed=st.booleans())
