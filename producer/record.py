@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class ProducerRecord:
+class ProducerRecord:  # noqa: PLW1641 - it can change, so it has no hash
     """One record for `KafkaProducer.send`: a topic, a value, and optional fields.
 
     `topic`: the topic's name.
