@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -66,7 +67,8 @@ producer.close(0)
 def test_a_producer_imports_what_it_needs(program: str) -> None:
     imported = imported_by(program)
     assert "headrace.producer.kafka_producer" in imported
-    assert imported & HEAVY == set()
+    # a variable that begins like those of the configuration is compared with its keys
+    assert imported & HEAVY <= ({"difflib"} if "HEADRACE_PURE" in os.environ else set())
     assert {name for name in imported if name.startswith("headrace.producer.columns")} == set()
     assert {name for name in imported if name.startswith(("headrace.broker", "headrace.cli"))} == set()
     messages = {name.removeprefix(_MESSAGES) for name in imported if name.startswith(_MESSAGES)}
