@@ -77,6 +77,11 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
     return table
 
 
+def start_ms(client: str) -> float:
+    """Milliseconds of a process that imports a client and constructs a producer. Raises LookupError if unknown."""
+    return _run(_PROGRAMS[f"{client}: import and construct"])[0]
+
+
 def _run(command: list[str]) -> tuple[float, float]:
     """Wall and CPU time of a process in milliseconds."""
     started = time.perf_counter()

@@ -17,7 +17,7 @@ from .measurement import Measurement, max_rss_kib, quantiles_ms
 def measure_cold_start(client: str, starts: int) -> Measurement:
     """Start `starts` interpreters one after the other; CPU and memory are theirs. Raises Unavailable if it can't."""
     try:
-        from cold_start import start_ms  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+        from cold_start import start_ms  # pyright: ignore[reportMissingImports]
     except ImportError as missing:
         raise Unavailable(f"benchmarks/cold_start.py: {missing}") from missing
     began = time.perf_counter()
