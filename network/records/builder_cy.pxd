@@ -19,7 +19,7 @@ cdef class RecordBatchBuilder:
 
     cpdef object attach(self, bytearray buffer)
     cpdef object raise_limit(self, Py_ssize_t limit_bytes)
-    cdef bint _next_chunk(self, Py_ssize_t size) noexcept
+    cdef bint next_chunk(self, Py_ssize_t size) noexcept
     cdef bint try_append(self, long long timestamp, bytes key, bytes value, bytes headers) noexcept
     cdef Py_ssize_t append_rows(
         self, Columns columns, long long[::1] order, Py_ssize_t place, Py_ssize_t end

@@ -206,7 +206,7 @@ class RecordBatchBuilder:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def _next_chunk(self, size: cython.Py_ssize_t) -> cython.bint:
+    def next_chunk(self, size: cython.Py_ssize_t) -> cython.bint:
         """Go on to the next chunk with room for `size` bytes, if there is one."""
         place: cython.Py_ssize_t = self.place + 1
         _skipped: cython.Py_ssize_t
@@ -237,7 +237,7 @@ class RecordBatchBuilder:
         delta: cython.longlong = timestamp - self.base_timestamp if self.count else 0
         body: cython.Py_ssize_t = record_size(self.count, delta, key, value, headers)
         size: cython.Py_ssize_t = size_of_varint(body) + body
-        if self.position + size > self.capacity and not self._next_chunk(size):
+        if self.position + size > self.capacity and not self.next_chunk(size):
             return False
         position: cython.Py_ssize_t = self.position
         view: cython.p_uchar = self.view
@@ -330,7 +330,7 @@ class RecordBatchBuilder:
             size = size_of_varint(body) + body
             if position + size > capacity:
                 self.position = position
-                if not self._next_chunk(size):
+                if not self.next_chunk(size):
                     break
                 view = self.view
                 position = 0

@@ -84,7 +84,7 @@ class Drain:
         time goes along with others for its broker, which saves a request.
 
         While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
-        with the most memory first.
+        with the most memory first. Then a batch doesn't count that may not be sent before the outcome of earlier ones.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -121,6 +121,8 @@ class Drain:
                         others.setdefault(queue.leader_id, []).append(queue)
             if wait_ms <= 0.0:
                 nodes[queue.leader_id] = queue.leader
+                if pressure and self.transactions is not None and not self.transactions.may_drain(batch):
+                    continue
                 ready.setdefault(queue.leader_id, []).append(queue)
             elif wait_ms < next_check_ms:
                 next_check_ms = wait_ms

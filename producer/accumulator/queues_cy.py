@@ -111,7 +111,8 @@ class PartitionQueue:
         if batch is None:
             return -1
         builder: RecordBatchBuilder = batch.builder
-        if builder.position + size <= builder.capacity:
+        if builder.position + size <= builder.capacity or builder.next_chunk(size):
+            # the second: another thread has extended it meanwhile
             return 0
         left: cython.Py_ssize_t = batch.max_bytes - builder.earlier_bytes - builder.position
         if size > left or batch.created_ms <= created_after_ms:

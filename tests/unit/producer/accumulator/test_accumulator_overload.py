@@ -191,6 +191,46 @@ def test_where_memory_is_waited_for_the_batches_that_free_most_come_first(presse
         thread.join(30)
 
 
+class OneAtATime:
+    """Transactions that allow a partition one batch until its response."""
+
+    def __init__(self) -> None:
+        self.taken: set[int] = set()
+
+    def may_drain(self, batch: ProducerBatch) -> bool:
+        return batch.partition not in self.taken
+
+    def take_sequence(self, batch: ProducerBatch) -> None:
+        self.taken.add(batch.partition)
+
+
+def test_a_batch_that_may_not_be_sent_yet_keeps_no_memory_of_others_from_who_waits_for_it() -> None:
+    b = Bench(
+        partitions=3,
+        nodes=NODES[:1],
+        memory=8 * BATCH,
+        batch_size=4 * BATCH,
+        linger_ms=60_000,
+        transactions=OneAtATime(),
+    )
+    b.append(0, value=b"v" * 5 * BATCH)
+    (sent,) = b.drain()
+    b.accumulator.release(sent)
+    b.append(0, value=b"v" * BATCH)
+    b.append(0, value=b"v" * 4 * BATCH)
+    b.append(1, value=b"v" * BATCH)
+    thread = threading.Thread(target=lambda: b.append(2, value=b"v" * BATCH, max_block_ms=60_000), daemon=True)
+    thread.start()
+    wait_until(lambda: b.pool.waiting)
+    assert b.ready() == [0]
+    (batch,) = b.accumulator.drain(0, 1_000_000, b.clock.now_ms())
+    assert batch.partition == 1
+    batch.fail(RecordAbortedError("the test is over"))
+    b.accumulator.release(batch)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
 # --- Retries ---
 
 

@@ -129,6 +129,20 @@ def test_a_batch_that_gets_no_memory_is_closed_as_it_is() -> None:
     assert batch.capacity_bytes == FULL
 
 
+def test_two_threads_that_find_a_batch_full_extend_it_once() -> None:
+    b = a_bench()
+    b.append(value=b"v")
+    queue = b.queues.queues[0]
+    for _ in range(2):
+        # the second has decided to extend it before the first appends its record
+        assert b.accumulator.make_room(b.queues, queue, FULL // 2)
+    (batch,) = batches(b)
+    assert batch.capacity_bytes == FULL // 4 + FULL // 2
+    b.append(value=b"w" * (FULL // 4 + 1))
+    assert batch.capacity_bytes == FULL // 4 + FULL // 2
+    assert values_of(batch) == [b"v", b"w" * (FULL // 4 + 1)]
+
+
 def test_one_older_than_its_share_of_the_delivery_timeout_does_not_grow() -> None:
     b = a_bench()
     b.append(value=b"a" * FULL)
