@@ -122,11 +122,15 @@ class ScaleHarness:
 
     # --- Steps ---
 
+    def cpu_s(self) -> float:
+        """The CPU seconds that this thread has taken, without those of the simulated brokers."""
+        return time.thread_time() - self.cluster.working_s
+
     def turn(self) -> float:
         """Run one turn of the sender; returns the CPU seconds of the client."""
-        simulated_s, started_s = self.cluster.working_s, time.thread_time()
+        started_s = self.cpu_s()
         self.sender.run_once()
-        return time.thread_time() - started_s - (self.cluster.working_s - simulated_s)
+        return self.cpu_s() - started_s
 
     def run_until(self, condition: Callable[[], bool], *, turns: int = 1_000_000) -> tuple[int, float]:
         """Run turns until the condition holds. Returns their number and the client's CPU seconds."""
@@ -169,3 +173,8 @@ class ScaleHarness:
             for topic in self.topics
             for info in self.metadata.cluster.partitions_for(topic) or ()
         ]
+
+    def one_per_broker(self) -> list[tuple[str, int]]:
+        """A partition that each broker leads now."""
+        led = {self.cluster.leader(topic, partition): (topic, partition) for topic, partition in self.partitions()}
+        return list(led.values())

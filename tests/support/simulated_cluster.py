@@ -31,6 +31,7 @@ from headrace.network.protocol.messages.records.produce import (
 )
 from headrace.network.protocol.messages.topics.metadata import (
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -43,6 +44,9 @@ from support.requests import decode_request
 
 #: Milliseconds that anything takes on the way, in one direction.
 LATENCY_MS = 1.0
+#: Milliseconds that a poll takes at least, because time that stands still never passes the end of a backoff that was
+#: rounded.
+POLL_MS = 0.001
 #: A broker's port is this number plus its id.
 FIRST_PORT = 10_000
 REPLICAS = 3
@@ -274,13 +278,18 @@ class SimulatedCluster:
             ],
         )
 
+    def prepare_metadata(self, topics: Iterable[str]) -> None:
+        """Encode the response to a request for these topics in the newest version, before a measurement."""
+        wanted = [MetadataRequestTopic(name=name) for name in sorted(topics)]
+        self._metadata_body(MetadataRequest(topics=wanted), MetadataRequest.versions.max)
+
     # --- Events ---
 
     def _after(self, delay_ms: float, action: Callable[[], None]) -> None:
         self.at(self.clock.now_ms() + delay_ms, action)
 
     def _run_events(self, timeout_ms: float) -> None:
-        end_ms = self.clock.now_ms() + timeout_ms
+        end_ms = self.clock.now_ms() + max(timeout_ms, POLL_MS)
         if self._events and self._events[0][0] <= end_ms:
             end_ms = max(self._events[0][0], self.clock.now_ms())
         elif timeout_ms == float("inf"):
