@@ -178,12 +178,19 @@ def measure_restart(size: Size) -> None:
         delivered = sum(log.records for log in cluster.logs.values())
         if delivered != appended:
             raise SystemExit(f"{delivered} of {appended} records were delivered")
-        waits = sorted(each.at_ms - each.started_ms for each in cluster.first_requests.values() if each.started_ms > start_ms)
+        waits = sorted(
+            each.at_ms - each.started_ms for each in cluster.first_requests.values() if each.started_ms > start_ms
+        )
         middle, last = waits[len(waits) // 2], waits[-1]
         show("from a broker's start to its first bytes, median / last", f"{middle:,.0f} / {last:,.0f} ms")
-        attempts = Counter(int((each.at_ms - start_ms) // 100) for each in cluster.attempts if each.at_ms > start_ms + 1_000)
+        attempts = Counter(
+            int((each.at_ms - start_ms) // 100) for each in cluster.attempts if each.at_ms > start_ms + 1_000
+        )
         show("attempts to connect, per broker", f"{sum(attempts.values()) / size.brokers:.1f}")
-        show("attempts per 100 ms, median / most", f"{statistics.median(attempts.values()):,.0f} / {max(attempts.values()):,}")
+        show(
+            "attempts per 100 ms, median / most",
+            f"{statistics.median(attempts.values()):,.0f} / {max(attempts.values()):,}",
+        )
         show("metadata requests", f"{cluster.requests['MetadataRequest']:,}")
         show("records, all delivered / CPU of the client", f"{delivered:,} / {spent_s:,.1f} s")
         if groups == 1:

@@ -3,6 +3,7 @@ configuration's defaults, stepped by hand."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -40,9 +41,14 @@ class ScaleHarness:
         buffer_memory: int = 0,
         keep_values: bool = False,
         keep_logs: bool = True,
+        seed: int = 2025,
         **settings: Any,
     ) -> None:
-        """`partitions`: those of each topic. `buffer_memory`: 0 for the default. `settings`: of the producer."""
+        """`partitions`: those of each topic. `buffer_memory`: 0 for the default. `seed`: for jitter.
+
+        `settings`: of the producer.
+        """
+        random_unit = random.Random(seed).random
         settings["bootstrap_servers"] = f"broker-0:{FIRST_PORT}"
         if buffer_memory:
             settings["buffer_memory"] = buffer_memory
@@ -63,6 +69,7 @@ class ScaleHarness:
             refresh_backoff_max_ms=config.retry_backoff_max_ms,
             max_age_ms=config.metadata_max_age_ms,
             max_idle_ms=config.metadata_max_idle_ms,
+            random_unit=random_unit,
         )
         self.client = NetworkClient(
             selector=self.cluster,
@@ -70,6 +77,7 @@ class ScaleHarness:
             clock=self.clock,
             client_id="scale",
             resolver=resolve,
+            random_unit=random_unit,
             max_in_flight_requests_per_connection=config.max_in_flight_requests_per_connection,
             reconnect_backoff_ms=config.reconnect_backoff_ms,
             reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
@@ -85,7 +93,9 @@ class ScaleHarness:
             max_batch_size=min(config.batch_max_size, config.max_request_size),
             compression=config.compression,
             linger_ms=config.linger_ms,
-            retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
+            retry_backoff=ExponentialBackoff(
+                config.retry_backoff_ms, config.retry_backoff_max_ms, random_unit=random_unit
+            ).backoff_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,
             clock=self.clock,
             transactions=self.transactions,

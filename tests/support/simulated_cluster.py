@@ -60,6 +60,7 @@ class Attempt(NamedTuple):
     """An attempt to connect."""
 
     at_ms: float
+    channel_id: str
     broker_id: int
 
 
@@ -123,7 +124,13 @@ class SimulatedCluster:
     """
 
     def __init__(
-        self, clock: MockClock, topics: dict[str, int], *, brokers: int, keep_values: bool = False, keep_logs: bool = True
+        self,
+        clock: MockClock,
+        topics: dict[str, int],
+        *,
+        brokers: int,
+        keep_values: bool = False,
+        keep_logs: bool = True,
     ) -> None:
         """`topics`: their numbers of partitions. `keep_values`, `keep_logs`: whether to store what is produced."""
         self.clock = clock
@@ -173,7 +180,7 @@ class SimulatedCluster:
         if channel_id in self._connections:
             raise IllegalStateError(f"channel {channel_id} exists")
         connection = _Connection(channel_id, address[1] - FIRST_PORT)
-        self.attempts.append(Attempt(self.clock.now_ms(), connection.broker_id))
+        self.attempts.append(Attempt(self.clock.now_ms(), channel_id, connection.broker_id))
         self._connections[channel_id] = connection
         self._after(LATENCY_MS, lambda: self._establish(connection))
 
@@ -386,7 +393,9 @@ class SimulatedCluster:
             log = self.logs[name, data.index] = Log()
         offset = log.records
         error_code = log.append(RecordBatch(data.records), self._keep_values)
-        return PartitionProduceResponse(index=data.index, error_code=error_code, base_offset=-1 if error_code else offset)
+        return PartitionProduceResponse(
+            index=data.index, error_code=error_code, base_offset=-1 if error_code else offset
+        )
 
 
 def _body(response: Any, version: int) -> bytes:
