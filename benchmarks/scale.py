@@ -2,8 +2,8 @@
 
     python benchmarks/scale.py [--parts turns,metadata,memory,restart,real] [--brokers N] [--topics N] [--partitions N]
 
-By simulation, the real sender, network client, metadata and accumulator run on one thread, stepped by hand, over brokers
-in virtual time (`tests/support/simulated_cluster.py`). CPU times are the client's alone, medians over turns. *turns*:
+By simulation, the real sender, network client, metadata and accumulator run on one thread, stepped by hand, over
+brokers in virtual time (`tests/support/simulated_cluster.py`). CPU times are the client's alone, medians over turns. *turns*:
 one turn of the sender. *metadata*: one update. *memory*: bytes per partition. *restart*: all brokers restart, in ten
 groups one after another and then all at once, while every broker is sent a record each 100 ms.
 
@@ -23,6 +23,7 @@ import sys
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -45,7 +46,7 @@ DOWN_MS = 5_000
 GROUPS = 10
 #: Milliseconds of virtual time between two records for the same broker.
 EVERY_MS = 100
-REAL_TOPICS, REAL_PARTITIONS, REAL_RECORDS, REAL_BYTES = 100, 100, 500_000, 100
+REAL_TOPICS, REAL_PARTITIONS, REAL_RECORDS, REAL_BYTES = 100, 100, 100_000, 100
 
 
 class Size:
@@ -166,8 +167,8 @@ def measure_restart(size: Size) -> None:
         for number in range(groups):
             group = range(number * size.brokers // groups, (number + 1) * size.brokers // groups)
             stops_ms = start_ms + 1_000 + number * (DOWN_MS + 1_000)
-            cluster.at(stops_ms, lambda group=group: cluster.stop(group))
-            cluster.at(stops_ms + DOWN_MS, lambda group=group: cluster.start(group))
+            cluster.at(stops_ms, partial(cluster.stop, group))
+            cluster.at(stops_ms + DOWN_MS, partial(cluster.start, group))
         spent_s = 0.0
         while harness.clock.now_ms() < start_ms + 1_000 + groups * (DOWN_MS + 1_000) + 2_000:
             for topic, partition in places:

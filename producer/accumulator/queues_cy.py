@@ -313,7 +313,6 @@ class TopicQueues:
         """
         # if the topic has just left the metadata, choose among its former partitions: it may return
         partitions = self.queues[: count or self.partition_count] or self.queues
-        queue: PartitionQueue
         candidates: list = [queue for queue in partitions if queue.leader is not None]
         if usable is not None:
             candidates = [queue for queue in candidates if usable(queue.leader)] or candidates
@@ -338,8 +337,7 @@ def _choose_shorter(candidates: list) -> PartitionQueue:
     for queue in candidates:
         depth = queue.depth()
         total += depth
-        if depth > deepest:
-            deepest = depth
+        deepest = max(deepest, depth)
     # the places that are left below the ceiling
     left: cython.Py_ssize_t = (deepest + 1) * len(candidates) - total
     place: cython.Py_ssize_t = int(random.random() * left)

@@ -1,9 +1,9 @@
 """Brokers and their network in virtual time, behind the methods of `Selector` that a client uses.
 
-Theory of operation. `poll` is the only thing that moves the clock: to the next event within the timeout, or by the whole
-timeout. Events are connections that are established or fail, requests that arrive, and responses that arrive; each takes
-`LATENCY_MS`. A broker that is down rejects connections, and drops those that it has. The partitions that it leads move
-to their next replica that is up, with a higher leader epoch, as a controller would move them.
+Theory of operation. `poll` is the only thing that moves the clock: to the next event within the timeout, or by the
+whole timeout. Events are connections that are established or fail, requests that arrive, and responses that arrive;
+each takes `LATENCY_MS`. A broker that is down rejects connections, and drops those that it has. The partitions that it
+leads move to their first replica that is up, with a higher leader epoch, as a controller would move them.
 
 `working_s` is the CPU time that all of this has taken, so that a measurement can leave it out.
 """
@@ -95,7 +95,6 @@ class Log:
     def __init__(self) -> None:
         self.batches = 0
         self.records = 0
-        self.duplicates = 0
         self.values: list[bytes] = []
         self._epoch = -1
         self._next_sequence = 0
@@ -105,7 +104,7 @@ class Log:
         if batch.producer_epoch != self._epoch:
             self._epoch, self._next_sequence = batch.producer_epoch, 0
         if batch.base_sequence < self._next_sequence:
-            self.duplicates += 1
+            # a duplicate: its first copy was appended
             return 0
         if batch.base_sequence > self._next_sequence:
             return OUT_OF_ORDER_SEQUENCE_NUMBER
