@@ -23,7 +23,7 @@ cdef class RecordAccumulator:
     cdef object rack
     cdef object clock
     cdef public object wakeup
-    cdef dict active
+    cdef readonly dict active
     cdef dict incomplete
     cdef readonly object stash
     cdef bint keys_choose

@@ -6,7 +6,7 @@ from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
 cdef class PartitionQueue:
     cdef readonly str topic
     cdef readonly int partition
-    cdef readonly object batches
+    cdef readonly list batches
     cdef ProducerBatch open
     cdef cython.pymutex lock
     cdef public object leader
@@ -17,6 +17,7 @@ cdef class PartitionQueue:
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cpdef ProducerBatch first(self)
+    cpdef Py_ssize_t depth(self) noexcept
     cpdef ProducerBatch first_in_time(self, double created_from_ms)
     cpdef ProducerBatch take_first(self, dict active)
     cdef object close_open(self)

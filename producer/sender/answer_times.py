@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from ...network.clock import LONG_AGO_MS
 
@@ -84,8 +84,3 @@ def _median(numbers: Collection[float]) -> float:
     ordered = sorted(numbers)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
-
-
-def busy_nodes(times: Mapping[int, AnswerTimes]) -> set[int]:
-    """The nodes, by their times, that are busy."""
-    return {node_id for node_id, each in times.items() if each.is_busy}

@@ -25,6 +25,7 @@ cdef class Sender:
     cdef dict _in_flight
     cdef double _next_in_flight_expiry_ms
     cdef dict _answer_times
+    cdef set _busy
     cdef double _producer_id_retry_at_ms
     cdef object _aborts
     cdef bint _closing

@@ -39,7 +39,7 @@ from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import delivery_timeout, rejected_records, rejection
-from .answer_times import AnswerTimes, busy_nodes
+from .answer_times import AnswerTimes
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
@@ -78,6 +78,7 @@ class Sender:
         # for type checkers; sender_cy.pxd has the C types
         _in_flight: dict[ProducerBatch, None]
         _answer_times: dict[int, AnswerTimes]
+        _busy: set[int]
         death: BaseException | None
 
     def __init__(
@@ -138,6 +139,7 @@ class Sender:
         self._in_flight = {}
         self._next_in_flight_expiry_ms = NEVER_MS
         self._answer_times = {}  # by node id
+        self._busy = set()  # the ids of the nodes that are busy
         self._producer_id_retry_at_ms = LONG_AGO_MS
         self._aborts = deque()
         self._closing = False
@@ -293,7 +295,7 @@ class Sender:
         sent_any: cython.bint = True
         while sent_any:
             # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, busy_nodes(self._answer_times))
+            check = accumulator.ready(now_ms, self._busy)
             delay_ms = check.next_check_ms
             poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
@@ -391,7 +393,10 @@ class Sender:
             max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(sent.values(), now_ms)
-        self._times_of(node.id).sent()
+        times: AnswerTimes = self._times_of(node.id)
+        times.sent()
+        if times.is_busy:
+            self._busy.add(node.id)
         self._client.send(request, now_ms)
         return None
 
@@ -470,7 +475,10 @@ class Sender:
         """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id."""
         batch: ProducerBatch
         now_ms: cython.double = response.received_ms
-        self._times_of(response.node_id).ended(now_ms, None if response.message is None else response.latency_ms)
+        times: AnswerTimes = self._times_of(response.node_id)
+        times.ended(now_ms, None if response.message is None else response.latency_ms)
+        if not times.is_busy:
+            self._busy.discard(response.node_id)
         for batch in batches.values():
             batch.in_flight = False
             self._in_flight.pop(batch, None)
