@@ -37,5 +37,5 @@ cdef class Sender:
     cdef object _times_of(self, object node_id)
     cdef object _send_batches(self, object node, list batches, double now_ms)
     cdef object _seal(self, ProducerBatch batch)
-    cdef object _expire(self, double now_ms)
+    cdef bint _expire(self, double now_ms)
     cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)

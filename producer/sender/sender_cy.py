@@ -321,7 +321,9 @@ class Sender:
                     sent_any = True
                     self._send_batches(node, batches, now_ms)
 
-        self._expire(now_ms)
+        if self._expire(now_ms):
+            # the batches behind it may be sendable
+            return 0.0
         if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
             # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
@@ -436,14 +438,16 @@ class Sender:
     # --- Expiry ---
 
     @cython.cfunc
-    def _expire(self, now_ms: cython.double) -> object:
+    def _expire(self, now_ms: cython.double) -> cython.bint:
+        """Fail what has expired. Whether batches left the queues."""
+        expired: list = self._accumulator.expired(now_ms)
         batch: ProducerBatch
         soonest_ms: cython.double
         expiry_ms: cython.double
-        for batch in self._accumulator.expired(now_ms):
+        for batch in expired:
             self._fail_expired(batch, now_ms)
         if now_ms < self._next_in_flight_expiry_ms:
-            return None
+            return len(expired) > 0
         soonest_ms = NEVER_MS
         for batch in list(self._in_flight):
             expiry_ms = batch.created_ms + self._delivery_timeout_ms
@@ -454,7 +458,7 @@ class Sender:
             else:
                 soonest_ms = min(soonest_ms, expiry_ms)
         self._next_in_flight_expiry_ms = soonest_ms
-        return None
+        return len(expired) > 0
 
     def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
         return now_ms - batch.created_ms >= self._delivery_timeout_ms

@@ -76,46 +76,48 @@ def test_a_monotonic_clock_that_is_not_one_loses_nothing(cluster: EmbeddedCluste
     assert [record.value for record in cluster.records(topic, 0)] == [b"%d" % number for number in range(300)]
 
 
-def test_batches_stay_large_after_memory_was_exhausted(cluster: EmbeddedCluster) -> None:
+def test_batches_stay_large_after_memory_was_exhausted() -> None:
     """Keyed records for 1,000 partitions fill an eighth of the memory, then all of it several times over.
 
     Only full batches, memory and flushes make the producer send: nothing lingers long enough.
     """
     partitions, before, after = 1000, 30_000, 200_000
-    cluster.create_topic("exhausting", partitions)
-    value = b"v" * 100
-    with KafkaProducer(
-        bootstrap_servers=cluster.bootstrap_servers,
-        buffer_memory=8 << 20,
-        linger_ms=60_000,
-        max_block_ms=PATIENCE_S * 1000,
-    ) as producer:
-        pool = producer._engine.pool
+    # a cluster of its own: others would keep a thousand partitions
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("exhausting", partitions)
+        value = b"v" * 100
+        with KafkaProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            buffer_memory=8 << 20,
+            linger_ms=60_000,
+            max_block_ms=PATIENCE_S * 1000,
+        ) as producer:
+            pool = producer._engine.pool
 
-        def send(count: int) -> list[RecordFuture]:
-            return [producer.send("exhausting", value, b"%d" % number) for number in range(count)]
+            def send(count: int) -> list[RecordFuture]:
+                return [producer.send("exhausting", value, b"%d" % number) for number in range(count)]
 
-        def per_batch(futures: list[RecordFuture]) -> float:
-            assert [future.exception(PATIENCE_S) for future in futures] == [None] * len(futures)
-            return len(futures) / len({id(future.final_batch) for future in futures})
+            def per_batch(futures: list[RecordFuture]) -> float:
+                assert [future.exception(PATIENCE_S) for future in futures] == [None] * len(futures)
+                return len(futures) / len({id(future.final_batch) for future in futures})
 
-        first = send(before)
-        assert pool.wait_time_ms == 0
-        producer.flush(PATIENCE_S)
-        exhausting = send(after)
-        assert pool.wait_time_ms > 0, "memory was not exhausted"
-        later = send(after)
-        producer.flush(PATIENCE_S)
-        usual = per_batch(first)
-        assert usual > 20
-        assert per_batch(exhausting) >= usual / 10
-        assert per_batch(later) >= usual / 10
-        memory_comes_back(producer)
-        # out of it again
-        last = send(before)
-        producer.flush(PATIENCE_S)
-        assert per_batch(last) >= usual / 10
-        memory_comes_back(producer)
+            first = send(before)
+            assert pool.wait_time_ms == 0
+            producer.flush(PATIENCE_S)
+            exhausting = send(after)
+            assert pool.wait_time_ms > 0, "memory was not exhausted"
+            later = send(after)
+            producer.flush(PATIENCE_S)
+            usual = per_batch(first)
+            assert usual > 20
+            assert per_batch(exhausting) >= usual / 10
+            assert per_batch(later) >= usual / 10
+            memory_comes_back(producer)
+            # out of it again
+            last = send(before)
+            producer.flush(PATIENCE_S)
+            assert per_batch(last) >= usual / 10
+            memory_comes_back(producer)
 
 
 def test_thousands_of_partitions(cluster: EmbeddedCluster) -> None:

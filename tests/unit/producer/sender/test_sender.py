@@ -583,6 +583,19 @@ def test_a_batch_that_backs_off_expires_and_tells_how_often_it_was_tried() -> No
     assert h.free_bytes == MEMORY
 
 
+def test_a_batch_behind_one_that_expires_does_not_wait_for_its_backoff() -> None:
+    h = SenderHarness(delivery_timeout_ms=1000, backoff=lambda attempts: 5000, idempotent=False)
+    (first,), request = h.request(b"a")
+    h.answer(request, NOT_LEADER)
+    h.step(900)
+    h.append(b"b")
+    h.step(100)
+    assert isinstance(first.exception(0), errors.DeliveryTimeoutError)
+    assert h.client.polls[-1] == 0
+    h.step()
+    assert values_of(h.client.sent[-1]) == [b"b"]
+
+
 def test_an_error_after_the_delivery_timeout_is_not_retried() -> None:
     h = SenderHarness(delivery_timeout_ms=1000)
     (future,), request = h.request(b"a")
