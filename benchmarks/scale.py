@@ -3,12 +3,12 @@
     python benchmarks/scale.py [--parts turns,metadata,memory,restart,real] [--brokers N] [--topics N] [--partitions N]
 
 By simulation, the real sender, network client, metadata and accumulator run on one thread, stepped by hand, over
-brokers in virtual time (`tests/support/simulated_cluster.py`). CPU times are the client's alone, medians over turns. *turns*:
-one turn of the sender. *metadata*: one update. *memory*: bytes per partition. *restart*: all brokers restart, in ten
-groups one after another and then all at once, while every broker is sent a record each 100 ms.
+brokers in virtual time (`tests/support/simulated_cluster.py`). CPU times are the client's alone, medians over turns.
+*turns*: one turn of the sender. *metadata*: one update. *memory*: bytes per partition. *restart*: all brokers
+restart, in ten groups one after another and then all at once, while every broker is sent a record each 100 ms.
 
-*real*: records with keys to 100 topics of 100 partitions on one embedded broker in its own process, with the producer's
-defaults. CPU and memory are those of the producer's process, and all records are counted in the log.
+*real*: records with keys to 100 topics of 100 partitions on one embedded broker in its own process, with the
+producer's defaults. CPU and memory are those of the producer's process, and all records are counted in the log.
 """
 
 from __future__ import annotations

@@ -195,8 +195,9 @@ class RecordAccumulator:
             try:
                 future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
             except BaseException:
-                # an exception raised by a signal handler may have dropped a lease
+                # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
                 self.pool.reclaim()
+                self.wakeup()
                 raise
         return future
 

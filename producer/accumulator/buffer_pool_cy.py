@@ -117,7 +117,7 @@ class BufferPool:
         self._lock = threading.Lock()
         self._smallest_bytes = smallest_chunk(poolable_bytes)
         #: The largest buffer that is kept: a small share of all memory, so that buffers of other sizes find room.
-        self._largest_bytes = max(poolable_bytes, total_bytes // 16)
+        self._largest_bytes = max(poolable_bytes, total_bytes // 32)
         self._free: dict[int, list[bytearray]] = {}
         self._kept_bytes = 0
         # weak reference of a lease -> its bytes
@@ -301,7 +301,11 @@ class BufferPool:
         """Drop kept buffers until `size_bytes` can be leased beside the rest, the largest first. Locked."""
         size: cython.Py_ssize_t
         while self._leased_bytes + size_bytes + self._kept_bytes > self.total_bytes and self._kept_bytes > 0:
-            size = max([each for each, buffers in self._free.items() if buffers])
+            size = max([each for each, buffers in self._free.items() if buffers] or [0])
+            if size == 0:
+                # interpreted, an exception may have come between taking a kept buffer and counting it
+                self._kept_bytes = 0
+                return None
             self._free[size].pop()
             self._kept_bytes -= size
         return None

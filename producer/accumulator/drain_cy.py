@@ -163,10 +163,11 @@ class Drain:
                 continue
             if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
                 continue
-            if drained and size + batch.size_bytes > max_bytes:
-                break
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
+            queue.close(batch)
+            if drained and size + batch.size_bytes > max_bytes:
+                break
             batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)

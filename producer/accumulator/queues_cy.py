@@ -72,6 +72,12 @@ class PartitionQueue:
             return None
         return batch.try_append(timestamp, key, value, headers, callback)
 
+    def close(self, batch: ProducerBatch) -> None:
+        """Close this batch if it is open, so that its size is final."""
+        with self.lock:
+            if self.open is batch:
+                self.close_open()
+
     @cython.cfunc
     def close_open(self) -> object:
         """Close the open batch, if there is one. Locked."""
@@ -216,7 +222,8 @@ class PartitionQueue:
                 return None
             batch: ProducerBatch = self.batches.pop(0)
             batch.closed = True
-            self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
+            if batch.attempts == 0:
+                self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
             if batch is self.open:
                 self.open = None
             # to the end of the line: partitions that don't fit into this request come first in the next one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 from ...network.clock import LONG_AGO_MS
 
@@ -77,6 +77,39 @@ class AnswerTimes:
         else:
             self._observed_ms[-1] = min(self._observed_ms[-1], answer_ms)
         self._estimate()
+
+
+class TimesByNode:
+    """The `AnswerTimes` of every node that a request was sent to. Sender thread; `busy` may be read by any."""
+
+    def __init__(self, delivery_timeout_ms: float) -> None:
+        self._delivery_timeout_ms = delivery_timeout_ms
+        self._nodes: dict[int, AnswerTimes] = {}
+        #: The ids of the nodes that are busy.
+        self.busy: set[int] = set()
+
+    def of(self, node_id: int) -> AnswerTimes:
+        """The times of a node."""
+        times = self._nodes.get(node_id)
+        return AnswerTimes(self._delivery_timeout_ms) if times is None else times
+
+    def sent(self, node_id: int, nodes: Container[int]) -> None:
+        """Record that a request was sent. Forgets others than `nodes`, those of the cluster, when nothing is in flight."""
+        times = self._nodes.get(node_id)
+        if times is None:
+            for known in [known for known, each in self._nodes.items() if each.is_idle and known not in nodes]:
+                del self._nodes[known]
+            times = self._nodes[node_id] = AnswerTimes(self._delivery_timeout_ms)
+        times.sent()
+        if times.is_busy:
+            self.busy.add(node_id)
+
+    def ended(self, node_id: int, now_ms: float, answer_ms: float | None) -> None:
+        """Record that a request has ended, with a response after `answer_ms` or without one (None)."""
+        times = self._nodes[node_id]
+        times.ended(now_ms, answer_ms)
+        if not times.is_busy:
+            self.busy.discard(node_id)
 
 
 def _median(numbers: Collection[float]) -> float:

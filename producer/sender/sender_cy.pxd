@@ -24,8 +24,7 @@ cdef class Sender:
     cdef object _repeats
     cdef dict _in_flight
     cdef double _next_in_flight_expiry_ms
-    cdef dict _answer_times
-    cdef set _busy
+    cdef object _answer_times
     cdef double _producer_id_retry_at_ms
     cdef object _aborts
     cdef bint _closing
@@ -34,7 +33,6 @@ cdef class Sender:
 
     cdef bint _prepare_producer_id(self, TransactionManager transactions, double now_ms)
     cdef double _send_ready(self, double now_ms)
-    cdef object _times_of(self, object node_id)
     cdef object _send_batches(self, object node, list batches, double now_ms)
     cdef object _seal(self, ProducerBatch batch)
     cdef bint _expire(self, double now_ms)

@@ -39,7 +39,7 @@ from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import delivery_timeout, rejected_records, rejection
-from .answer_times import AnswerTimes
+from .answer_times import TimesByNode
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
@@ -77,8 +77,6 @@ class Sender:
     if not cython.compiled:
         # for type checkers; sender_cy.pxd has the C types
         _in_flight: dict[ProducerBatch, None]
-        _answer_times: dict[int, AnswerTimes]
-        _busy: set[int]
         death: BaseException | None
 
     def __init__(
@@ -138,8 +136,7 @@ class Sender:
         self._repeats = Repeats()
         self._in_flight = {}
         self._next_in_flight_expiry_ms = NEVER_MS
-        self._answer_times = {}  # by node id
-        self._busy = set()  # the ids of the nodes that are busy
+        self._answer_times = TimesByNode(delivery_timeout_ms)
         self._producer_id_retry_at_ms = LONG_AGO_MS
         self._aborts = deque()
         self._closing = False
@@ -286,7 +283,6 @@ class Sender:
         client = self._client
         poll_ms: cython.double = MAX_POLL_MS
         delay_ms: cython.double
-        times: AnswerTimes
         batches: list
         if accumulator.stash.waiting:
             for batch, error in unstash(accumulator, self._metadata, now_ms):
@@ -295,7 +291,7 @@ class Sender:
         sent_any: cython.bint = True
         while sent_any:
             # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, self._busy)
+            check = accumulator.ready(now_ms, self._answer_times.busy)
             delay_ms = check.next_check_ms
             poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
@@ -311,7 +307,7 @@ class Sender:
                     delay_ms = client.poll_delay_ms(node, now_ms)
                     poll_ms = min(poll_ms, delay_ms)
                     continue
-                times = self._times_of(node.id)
+                times = self._answer_times.of(node.id)
                 batches = accumulator.drain(
                     node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
                 )
@@ -329,17 +325,6 @@ class Sender:
             poll_ms = min(poll_ms, self._retry_backoff_ms)
         delay_ms = accumulator.next_expiry_ms(now_ms)
         return max(0.0, min(poll_ms, delay_ms, self._next_in_flight_expiry_ms - now_ms))
-
-    @cython.cfunc
-    def _times_of(self, node_id: Any) -> AnswerTimes:
-        times: AnswerTimes | None = self._answer_times.get(node_id)
-        if times is None:
-            # drop nodes that have left the cluster and have nothing in flight
-            for known in [known for known in self._answer_times if known not in self._metadata.cluster.nodes]:
-                if self._answer_times[known].is_idle:
-                    del self._answer_times[known]
-            times = self._answer_times[node_id] = AnswerTimes(self._delivery_timeout_ms)
-        return times
 
     @cython.cfunc
     def _send_batches(self, node: Node, batches: list, now_ms: cython.double) -> object:
@@ -395,10 +380,7 @@ class Sender:
             max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
         )
         self._metrics.sent(sent.values(), now_ms)
-        times: AnswerTimes = self._times_of(node.id)
-        times.sent()
-        if times.is_busy:
-            self._busy.add(node.id)
+        self._answer_times.sent(node.id, self._metadata.cluster.nodes)
         self._client.send(request, now_ms)
         return None
 
@@ -479,10 +461,7 @@ class Sender:
         """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id."""
         batch: ProducerBatch
         now_ms: cython.double = response.received_ms
-        times: AnswerTimes = self._times_of(response.node_id)
-        times.ended(now_ms, None if response.message is None else response.latency_ms)
-        if not times.is_busy:
-            self._busy.discard(response.node_id)
+        self._answer_times.ended(response.node_id, now_ms, None if response.message is None else response.latency_ms)
         for batch in batches.values():
             batch.in_flight = False
             self._in_flight.pop(batch, None)

@@ -135,7 +135,7 @@ def test_two_threads_that_find_a_batch_full_extend_it_once() -> None:
     queue = b.queues.queues[0]
     for _ in range(2):
         # the second has decided to extend it before the first appends its record
-        assert b.accumulator.make_room(b.queues, queue, FULL // 2)
+        assert b.accumulator.make_room(b.queues, queue, FULL // 2, False)
     (batch,) = batches(b)
     assert batch.capacity_bytes == FULL // 4 + FULL // 2
     b.append(value=b"w" * (FULL // 4 + 1))
