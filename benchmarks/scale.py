@@ -14,7 +14,6 @@ producer's defaults. CPU and memory are those of the producer's process, and all
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import logging
 import multiprocessing
@@ -28,8 +27,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from comparison.brokers import Embedded
+from comparison.brokers import PATIENCE_S, Embedded, Topic
 from comparison.measurement import Measurement, measure
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 from support.scale_harness import ScaleHarness
 
 from headrace.network._build import describe
@@ -219,12 +219,17 @@ def send_for_real(bootstrap_servers: str, topics: list[str], records: int) -> Me
 
 def measure_real() -> None:
     print(f"For real: {REAL_TOPICS} topics of {REAL_PARTITIONS} partitions, keys, {REAL_BYTES} bytes, defaults")
-    with Embedded() as broker, contextlib.ExitStack() as open_topics:
-        topics = [open_topics.enter_context(broker.topic(REAL_PARTITIONS)) for _ in range(REAL_TOPICS)]
+    with Embedded() as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        names = [f"topic-{number:03}" for number in range(REAL_TOPICS)]
+        # in one request: one after another, each rewrites the controller's state
+        wanted = [NewTopic(name, REAL_PARTITIONS, 1) for name in names]
+        for created in admin.create_topics(wanted, operation_timeout=PATIENCE_S, request_timeout=PATIENCE_S).values():
+            created.result(PATIENCE_S)
         # in a process of its own, so that its memory is the producer's
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            names = [topic.name for topic in topics]
             result = process.submit(send_for_real, broker.bootstrap_servers, names, REAL_RECORDS).result()
+        topics = [Topic(broker.bootstrap_servers, name, REAL_PARTITIONS, admin) for name in names]
         written = sum(topic.records() for topic in topics)
         if written != REAL_RECORDS:
             raise SystemExit(f"{written} of {REAL_RECORDS} records are in the log")

@@ -94,7 +94,7 @@ class TimesByNode:
         return AnswerTimes(self._delivery_timeout_ms) if times is None else times
 
     def sent(self, node_id: int, nodes: Container[int]) -> None:
-        """Record that a request was sent. Forgets others than `nodes`, those of the cluster, when nothing is in flight."""
+        """Record that a request was sent. Forgets idle nodes that are not among `nodes`, those of the cluster."""
         times = self._nodes.get(node_id)
         if times is None:
             for known in [known for known, each in self._nodes.items() if each.is_idle and known not in nodes]:

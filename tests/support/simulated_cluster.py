@@ -42,7 +42,7 @@ from headrace.network.sockets.channel_cy import NetworkReceive
 from support.client_harness import api_versions_response
 from support.requests import decode_request
 
-#: Milliseconds that anything takes on the way, in one direction.
+#: Milliseconds that a request, a response or a new connection takes in one direction.
 LATENCY_MS = 1.0
 #: Milliseconds that a poll takes at least, because time that stands still never passes the end of a backoff that was
 #: rounded.
