@@ -29,7 +29,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from spark_bench import (
     ROOT,
-    SETTINGS,
+    SHAPES,
+    Shape,
     Topics,
     broker,
     by_batches,
@@ -49,31 +50,32 @@ from spark_kafka_jars import NoConnector, connector_jars  # pyright: ignore[repo
 from spark_session import require_java, start_spark  # pyright: ignore[reportMissingImports]
 
 ROWS_PER_TASK = 10
+SHAPE = SHAPES["130b"]
 CORES = 2
 TICKS_PER_MS = os.sysconf("SC_CLK_TCK") / 1000
 
-Batch = Callable[[DataFrame, str, str], None]
+Batch = Callable[[DataFrame, str, str, Shape], None]
 Stream = Callable[[DataStreamWriter, str, str], StreamingQuery]
 
 
 def stream_by_format(writer: DataStreamWriter, servers: str, topic: str) -> StreamingQuery:
-    options = {"kafka.bootstrap.servers": servers, "topic": topic, **SETTINGS}
+    options = {"kafka.bootstrap.servers": servers, "topic": topic, **SHAPE.settings}
     return writer.format("headrace").options(**options).start()
 
 
 def stream_by_foreach_batch(writer: DataStreamWriter, servers: str, topic: str) -> StreamingQuery:
-    sink = KafkaSink({"bootstrap.servers": servers, **SETTINGS}, topic=topic)
+    sink = KafkaSink({"bootstrap.servers": servers, **SHAPE.settings}, topic=topic)
     return writer.foreachBatch(sink.write_batch).start()
 
 
 def stream_by_spark(writer: DataStreamWriter, servers: str, topic: str) -> StreamingQuery:
     options = {"kafka.bootstrap.servers": servers, "topic": topic}
-    options.update({f"kafka.{name}": str(value).lower() for name, value in SETTINGS.items()})
+    options.update({f"kafka.{name}": str(value).lower() for name, value in SHAPE.settings.items()})
     return writer.format("kafka").options(**options).start()
 
 
 def stream_no_op_batches(writer: DataStreamWriter, servers: str, topic: str) -> StreamingQuery:
-    return writer.foreachBatch(lambda df, _: no_op_batches(df, servers, topic)).start()
+    return writer.foreachBatch(lambda df, _: no_op_batches(df, servers, topic, SHAPE)).start()
 
 
 def stream_no_op(writer: DataStreamWriter, servers: str, topic: str) -> StreamingQuery:
@@ -112,9 +114,9 @@ def run_tasks(contender: Batch, servers: str, topic: str, tasks: int) -> dict[st
     """Milliseconds per task."""
     df = SparkSession.active().range(0, tasks * ROWS_PER_TASK, numPartitions=tasks)
     rows = df.selectExpr("cast(id AS string) AS value")
-    contender(rows, servers, topic)
+    contender(rows, servers, topic, SHAPE)
     before, started = cpu_ms(), time.perf_counter()
-    contender(rows, servers, topic)
+    contender(rows, servers, topic, SHAPE)
     wall_ms = (time.perf_counter() - started) * 1000
     used = cpu_ms() - before
     return {"wall": wall_ms * CORES / tasks, **{name: used[name] / tasks for name in ("JVM", "Python")}}
@@ -182,7 +184,7 @@ def main() -> int:
         print(f"without Spark's own sink: {missing}")
         del BATCHES["Spark's own sink"], STREAMS["Spark's own sink"]
     with broker(arguments) as servers:
-        topics = Topics(servers)
+        topics = Topics(servers, SHAPE.partitions)
         print(f"ms per task of {ROWS_PER_TASK} rows, {arguments.tasks} tasks, with CPU time:")
         for name, contender in BATCHES.items():
             report(name, settings, run_tasks, contender, servers, topics.make(), arguments.tasks)

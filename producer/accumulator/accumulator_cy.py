@@ -113,7 +113,7 @@ class RecordAccumulator:
             max_open_ms=self.max_open_ms,
             clock=clock,
         )
-        #: The nodes with so many requests in flight that full batches may grow first. Set by the sender thread.
+        #: The nodes with enough requests in flight that full batches may grow first. Set by the sender thread.
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
         self.next_look_ms = NEVER_MS
@@ -256,7 +256,7 @@ class RecordAccumulator:
         lease: Lease
         closed: cython.bint = False
         adopted: cython.bint = False
-        lease = self.memory.lease_for(topic_queues, queue, size, max_block_ms)
+        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms)
         batch = self.memory.new_batch(topic_queues, queue, size, lease)
         with queue.lock:
             closed = self.closed
@@ -380,7 +380,7 @@ class RecordAccumulator:
                 with queue.lock:
                     future = queue.try_append(record.timestamp, record.key, record.value, record.headers, None)
                 continue
-            lease = self.memory.lease_for(topic_queues, queue, size, -1.0)
+            lease = self.pool.try_allocate(self.memory.first_bytes(topic_queues, queue, size))
             if lease is None:
                 own.partition = queue.partition
                 with queue.lock:
@@ -408,7 +408,7 @@ class RecordAccumulator:
         queue: PartitionQueue
         lease: Lease
         queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
-        lease = self.memory.lease_for(topic_queues, queue, size, max_block_ms)
+        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms)
         return queue, self.memory.new_batch(topic_queues, queue, size, lease)
 
     @cython.ccall

@@ -13,6 +13,6 @@ cdef class BatchMemory:
     cdef object clock
 
     cdef Py_ssize_t full_bytes(self, TopicQueues topic_queues) noexcept
-    cdef Lease lease_for(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size, double max_block_ms)
+    cdef Py_ssize_t first_bytes(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
     cdef ProducerBatch new_batch(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size, Lease lease)
     cdef bint make_room(self, PartitionQueue queue, Py_ssize_t size)

@@ -64,20 +64,13 @@ class BatchMemory:
         return min(self.estimate.capacity(topic_queues), topic_queues.max_batch_bytes)
 
     @cython.cfunc
-    def lease_for(
-        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t, max_block_ms: cython.double
-    ) -> Lease:
-        """The memory that a new batch for a record of `size` bytes begins with. Waits; raises as `BufferPool.allocate`.
-
-        Negative `max_block_ms`: doesn't wait, and returns None if it would have to.
-        """
+    def first_bytes(
+        self, topic_queues: TopicQueues, queue: PartitionQueue, size: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """The bytes of memory that a new batch begins with, for a first record of `size` bytes."""
         wanted: cython.Py_ssize_t = min(queue.usual_bytes // 2, topic_queues.max_batch_bytes)
         wanted = self.pool.chunk_bytes(wanted if wanted > size else size)
-        if wanted > self.pool.total_bytes:
-            wanted = size
-        if max_block_ms < 0.0:
-            return self.pool.try_allocate(wanted)
-        return self.pool.allocate(wanted, max_block_ms)
+        return wanted if wanted <= self.pool.total_bytes else size
 
     @cython.cfunc
     def new_batch(

@@ -201,7 +201,7 @@ class BufferPool:
         None as well if threads wait for memory, which comes first to them, or if the lease has been returned meanwhile.
         Any thread.
         """
-        kept: list
+        kept: list | None
         buffer: bytearray | None = None
         with here.section, self._lock:
             reference = lease.reference
@@ -286,7 +286,7 @@ class BufferPool:
     def _give(self, lease: Lease) -> object:
         """Grant a lease that there is room for, with a kept buffer if it fits. Locked."""
         size: cython.Py_ssize_t = lease.size_bytes
-        kept: list = self._free.get(size)
+        kept: list | None = self._free.get(size)
         if kept:
             lease.buffer = kept.pop()
             self._kept_bytes -= size
@@ -315,7 +315,7 @@ class BufferPool:
         """Keep a returned buffer if it has one of the sizes that are asked for again. Locked."""
         size: cython.Py_ssize_t = len(buffer)
         if size <= self._largest_bytes and size == self.chunk_bytes(size):
-            kept: list = self._free.get(size)
+            kept: list | None = self._free.get(size)
             if kept is None:
                 kept = self._free[size] = []
             kept.append(buffer)

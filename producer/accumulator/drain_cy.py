@@ -189,8 +189,8 @@ class Drain:
     def expired(self, now_ms: float) -> list[ProducerBatch]:
         """Take off and return every batch older than ``delivery.timeout.ms``.
 
-        Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when one may have such a batch:
-        one that does not exist yet can't before MAX_OPEN_SHARE has passed.
+        Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when there may be such a
+        batch: a new one is none before MAX_OPEN_SHARE has passed.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None

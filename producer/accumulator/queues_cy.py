@@ -129,7 +129,7 @@ class PartitionQueue:
         """Append a new batch; unless closed, it becomes the open one. Locked.
 
         A thread that was overtaken, or a stashed record, may bring a batch that is older than the last one. It takes
-        that one's time of creation, because the queue is in that order.
+        the creation time of the last, because the queue is in that order.
         """
         last: ProducerBatch
         if self.batches:

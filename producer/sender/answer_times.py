@@ -7,7 +7,7 @@ from collections.abc import Collection, Container
 
 from ...network.clock import LONG_AGO_MS
 
-#: The requests in flight from which a broker is busy: it works on one while another is on its way.
+#: The requests in flight from which a broker is busy: it works on one while another arrives.
 BUSY_FROM = 2
 #: The estimate is based on this many recent observations.
 MAX_OBSERVATIONS = 8
