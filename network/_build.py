@@ -73,8 +73,25 @@ class _InterpretedFinder:
         return None
 
 
+def _refuse_second_interpreter() -> None:
+    """Raise ImportError outside the process's main interpreter: compiled modules and codecs load into one only.
+
+    They raise it themselves, but interpreted modules and codecs imported on first use would do so too late.
+    """
+    try:
+        import _interpreters as interpreters  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  since 3.13
+    except ImportError:
+        try:
+            import _xxsubinterpreters as interpreters  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            return
+    if interpreters.get_current() != interpreters.get_main():
+        raise ImportError("headrace supports one interpreter per process: import it in the main interpreter only")
+
+
 def install() -> None:
     """Make this process run the interpreted modules if ``HEADRACE_PURE`` is set. Called once, on first import."""
+    _refuse_second_interpreter()
     if PURE and not any(finder is _InterpretedFinder for finder in sys.meta_path):
         sys.meta_path.insert(0, _InterpretedFinder)  # type: ignore[arg-type]
 

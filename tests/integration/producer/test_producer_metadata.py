@@ -123,7 +123,7 @@ def test_metadata_that_go_on_naming_a_dead_leader() -> None:
 
 def test_new_partitions_are_found_by_age_and_used(cluster: EmbeddedCluster) -> None:
     cluster.create_topic("widening", 1)
-    with producer_of(cluster, metadata_max_age_ms=20, batch_size=1) as producer:
+    with producer_of(cluster, metadata_max_age_ms=20, batch_size=0) as producer:
         assert producer.send("widening", b"x").get(PATIENCE_S).partition == 0
         cluster.controller.create_partitions([MorePartitions("widening", 3)])
         seen: set[int] = set()
@@ -300,7 +300,7 @@ def test_records_without_a_key_stay_in_the_rack(cluster: EmbeddedCluster) -> Non
     cluster.create_topic("racks", 6, replication_factor=2)
 
     def used(rack: str, **options: Any) -> set[int]:
-        with producer_of(cluster, client_rack=rack, partitioner_rack_aware=True, batch_size=1) as producer:
+        with producer_of(cluster, client_rack=rack, partitioner_rack_aware=True, batch_size=0) as producer:
             futures = [producer.send("racks", b"x", **options) for _ in range(200)]
             return {future.get(PATIENCE_S).partition for future in futures}
 
