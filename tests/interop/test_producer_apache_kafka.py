@@ -95,7 +95,7 @@ def codecs_of_segments(kafka: ApacheKafka, topic: str, *, partitions: int) -> se
 
 def test_batches_carry_an_unbroken_sequence_of_one_producer(apache_kafka: ApacheKafka):
     topic = create_topic(apache_kafka.bootstrap_servers)
-    with producer_for(apache_kafka, batch_size=1_000, linger_ms=0) as producer:
+    with producer_for(apache_kafka, batch_size=1_000, batch_max_size=1_000, linger_ms=0) as producer:
         for number in range(500):
             producer.send(topic, b"value-%d" % number)
     described = batches(apache_kafka, topic)
