@@ -16,14 +16,14 @@ from headrace.network.protocol.types import WireType
 
 pytest.importorskip("kafka.protocol.api_message", reason="kafka-python 3 is not installed")
 
-from kafka.protocol import admin, consumer, metadata, producer
+from kafka.protocol import admin, consumer, metadata, producer, sasl
 from kafka.protocol.api_message import ApiMessage
 
 
 def theirs_of(cls: type[Message]) -> Any:
     return next(
         getattr(module, cls.__name__)
-        for module in (metadata, admin, consumer, producer)
+        for module in (metadata, admin, consumer, producer, sasl)
         if hasattr(module, cls.__name__)
     )
 
