@@ -17,6 +17,7 @@ COMMANDS = {
     "broker": "run Kafka brokers on this machine",
     "topics": "list, describe, create and delete the topics of a cluster",
     "consume": "print the records of a topic",
+    "config": "explain, check, compare and convert configurations of the producer",
     "dump-log": "print the contents of files in a log directory, and where they are damaged",
 }
 
@@ -64,7 +65,12 @@ def _run(arguments: list[str]) -> int:
             continue
         # Only the command that runs is imported: `headrace topics` needs no broker, for example.
         module = import_module(f".{name.replace('-', '_')}", __package__)
-        command = commands.add_parser(name, help=description, description=module.__doc__)
+        command = commands.add_parser(
+            name,
+            help=description,
+            description=module.__doc__,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.add_arguments(command)
         command.set_defaults(run=module.run)
     options, unknown = parser.parse_known_args(arguments)

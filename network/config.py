@@ -392,6 +392,11 @@ class Config(Mapping[str, Any]):
         return _by_name_or_prefix(cls.without_effect, name)
 
     @classmethod
+    def find(cls, name: str) -> Key | None:
+        """The key with this name or alias, in either spelling; None if there is none."""
+        return cls._names.get(dotted(name))
+
+    @classmethod
     def nearest(cls, name: str, cutoff: float = 0.6) -> str | None:
         """The key closest to `name`, if its similarity is at least `cutoff` (0 to 1); else None."""
         import difflib  # noqa: PLC0415 - only for the message of an error

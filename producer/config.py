@@ -28,6 +28,7 @@ from .config_rules import (
     show_acks,
     show_addresses,
 )
+from .peer_keys import LIBRDKAFKA_NAMES
 
 # --- Keys of other clients ---
 
@@ -62,18 +63,9 @@ LEFT_OUT = {
     "sock.chunk.buffer.count": _INTERNAL,
     "proxy.url": _PROXY,
     "socks5.proxy": _PROXY,
-    "metadata.broker.list": "that is librdkafka's name; Kafka's is bootstrap.servers",
-    "message.timeout.ms": "that is librdkafka's name; Kafka's is delivery.timeout.ms",
-    "message.max.bytes": "that is librdkafka's name; Kafka's is max.request.size",
-    "message.send.max.retries": "that is librdkafka's name; Kafka's is retries",
-    "queue.buffering.max.ms": "that is librdkafka's name; Kafka's is linger.ms",
-    "queue.buffering.max.kbytes": "that is librdkafka's name; Kafka's is buffer.memory, in bytes",
     "queue.buffering.max.messages": "buffer.memory limits the bytes of queued records; their number has no limit",
-    "request.required.acks": "that is librdkafka's name; Kafka's is acks",
-    "compression.codec": "that is librdkafka's name; Kafka's is compression.type",
+    **{name: renamed.reason for name, renamed in LIBRDKAFKA_NAMES.items()},
     "compression.level": f"that is librdkafka's name; Kafka's are {level_key_names()}",
-    "max.in.flight": "that is librdkafka's name; Kafka's is max.in.flight.requests.per.connection",
-    "socket.timeout.ms": "that is librdkafka's name; Kafka's is request.timeout.ms",
 }
 
 WITHOUT_EFFECT = {
