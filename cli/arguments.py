@@ -24,14 +24,14 @@ def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], i
     return read
 
 
-def read_configs(entries: Iterable[str]) -> dict[str, str]:
+def read_configs(entries: Iterable[str], option: str = "--config") -> dict[str, str]:
     """The keys and values of all `--config KEY=VALUE` options. Raises KafkaConfigurationError."""
     configs: dict[str, str] = {}
     for entry in entries:
         key, equals, value = entry.partition("=")
         if not equals or not key:
-            raise KafkaConfigurationError(f"--config takes KEY=VALUE, not {entry!r}")
+            raise KafkaConfigurationError(f"{option} takes KEY=VALUE, not {entry!r}")
         if key in configs:
-            raise KafkaConfigurationError(f"--config names {key} twice, as {configs[key]!r} and {value!r}; keep one")
+            raise KafkaConfigurationError(f"{option} names {key} twice, as {configs[key]!r} and {value!r}; keep one")
         configs[key] = value
     return configs

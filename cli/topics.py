@@ -10,12 +10,12 @@ from ..network.protocol.errors import BrokerResponseError, make_error
 from ..network.protocol.message import first_version_with
 from ..network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ..network.protocol.messages.topics.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from ..network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..network.protocol.types import ZERO_UUID
 from .arguments import read_configs, whole_number
 from .client import Client, add_bootstrap_argument, topic_error
 from .text import table
+from .topic_creation import create_topic
 
 _TOPIC_RESOURCE = 2
 _SET_ON_TOPIC = 1
@@ -131,20 +131,15 @@ def _offsets(client: Client, topic: Any, timestamp: int) -> dict[int, int]:
 
 
 def _create(client: Client, options: argparse.Namespace) -> int:
-    configs = [CreatableTopicConfig(name=key, value=value) for key, value in read_configs(options.config).items()]
-    topic = CreatableTopic(
-        name=options.topic,
-        num_partitions=options.partitions,
+    partitions, replicas = create_topic(
+        client,
+        options.topic,
+        partitions=options.partitions,
         replication_factor=options.replication_factor,
-        configs=configs,
+        configs=read_configs(options.config),
     )
-    request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
-    (result,) = client.ask(request, client.controller()).topics
-    if result.error_code:
-        raise topic_error(result.name, result.error_code, result.error_message)
     # Brokers before Kafka 2.4 don't return the number of partitions and replicas.
-    known = result.num_partitions >= 0
-    made = f": partitions {result.num_partitions}, replicas {result.replication_factor}" if known else ""
+    made = f": partitions {partitions}, replicas {replicas}" if partitions >= 0 else ""
     print(f"created {options.topic}{made}")
     return 0
 

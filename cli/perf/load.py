@@ -1,0 +1,348 @@
+"""The load of `headrace perf`: the records, their pace, and the measurements.
+
+One thread sends. Timed records carry a callback, which runs on the producer's callback thread and adds to a histogram.
+Each timed record stands for those sent since the one before, so that the histogram counts every record. The reports are
+made on the sending thread, between two records.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ...network.clock import SYSTEM_CLOCK
+from ...network.protocol.errors import KafkaConfigurationError
+from ...producer import KafkaProducer
+from .report import Report, Window
+
+_TIMED_PER_SECOND = 20_000
+_RANDOM_VALUES = 1024
+_RANDOM_BYTES = 16 * 2**20
+_LETTERS = bytes(range(65, 91))
+_MAX_LATENCY_US = 3_600_000_000
+_CHECK_EVERY_S = 0.02
+_WINDOW_S = 1.0
+#: Seconds that a producer may take to end after Ctrl-C.
+_CLOSE_TIMEOUT_S = 0.5
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+
+
+class Payloads:
+    """The values to send."""
+
+    def __init__(self, values: Callable[[], Iterator[bytes]], size_text: str) -> None:
+        """`values` returns an endless iterator; `size_text` describes their size."""
+        self.values = values
+        self.size_text = size_text
+
+    @classmethod
+    def random(cls, size_bytes: int) -> Payloads:
+        """Values of random letters, as in Kafka's tool, from a fixed seed. Not too many: making them costs time."""
+        source = random.Random(0)
+        count = max(1, min(_RANDOM_VALUES, _RANDOM_BYTES // max(size_bytes, 1)))
+        made = [bytes(source.choices(_LETTERS, k=size_bytes)) for _ in range(count)]
+        return cls(lambda: _cycle(made), f"{size_bytes} bytes")
+
+    @classmethod
+    def picked(cls, values: list[bytes]) -> Payloads:
+        """Values picked at random, from a fixed seed."""
+        mean = sum(map(len, values)) / len(values)
+        return cls(lambda: _pick(values), f"{mean:.0f} bytes on average")
+
+    @classmethod
+    def counting(cls) -> Payloads:
+        """The numbers from 0 as text."""
+        return cls(_count, "a few bytes")
+
+
+def _cycle(values: list[bytes]) -> Iterator[bytes]:
+    while True:
+        yield from values
+
+
+def _pick(values: list[bytes]) -> Iterator[bytes]:
+    source = random.Random(0)
+    while True:
+        yield from source.choices(values, k=_RANDOM_VALUES)
+
+
+def _count() -> Iterator[bytes]:
+    number = 0
+    while True:
+        yield b"%d" % number
+        number += 1
+
+
+class TimedSend:
+    """Sends one record after the other."""
+
+    def __init__(self, topic: str, payloads: Payloads, *, keys: int, headers: int) -> None:
+        """`keys` is the number of different keys, 0 for records without one; `headers` the number per record."""
+        self.topic = topic
+        self.values = payloads.values()
+        self._keys = _cycle([b"%d" % number for number in range(keys)]) if keys else None
+        self._headers = [(f"header-{number}", b"%d" % number) for number in range(headers)] or None
+
+    def send(self, producer: KafkaProducer, callback: Callable[..., object] | None) -> int:
+        """Send the next record. Returns the size of its value. Raises KafkaError."""
+        value = next(self.values)
+        key = None if self._keys is None else next(self._keys)
+        producer.send(self.topic, value, key, self._headers, callback=callback)
+        return len(value)
+
+
+class Latencies:
+    """A histogram of latencies, in microseconds with three significant digits. Any thread."""
+
+    def __init__(self) -> None:
+        try:
+            from hdrh.histogram import HdrHistogram  # noqa: PLC0415 - of the extra cli
+        except ImportError:
+            raise KafkaConfigurationError(
+                "headrace perf needs the package hdrhistogram; install it with: pip install 'headrace[cli]'"
+            ) from None
+        self._new: Callable[[], Any] = lambda: HdrHistogram(1, _MAX_LATENCY_US, 3)
+        self._lock = threading.Lock()
+        self._all = self._new()
+        self._window = self._new()
+
+    def record(self, latency_us: float, count: int) -> None:
+        """Add `count` records of one latency."""
+        value = min(max(int(latency_us), 1), _MAX_LATENCY_US)
+        with self._lock:
+            self._window.record_value(value, count)
+
+    def take_window(self) -> Any:
+        """The histogram since the last call, added to that of all."""
+        with self._lock:
+            window, self._window = self._window, self._new()
+        self._all.add(window)
+        return window
+
+    @property
+    def all(self) -> Any:
+        """The histogram of everything taken so far. For the thread that calls `take_window`."""
+        return self._all
+
+
+@dataclass
+class Summary:
+    """The results. `latencies` is an HdrHistogram in microseconds; rates are per second of `elapsed_s`."""
+
+    sent: int
+    failed: int
+    size_bytes: int
+    elapsed_s: float
+    cpu_s: float
+    latencies: Any
+    windows: list[Window]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    first_error: str | None = None
+    interrupted: bool = False
+
+    @property
+    def acknowledged(self) -> int:
+        return self.sent - self.failed
+
+    def latency_ms(self, percentile: float) -> float:
+        """The latency that this percentage of the records did not exceed, in milliseconds."""
+        return self.latencies.get_value_at_percentile(percentile) / 1000.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """All results, for JSON."""
+        seconds = max(self.elapsed_s, 1e-9)
+        return {
+            "records": self.sent,
+            "failed": self.failed,
+            "bytes": self.size_bytes,
+            "seconds": self.elapsed_s,
+            "records_per_second": self.acknowledged / seconds,
+            "mb_per_second": self.size_bytes / seconds / 2**20,
+            "cpu_us_per_record": self.cpu_s * 1e6 / max(self.sent, 1),
+            "latency_ms": {
+                "avg": self.latencies.get_mean_value() / 1000.0,
+                "max": self.latencies.get_max_value() / 1000.0,
+                **{f"p{percentile:g}": self.latency_ms(percentile) for percentile in PERCENTILES},
+            },
+            "interrupted": self.interrupted,
+            "first_error": self.first_error,
+            "windows": [vars(window) for window in self.windows],
+            "metrics": dict(self.metrics),
+        }
+
+
+class Load:
+    """One run. `run` may be called once."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        source: TimedSend,
+        *,
+        count: int,
+        warmup: int,
+        throughput: float,
+        byte_limit: int | None,
+        interval_ms: int,
+        report: Report,
+    ) -> None:
+        """`config` has the producer's keys.
+
+        `source` sends the records.
+        `count` and `warmup` are the numbers of records that are measured, and sent before them.
+        `throughput` is in records per second, unlimited if not positive.
+        `byte_limit` ends the run after this many bytes of values.
+        `interval_ms` is the time between reports.
+        `report` is called with each window.
+        """
+        self._config = config
+        self._source = source
+        self._count = count
+        self._warmup = warmup
+        self._throughput = throughput
+        self._byte_limit = math.inf if byte_limit is None else byte_limit
+        self._interval_s = interval_ms / 1000.0
+        self._report = report
+        self._latencies = Latencies()
+        self._first_error: str | None = None
+        self._windows: list[Window] = []
+        self._sent = 0
+        self._bytes = 0
+        self._every = 1
+        self._began_s = 0.0
+        self._window_began_s = 0.0
+        self._reported_s = 0.0
+
+    def run(self) -> Summary:
+        """Send everything and wait for the acknowledgements, or until Ctrl-C. Raises KafkaError."""
+        producer = KafkaProducer(**self._config)
+        interrupted = False
+        try:
+            # a wrong address or topic is reported at once, and not once per record
+            producer.partitions_for(self._source.topic)
+            for _ in range(self._warmup):
+                self._source.send(producer, None)
+            producer.flush()
+            cpu_s = _cpu_seconds()
+            self._began_s = self._window_began_s = self._reported_s = _now_s()
+            try:
+                self._send_all(producer)
+                producer.flush()
+            except KeyboardInterrupt:
+                interrupted = True
+            elapsed_s = _now_s() - self._began_s
+            cpu_s = _cpu_seconds() - cpu_s
+            metrics = _plain(producer)
+        finally:
+            producer.close(_CLOSE_TIMEOUT_S if interrupted else None)
+        self._end_window(metrics)
+        failed = int(metrics["record-error-total"])
+        histogram = self._latencies.all
+        sent = histogram.get_total_count() + failed if interrupted else self._sent
+        return Summary(
+            sent=sent,
+            failed=failed,
+            size_bytes=int(self._bytes * sent / max(self._sent, 1)),
+            elapsed_s=elapsed_s,
+            cpu_s=cpu_s,
+            latencies=histogram,
+            windows=self._windows,
+            metrics=metrics,
+            first_error=self._first_error,
+            interrupted=interrupted,
+        )
+
+    def _send_all(self, producer: KafkaProducer) -> None:
+        untimed = 0
+        check_s = 0.0
+        now = _now_s
+        while self._sent < self._count and self._bytes < self._byte_limit:
+            untimed += 1
+            if untimed >= self._every or self._sent == self._count - 1:
+                began_s = now()
+                callback = partial(self._acknowledged, began_s, untimed)
+                untimed = 0
+                self._bytes += self._source.send(producer, callback)
+                if began_s >= check_s:
+                    check_s = began_s + _CHECK_EVERY_S
+                    self._check(producer, began_s)
+            else:
+                self._bytes += self._source.send(producer, None)
+            self._sent += 1
+            if self._throughput > 0:
+                self._wait_for_turn(producer)
+
+    def _wait_for_turn(self, producer: KafkaProducer) -> None:
+        due_s = self._began_s + self._sent / self._throughput
+        while (wait_s := due_s - _now_s()) > 0:
+            SYSTEM_CLOCK.sleep(min(wait_s, _CHECK_EVERY_S) * 1000.0)
+            self._check(producer, _now_s())
+
+    def _check(self, producer: KafkaProducer, now_s: float) -> None:
+        elapsed_s = now_s - self._began_s
+        if elapsed_s > _CHECK_EVERY_S:
+            self._every = max(1, math.ceil(self._sent / elapsed_s / _TIMED_PER_SECOND))
+        if now_s - self._window_began_s >= min(_WINDOW_S, self._interval_s):
+            self._end_window(_plain(producer))
+
+    def _end_window(self, metrics: Mapping[str, float]) -> None:
+        now_s = _now_s()
+        histogram = self._latencies.take_window()
+        count = histogram.get_total_count()
+        seconds = now_s - self._window_began_s
+        window = Window(
+            at_s=round(now_s - self._began_s, 3),
+            seconds=seconds,
+            records=count,
+            size_bytes=int(self._bytes / max(self._sent, 1) * count),
+            latency_avg_ms=histogram.get_mean_value() / 1000.0 if count else 0.0,
+            latency_max_ms=histogram.get_max_value() / 1000.0 if count else 0.0,
+            latency_ms={
+                f"p{each:g}": histogram.get_value_at_percentile(each) / 1000.0 if count else 0.0 for each in PERCENTILES
+            },
+            sent=self._sent,
+            failed=int(metrics["record-error-total"]),
+            retries=int(metrics["record-retry-total"]),
+            in_flight=int(metrics["requests-in-flight"]),
+            queue_bytes=int(metrics["buffer-total-bytes"] - metrics["buffer-available-bytes"]),
+            batch_bytes=_number(metrics["batch-size-avg"]),
+            compression_ratio=_number(metrics["compression-rate-avg"]),
+        )
+        self._windows.append(window)
+        self._window_began_s = now_s
+        is_due = now_s - self._reported_s >= self._interval_s
+        if is_due:
+            self._reported_s = now_s
+        self._report.window(window, is_due=is_due)
+
+    def _acknowledged(self, began_s: float, count: int, _: object, error: BaseException | None) -> None:
+        """On the callback thread."""
+        if error is None:
+            self._latencies.record((_now_s() - began_s) * 1e6, count)
+        elif self._first_error is None:
+            self._first_error = f"{type(error).__name__}: {error}"
+
+
+def _plain(producer: KafkaProducer) -> Mapping[str, float]:
+    """The producer's own metrics."""
+    return producer.metrics()["producer-metrics"]
+
+
+def _number(value: float) -> float:
+    return 0.0 if math.isnan(value) else float(value)
+
+
+def _now_s() -> float:
+    return SYSTEM_CLOCK.now_ms() / 1000.0
+
+
+def _cpu_seconds() -> float:
+    """The CPU time of this process, in seconds."""
+    times = os.times()
+    return times.user + times.system
