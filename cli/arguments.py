@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 
+from ..network.addresses import DEFAULT_PORT
 from ..network.protocol.errors import KafkaConfigurationError
+
+DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 
 
 def whole_number(at_least: int, at_most: int | None = None) -> Callable[[str], int]:
@@ -35,3 +38,23 @@ def read_configs(entries: Iterable[str], option: str = "--config") -> dict[str, 
             raise KafkaConfigurationError(f"{option} names {key} twice, as {configs[key]!r} and {value!r}; keep one")
         configs[key] = value
     return configs
+
+
+def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options for the keys of a producer."""
+    parser.add_argument(
+        "--command-property", action="append", default=[], metavar="KEY=VALUE", help="a key of the producer"
+    )
+    parser.add_argument("--command-config", metavar="FILE", help="a file with keys of the producer")
+
+
+def producer_keys(options: argparse.Namespace) -> dict[str, str]:
+    """The keys of the options of `add_producer_arguments` and of --bootstrap-server. Raises KafkaConfigurationError."""
+    keys = read_configs(options.command_property, option="--command-property")
+    if options.command_config is not None:
+        keys["config.file"] = options.command_config
+    # the file may name the servers itself
+    is_given = options.bootstrap_server != DEFAULT_SERVER
+    if "bootstrap.servers" not in keys and (is_given or options.command_config is None):
+        keys["bootstrap.servers"] = options.bootstrap_server
+    return keys

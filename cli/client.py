@@ -19,8 +19,8 @@ from ..network.protocol.errors import (
 )
 from ..network.protocol.message import Request
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from .arguments import DEFAULT_SERVER
 
-DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 _TIMEOUT_MS = 30_000.0
 #: No response to these commands is larger: fetches limit their size to far less.
 _MAX_RESPONSE_BYTES = 256 * 2**20

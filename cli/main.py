@@ -17,6 +17,7 @@ COMMANDS = {
     "broker": "run Kafka brokers on this machine",
     "topics": "list, describe, create and delete the topics of a cluster",
     "consume": "print the records of a topic",
+    "produce": "send the rows of files to a topic",
     "perf": "send records and report throughput and latency",
     "config": "explain, check, compare and convert configurations of the producer",
     "dump-log": "print the contents of files in a log directory, and where they are damaged",

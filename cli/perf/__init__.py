@@ -21,8 +21,8 @@ from pathlib import Path
 
 from ...network.protocol.errors import KafkaConfigurationError
 from ...producer.config import ProducerConfig
-from ..arguments import read_configs, whole_number
-from ..client import DEFAULT_SERVER, Client, add_bootstrap_argument
+from ..arguments import add_producer_arguments, producer_keys, whole_number
+from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..topic_creation import create_missing_topic
 from .load import Load, Payloads, Summary, TimedSend
@@ -60,10 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="create the topic with this many partitions if it is missing",
     )
-    parser.add_argument(
-        "--command-property", action="append", default=[], metavar="KEY=VALUE", help="a key of the producer"
-    )
-    parser.add_argument("--command-config", metavar="FILE", help="a file with keys of the producer")
+    add_producer_arguments(parser)
     parser.add_argument(
         "--reporting-interval",
         type=whole_number(100),
@@ -86,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send, measure and report. Raises KafkaError."""
-    config = _config(options)
+    config = ProducerConfig.resolve_from(producer_keys(options), {}, {})
     payloads = _payloads(options)
     limit = f"{options.throughput:g} records per second" if options.throughput > 0 else "as fast as possible"
     ask_before_writing(
@@ -116,16 +113,6 @@ def run(options: argparse.Namespace) -> int:
     if summary.interrupted:
         return _INTERRUPTED
     return 1 if summary.failed else 0
-
-
-def _config(options: argparse.Namespace) -> ProducerConfig:
-    given = read_configs(options.command_property, option="--command-property")
-    if options.command_config is not None:
-        given["config.file"] = options.command_config
-    named = options.bootstrap_server if options.bootstrap_server != DEFAULT_SERVER else None
-    if named is not None or "bootstrap.servers" not in given:
-        given.setdefault("bootstrap.servers", options.bootstrap_server)
-    return ProducerConfig.resolve_from(given, {}, {})
 
 
 def _payloads(options: argparse.Namespace) -> Payloads:
