@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if options.max == 0:
         return 0
     with Client(options.bootstrap_server) as client:
-        reader = _Reader(client, options.topic, options.partition)
+        reader = Reader(client, options.topic, options.partition)
         for note in reader.begin(options.start):
             print(f"headrace consume: {note}", file=sys.stderr)
         for partition, record in reader.records(follow=options.follow):
@@ -84,10 +84,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-class _Reader:
-    """The leader and the next offset of each partition of a topic."""
+class Reader:
+    """Reads a topic: the leader and the next offset of each partition."""
 
     def __init__(self, client: Client, topic: str, partitions: list[int] | None) -> None:
+        """`partitions` None stands for all. Raises KafkaError."""
         self._client = client
         self._topic = topic
         self._chosen = partitions

@@ -19,6 +19,7 @@ COMMANDS = {
     "consume": "print the records of a topic",
     "produce": "send the rows of files to a topic",
     "perf": "send records and report throughput and latency",
+    "tune": "find settings of the producer by measuring",
     "config": "explain, check, compare and convert configurations of the producer",
     "dump-log": "print the contents of files in a log directory, and where they are damaged",
 }

@@ -19,7 +19,6 @@ import json
 import sys
 from pathlib import Path
 
-from ...network.protocol.errors import KafkaConfigurationError
 from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys, whole_number
 from ..client import Client, add_bootstrap_argument
@@ -27,6 +26,7 @@ from ..consent import ask_before_writing
 from ..topic_creation import create_missing_topic
 from .load import Load, Payloads, Summary, TimedSend
 from .page import page_of
+from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line
 
 _INTERRUPTED = 130
@@ -118,15 +118,7 @@ def run(options: argparse.Namespace) -> int:
 def _payloads(options: argparse.Namespace) -> Payloads:
     if options.payload_file is None:
         return Payloads.counting() if options.payload_monotonic else Payloads.random(options.record_size)
-    delimiter = options.payload_delimiter.encode().decode("unicode_escape").encode()
-    try:
-        content = options.payload_file.read_bytes()
-    except OSError as failed:
-        raise KafkaConfigurationError(f"--payload-file {options.payload_file}: {failed.strerror}") from failed
-    values = content.removesuffix(delimiter).split(delimiter) if content else []
-    if not values:
-        raise KafkaConfigurationError(f"--payload-file {options.payload_file} is empty; give a file with values")
-    return Payloads.picked(values)
+    return Payloads.picked(values_of_file(options.payload_file, options.payload_delimiter))
 
 
 def _write(summary: Summary, config: ProducerConfig, options: argparse.Namespace) -> None:

@@ -133,11 +133,16 @@ class Latencies:
 
 @dataclass
 class Summary:
-    """The results. `latencies` is an HdrHistogram in microseconds; rates are per second of `elapsed_s`."""
+    """The results.
+
+    `sent` and `size_bytes` count the records that were acknowledged or failed; `enqueued_bytes` also those abandoned.
+    `latencies` is an HdrHistogram in microseconds.
+    """
 
     sent: int
     failed: int
     size_bytes: int
+    enqueued_bytes: int
     elapsed_s: float
     cpu_s: float
     latencies: Any
@@ -189,8 +194,10 @@ class Load:
         warmup: int,
         throughput: float,
         byte_limit: int | None,
-        interval_ms: int,
         report: Report,
+        interval_ms: int = 5000,
+        seconds: float = math.inf,
+        drain: bool = True,
     ) -> None:
         """`config` has the producer's keys.
 
@@ -198,8 +205,11 @@ class Load:
         `count` and `warmup` are the numbers of records that are measured, and sent before them.
         `throughput` is in records per second, unlimited if not positive.
         `byte_limit` ends the run after this many bytes of values.
-        `interval_ms` is the time between reports.
         `report` is called with each window.
+        `interval_ms` is the time between reports.
+        `seconds` ends the run after this time.
+        `drain` waits for the acknowledgements of all records. Otherwise the run counts only those acknowledged in time,
+        and the rest is abandoned.
         """
         self._config = config
         self._source = source
@@ -208,6 +218,8 @@ class Load:
         self._throughput = throughput
         self._byte_limit = math.inf if byte_limit is None else byte_limit
         self._interval_s = interval_ms / 1000.0
+        self._seconds = seconds
+        self._drain = drain
         self._report = report
         self._latencies = Latencies()
         self._first_error: str | None = None
@@ -233,22 +245,28 @@ class Load:
             self._began_s = self._window_began_s = self._reported_s = _now_s()
             try:
                 self._send_all(producer)
-                producer.flush()
+                if self._drain:
+                    producer.flush()
             except KeyboardInterrupt:
                 interrupted = True
             elapsed_s = _now_s() - self._began_s
             cpu_s = _cpu_seconds() - cpu_s
+            is_cut = interrupted or not self._drain
             metrics = _plain(producer)
+            if is_cut:
+                self._end_window(metrics)
         finally:
-            producer.close(_CLOSE_TIMEOUT_S if interrupted else None)
-        self._end_window(metrics)
+            producer.close(None if self._drain and not interrupted else 0 if not interrupted else _CLOSE_TIMEOUT_S)
+        if not is_cut:
+            self._end_window(metrics)
         failed = int(metrics["record-error-total"])
         histogram = self._latencies.all
-        sent = histogram.get_total_count() + failed if interrupted else self._sent
+        sent = histogram.get_total_count() + failed if is_cut else self._sent
         return Summary(
             sent=sent,
             failed=failed,
             size_bytes=int(self._bytes * sent / max(self._sent, 1)),
+            enqueued_bytes=self._bytes,
             elapsed_s=elapsed_s,
             cpu_s=cpu_s,
             latencies=histogram,
@@ -262,6 +280,7 @@ class Load:
         untimed = 0
         check_s = 0.0
         now = _now_s
+        end_s = self._began_s + self._seconds
         while self._sent < self._count and self._bytes < self._byte_limit:
             untimed += 1
             if untimed >= self._every or self._sent == self._count - 1:
@@ -270,6 +289,9 @@ class Load:
                 untimed = 0
                 self._bytes += self._source.send(producer, callback)
                 if began_s >= check_s:
+                    if began_s >= end_s:
+                        self._sent += 1
+                        return
                     check_s = began_s + _CHECK_EVERY_S
                     self._check(producer, began_s)
             else:

@@ -104,7 +104,7 @@ class _Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.links += [value for name, value in attrs if name in {"src", "href"}]
+        self.links += [value for name, value in attrs if value and name in {"src", "href"}]
 
 
 def test_the_page_needs_nothing_else_and_masks_what_is_secret(cluster, tmp_path):
