@@ -251,17 +251,18 @@ def _report(outcome: Outcome, options: argparse.Namespace) -> None:
 def _properties(outcome: Outcome, goal: str) -> str:
     lines = [f"# headrace tune --goal {goal}; the noise of the measurements was {100 * outcome.noise:.0f} %"]
     if outcome.base.points:
-        base = outcome.base.middle()
-        lines.append(
-            f"# the given settings: {base.rate:,.0f} records/s, p50 {base.p50_ms:,.1f} ms, p99 {base.p99_ms:,.1f} ms"
-        )
+        lines.append(f"# the given settings: {_summary(outcome.base.middle())}")
     if not outcome.reasons:
         lines.append("# nothing that was tried is better than that beyond the noise")
     elif outcome.best.points:
-        best = outcome.best.middle()
-        lines.append(
-            f"# these settings: {best.rate:,.0f} records/s, p50 {best.p50_ms:,.1f} ms, p99 {best.p99_ms:,.1f} ms"
-        )
+        lines.append(f"# these settings: {_summary(outcome.best.middle())}")
     for key, reason in outcome.reasons.items():
         lines += [f"# {reason}", f"{key}={outcome.best.settings[key]}"]
     return "\n".join(lines) + "\n"
+
+
+def _summary(point: Point) -> str:
+    return (
+        f"{point.rate:,.0f} records/s, p50 {point.p50_ms:,.1f} ms, p99 {point.p99_ms:,.1f} ms, "
+        f"{point.cpu_us:,.1f} µs of CPU per record"
+    )
