@@ -29,7 +29,7 @@ BENCH = $(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),@$(FIND
   benchmarks/bench.py $(SHAPES:%=--shapes %) $(CLIENTS:%=--clients %) $(BROKER:%=--broker %) $(ROUNDS:%=--rounds %)
 
 .PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \
-  bench-scale compile docs clean distclean
+  bench-scale compile docs site clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
@@ -45,6 +45,7 @@ help:
 	@echo "make bench-scale   1,000 brokers and 200,000 partitions by simulation, 10,000 partitions for real"
 	@echo "make compile       compile the hot modules (*_cy.py) in place"
 	@echo "make docs          write the generated pages of docs/"
+	@echo "make site          build the documentation site in build/site"
 	@echo "make clean         remove build products; make distclean removes .venv, too"
 
 demo: build/compiled
@@ -92,6 +93,10 @@ docs-check: build/compiled
 
 docs: build/compiled
 	$(PYTHON_IN_VENV) docs/generate.py
+
+site: build/compiled
+	NO_MKDOCS_2_WARNING=1 $(PYTHON_IN_VENV) -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 bench: build/compiled
 	$(BENCH) $(BENCH_ARGS)
