@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ..clock import LONG_AGO_MS, NEVER_MS, SYSTEM_CLOCK, Clock
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from ..sections import here
-from .login_thread import LoginThread
+from .login_thread import LoginThread, start_thread
 from .mechanism import ClientMechanism
 from .token import optional_module, scrubbed
 
@@ -185,13 +185,19 @@ class GssapiCredentials:
     of the system's cache are used; another program (kinit, k5start, sssd) has to renew them.
     """
 
-    def __init__(self, settings: GssapiSettings, *, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Store the settings. Raises KafkaConfigurationError if `gssapi` is not installed."""
+    def __init__(
+        self,
+        settings: GssapiSettings,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        start: Callable[[Callable[[], object], str], object] = start_thread,
+    ) -> None:
+        """Store the settings. `start` starts the thread; tests start none. Raises KafkaConfigurationError if `gssapi` is not installed."""
         self._gssapi = _import_gssapi()
         self._settings = settings
         self._clock = clock
         self._wakeup: Callable[[], object] = lambda: None
-        self._thread = LoginThread("headrace-kerberos", self.due_ms, self.begin_contexts, lambda: None, clock)
+        self._thread = LoginThread("headrace-kerberos", self.due_ms, self.begin_context, lambda: None, clock, start)
         self._wanted: dict[str, None] = {}
         self._begun: dict[str, _Begun] = {}
         # an own cache, so that the principal of the keytab is used whatever the system's cache holds
@@ -231,7 +237,7 @@ class GssapiCredentials:
         """When there is something to do, on the monotonic clock: at once or never."""
         return LONG_AGO_MS if self._wanted else NEVER_MS
 
-    def begin_contexts(self) -> None:
+    def begin_context(self) -> None:
         """Begin a context for a host that `begin` asked for. Blocks on the KDC."""
         with here.section, self._thread.condition:
             host = next(iter(self._wanted))

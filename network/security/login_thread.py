@@ -9,6 +9,11 @@ from ..clock import Clock
 from ..sections import here, section_thread
 
 
+def start_thread(run: Callable[[], object], name: str) -> None:
+    """Start a daemon thread that is in a section."""
+    section_thread(run, name).start()
+
+
 class LoginThread:
     """A daemon thread that runs steps, started by the first `wake`. Any thread may call any method.
 
@@ -23,6 +28,7 @@ class LoginThread:
         step: Callable[[], object],
         on_end: Callable[[], object],
         clock: Clock,
+        start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
         """Store the arguments.
 
@@ -30,6 +36,7 @@ class LoginThread:
         again after `wake`.
         `step` is called without the condition when it is due. It must not raise.
         `on_end` is called on the thread, last.
+        `start` starts the thread; tests that step by hand start none.
         """
         self.condition = threading.Condition()
         self._name = name
@@ -37,6 +44,7 @@ class LoginThread:
         self._step = step
         self._on_end = on_end
         self._clock = clock
+        self._start = start
         self._is_started = False
         self._is_closed = False
 
@@ -50,7 +58,7 @@ class LoginThread:
         with here.section, self.condition:
             if not self._is_started and not self._is_closed:
                 self._is_started = True
-                section_thread(self._run, self._name).start()
+                self._start(self._run, self._name)
             self.condition.notify_all()
 
     def close(self) -> None:

@@ -109,6 +109,8 @@ class Endpoint:
             connection.request(method, target, body, {"Accept": "application/json", **extra, **headers})
             answer = connection.getresponse()
             body = answer.read(MAX_RESPONSE_BYTES + 1)
+            if answer.length and len(body) <= MAX_RESPONSE_BYTES:
+                raise http.client.IncompleteRead(b"", answer.length)
             received = dict(answer.headers.items())
         except TimeoutError as error:
             timeout_s, key = (
@@ -189,6 +191,9 @@ class Endpoint:
             said = scrubbed(_error_of(response), secrets)
             reason = scrubbed(response.reason, secrets)
             raise error_class(f"{self!r}: answered {status} {reason}: {said}{self._skew(response)}")
+        if not response.body:
+            # http.client takes a connection that is cut in the headers for a complete answer, too
+            raise RetriableError(f"{self!r}: answered {status} without content; expected a JSON object")
         try:
             answer = json.loads(response.body)
         except (ValueError, RecursionError):

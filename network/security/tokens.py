@@ -6,10 +6,10 @@ Theory of operation. `TokenCredentials` is in one of three states:
 - Pending: there is none, and no fetch has failed for good. `begin` returns None; the wakeup follows.
 - Failed: there is none, and fetches fail. `begin` raises until one succeeds.
 
-The first `begin` starts the thread. It fetches a token, then its successor at the time that `refresh_at_ms` returns. A failed fetch
-is repeated with exponential backoff, without end, whatever the state. An error that another attempt may correct
-(RetriableError, OSError) leads to Failed only after `sasl.login.retry.backoff.max.ms`, as one login lasts that long in
-Kafka's HttpJwtRetriever; any other leads there at once.
+The first `begin` starts the thread. It fetches a token, then its successor at the time that `refresh_at_ms` returns. A
+failed fetch is repeated with exponential backoff, without end, whatever the state. An error that another attempt may
+correct (RetriableError, OSError) leads to Failed only after `sasl.login.retry.backoff.max.ms`, as one login lasts that
+long in Kafka's HttpJwtRetriever; any other leads there at once.
 
 A token of unknown lifetime is not refreshed ahead: it is used for `sasl.login.refresh.min.period.seconds` and fetched
 again by the `begin` after that. A token that the broker rejects is fetched again, too, unless it is very young.
@@ -29,7 +29,7 @@ from ..clock import LONG_AGO_MS, NEVER_MS, SYSTEM_CLOCK, Clock
 from ..protocol.errors import IllegalStateError, RetriableError, SaslAuthenticationFailedError
 from ..repeats import Repeats
 from ..sections import here
-from .login_thread import LoginThread
+from .login_thread import LoginThread, start_thread
 from .mechanism import ClientMechanism
 from .oauthbearer import MECHANISM, OAuthBearerClient
 from .refresh import RefreshPolicy, refresh_at_ms
@@ -54,8 +54,9 @@ class TokenCredentials:
         *,
         clock: Clock = SYSTEM_CLOCK,
         random_unit: Callable[[], float] = random.random,
+        start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
-        """Store the arguments; nothing is fetched yet."""
+        """Store the arguments; nothing is fetched yet. `start` starts the thread; tests start none."""
         self._source = source
         self._policy = policy
         self._clock = clock
@@ -64,7 +65,7 @@ class TokenCredentials:
             policy.retry_backoff_ms, policy.retry_backoff_max_ms, random_unit=random_unit
         )
         self._wakeup: Callable[[], object] = lambda: None
-        self._thread = LoginThread("headrace-tokens", self.due_ms, self.fetch, source.close, clock)
+        self._thread = LoginThread("headrace-tokens", self.due_ms, self.fetch, source.close, clock, start)
         self._repeats = Repeats()
         self._token: Token | None = None
         self._fetched_ms = LONG_AGO_MS
