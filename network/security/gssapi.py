@@ -110,7 +110,7 @@ class GssapiServer:
         store = None if keytab is None else {"keytab": keytab}
         try:
             credentials = gssapi.Credentials(usage="accept", store=store)
-            self._context = gssapi.SecurityContext(creds=credentials, usage="accept")
+            self._context = _raising(gssapi.SecurityContext(creds=credentials, usage="accept"))
         except gssapi.exceptions.GSSError as error:
             raise SaslAuthenticationFailedError(f"the keytab can't be used: {_text(error)}") from error
         self._has_offered = False
@@ -192,7 +192,10 @@ class GssapiCredentials:
         clock: Clock = SYSTEM_CLOCK,
         start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
-        """Store the settings. `start` starts the thread; tests start none. Raises KafkaConfigurationError if `gssapi` is not installed."""
+        """Store the settings. `start` starts the thread; tests start none.
+
+        Raises KafkaConfigurationError if `gssapi` is not installed.
+        """
         self._gssapi = _import_gssapi()
         self._settings = settings
         self._clock = clock
@@ -273,7 +276,7 @@ class GssapiCredentials:
             mech=gssapi.MechType.kerberos,
             usage="initiate",
         )
-        return GssapiClient(context, context.step() or b"", gssapi.exceptions.GSSError)
+        return GssapiClient(_raising(context), context.step() or b"", gssapi.exceptions.GSSError)
 
     def _credentials(self) -> Any:
         """The client's Kerberos credentials; None: those of the system's default cache."""
@@ -283,6 +286,12 @@ class GssapiCredentials:
         name = None if settings.principal is None else gssapi.Name(settings.principal, gssapi.NameType.user)
         store = None if settings.keytab is None else {"client_keytab": settings.keytab, "ccache": self._cache}
         return gssapi.Credentials(name=name, usage="initiate", store=store)
+
+
+def _raising(context: Any) -> Any:
+    """A context whose `step` raises each error, instead of returning the library's token for the other side first."""
+    context.__DEFER_STEP_ERRORS__ = False
+    return context
 
 
 def _text(error: BaseException) -> str:

@@ -1,0 +1,135 @@
+"""GSSAPI with a real KDC (MIT Kerberos, started by k5test), both halves in this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.network.protocol.errors import SaslAuthenticationFailedError
+from headrace.network.security.gssapi import GssapiCredentials, GssapiServer, GssapiSettings
+from headrace.network.security.mechanism import ClientMechanism
+
+gssapi = pytest.importorskip("gssapi", reason="gssapi is not installed: pip install 'headrace[gssapi]'")
+k5test = pytest.importorskip("k5test", reason="k5test is not installed: pip install k5test")
+if shutil.which("krb5kdc", path=f"{os.environ['PATH']}:/usr/sbin:/usr/lib/krb5") is None:
+    pytest.skip("MIT Kerberos has no krb5kdc here (Debian: krb5-kdc)", allow_module_level=True)
+
+HOST = "broker-1.example"
+
+# one KDC, on ports that it is given
+pytestmark = pytest.mark.xdist_group("kdc")
+
+
+@pytest.fixture(scope="module")
+def realm() -> Iterator[Any]:
+    path = os.environ["PATH"]
+    os.environ["PATH"] = f"{path}:/usr/sbin:/usr/lib/krb5"
+    realm = k5test.K5Realm(
+        krb5_conf={"libdefaults": {"dns_canonicalize_hostname": "false", "rdns": "false"}}, create_host=False
+    )
+    before = {name: os.environ.get(name) for name in realm.env}
+    try:
+        realm.addprinc(f"kafka/{HOST}@{realm.realm}")
+        realm.extract_keytab(f"kafka/{HOST}@{realm.realm}", realm.keytab)
+        realm.addprinc(f"alice/laptop@{realm.realm}")
+        realm.extract_keytab(f"alice/laptop@{realm.realm}", realm.client_keytab)
+        os.environ.update(realm.env)
+        yield realm
+    finally:
+        realm.stop()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        os.environ["PATH"] = path
+
+
+def begun(settings: GssapiSettings, host: str = HOST) -> ClientMechanism:
+    """The client's half, once the thread has its ticket."""
+    woken = threading.Event()
+    credentials = GssapiCredentials(settings)
+    try:
+        credentials.start(woken.set)
+        assert credentials.begin(host) is None
+        assert woken.wait(30)
+        client = credentials.begin(host)
+        assert client is not None
+        return client
+    finally:
+        credentials.close()
+
+
+def authenticate(client: ClientMechanism, server: GssapiServer) -> None:
+    message: bytes | None = client.initial_message()
+    while message is not None:
+        message = client.respond(server.respond(message))
+    assert client.is_complete
+
+
+def test_a_keytab_authenticates(realm: Any):
+    server = GssapiServer(realm.keytab)
+    client = begun(GssapiSettings(keytab=realm.client_keytab, principal=f"alice/laptop@{realm.realm}"))
+    authenticate(client, server)
+    assert (server.is_complete, server.principal_name, server.expires_ms) == (True, "alice", None)
+
+
+def test_the_credential_cache_authenticates(realm: Any):
+    server = GssapiServer(realm.keytab)
+    # with a trailing dot, as a name may be written in bootstrap.servers
+    authenticate(begun(GssapiSettings(), f"{HOST}."), server)
+    assert server.principal_name == "user"
+
+
+def test_the_target_may_be_configured(realm: Any):
+    for settings in (
+        GssapiSettings(domain_name=HOST),
+        GssapiSettings(target=f"kafka@{HOST}"),
+        GssapiSettings(target=gssapi.Name(f"kafka@{HOST}", gssapi.NameType.hostbased_service)),
+    ):
+        authenticate(begun(settings, "10.0.0.1"), GssapiServer(realm.keytab))
+
+
+def test_without_a_ticket_the_error_names_the_service(realm: Any):
+    with pytest.raises(SaslAuthenticationFailedError, match=r"no Kerberos ticket for kafka@unknown\.example"):
+        begun(GssapiSettings(), "unknown.example")
+    with pytest.raises(SaslAuthenticationFailedError, match=r"no Kerberos ticket for hdfs@broker-1\.example"):
+        begun(GssapiSettings(service_name="hdfs"))
+    with pytest.raises(SaslAuthenticationFailedError, match="no Kerberos ticket"):
+        begun(GssapiSettings(keytab="/no/such/keytab"))
+
+
+def test_altered_and_replayed_messages_fail(realm: Any):
+    client = begun(GssapiSettings())
+    first = client.initial_message()
+    with pytest.raises(SaslAuthenticationFailedError, match="not valid"):
+        GssapiServer(realm.keytab).respond(first[:-1] + bytes([first[-1] ^ 1]))
+    with pytest.raises(SaslAuthenticationFailedError, match="not valid"):
+        GssapiServer(realm.keytab).respond(first[: len(first) // 2])
+    server = GssapiServer(realm.keytab)
+    answer = server.respond(first)
+    with pytest.raises(SaslAuthenticationFailedError, match="not valid"):
+        client.respond(answer[:-1] + bytes([answer[-1] ^ 1]))
+    with pytest.raises(SaslAuthenticationFailedError, match="not valid"):
+        GssapiServer(realm.keytab).respond(first)
+
+
+def test_an_altered_choice_fails(realm: Any):
+    client, server = begun(GssapiSettings()), GssapiServer(realm.keytab)
+    message = client.respond(server.respond(client.initial_message()))
+    while message == b"":
+        message = client.respond(server.respond(message))
+    assert message is not None
+    with pytest.raises(SaslAuthenticationFailedError, match="not valid"):
+        server.respond(message[:-1] + bytes([message[-1] ^ 1]))
+    assert not server.is_complete
+
+
+def test_a_keytab_that_is_missing_is_an_error():
+    with pytest.raises(SaslAuthenticationFailedError, match="keytab"):
+        GssapiServer("/no/such/keytab").respond(b"x")
