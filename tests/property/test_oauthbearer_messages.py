@@ -1,4 +1,4 @@
-"""OAUTHBEARER with any token and extensions, and with messages that were cut or altered on the way."""
+"""OAUTHBEARER with any token and extensions, and with messages that were cut or altered."""
 
 from __future__ import annotations
 
