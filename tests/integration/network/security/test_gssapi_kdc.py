@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import importlib
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.kdc import kerberos_realm
 
 from headrace.network.protocol.errors import SaslAuthenticationFailedError
 from headrace.network.security.gssapi import GssapiCredentials, GssapiServer, GssapiSettings
 from headrace.network.security.mechanism import ClientMechanism
-
-gssapi = pytest.importorskip("gssapi", reason="gssapi is not installed: pip install 'headrace[gssapi]'")
-k5test = pytest.importorskip("k5test", reason="k5test is not installed: pip install k5test")
-if shutil.which("krb5kdc", path=f"{os.environ['PATH']}:/usr/sbin:/usr/lib/krb5") is None:
-    pytest.skip("MIT Kerberos has no krb5kdc here (Debian: krb5-kdc)", allow_module_level=True)
 
 HOST = "broker-1.example"
 
@@ -27,27 +22,7 @@ pytestmark = pytest.mark.xdist_group("kdc")
 
 @pytest.fixture(scope="module")
 def realm() -> Iterator[Any]:
-    path = os.environ["PATH"]
-    os.environ["PATH"] = f"{path}:/usr/sbin:/usr/lib/krb5"
-    realm = k5test.K5Realm(
-        krb5_conf={"libdefaults": {"dns_canonicalize_hostname": "false", "rdns": "false"}}, create_host=False
-    )
-    before = {name: os.environ.get(name) for name in realm.env}
-    try:
-        realm.addprinc(f"kafka/{HOST}@{realm.realm}")
-        realm.extract_keytab(f"kafka/{HOST}@{realm.realm}", realm.keytab)
-        realm.addprinc(f"alice/laptop@{realm.realm}")
-        realm.extract_keytab(f"alice/laptop@{realm.realm}", realm.client_keytab)
-        os.environ.update(realm.env)
-        yield realm
-    finally:
-        realm.stop()
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        os.environ["PATH"] = path
+    yield from kerberos_realm([HOST])
 
 
 def begun(settings: GssapiSettings, host: str = HOST) -> ClientMechanism:
@@ -87,6 +62,7 @@ def test_the_credential_cache_authenticates(realm: Any):
 
 
 def test_the_target_may_be_configured(realm: Any):
+    gssapi = importlib.import_module("gssapi")
     for settings in (
         GssapiSettings(domain_name=HOST),
         GssapiSettings(target=f"kafka@{HOST}"),
@@ -130,6 +106,7 @@ def test_an_altered_choice_fails(realm: Any):
     assert not server.is_complete
 
 
+@pytest.mark.usefixtures("realm")
 def test_a_keytab_that_is_missing_is_an_error():
     with pytest.raises(SaslAuthenticationFailedError, match="keytab"):
         GssapiServer("/no/such/keytab").respond(b"x")
