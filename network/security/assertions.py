@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..clock import SYSTEM_CLOCK, Clock
+from ..config import MASK
 from ..protocol.errors import SaslAuthenticationFailedError
 from .token import jwt_parts, optional_module
 
@@ -54,7 +55,7 @@ class FileAssertion:
 
 
 class AssertionSettings(NamedTuple):
-    """The keys `sasl.oauthbearer.assertion.*` of assertions that are signed here. The repr shows the key: don't log it.
+    """The keys `sasl.oauthbearer.assertion.*` of assertions that are signed here. The repr does not show the key.
 
     The private key is in a PEM file, or is PEM text.
     """
@@ -70,6 +71,9 @@ class AssertionSettings(NamedTuple):
     not_before_seconds: int = 60
     include_id: bool = False
     template_file: str | None = None
+
+    def __repr__(self) -> str:
+        return f"AssertionSettings({self.algorithm}, {self.private_key_file or MASK})"
 
 
 class SignedAssertion:

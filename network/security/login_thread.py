@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
 from ..clock import Clock
 from ..sections import here, section_thread
+
+_log = logging.getLogger(__name__)
 
 
 def start_thread(run: Callable[[], object], name: str) -> None:
@@ -54,12 +57,24 @@ class LoginThread:
         return self._is_closed
 
     def wake(self) -> None:
-        """Make the thread read `due_ms` again; start it if necessary. No effect after `close`."""
+        """Make the thread read `due_ms` again; start it if necessary. No effect after `close`.
+
+        An interpreter that is shutting down starts no threads. Then the step runs on the calling thread, if it is due:
+        the records of producers that were not closed are still to be delivered.
+        """
         with here.section, self.condition:
-            if not self._is_started and not self._is_closed:
-                self._is_started = True
-                self._start(self._run, self._name)
+            must_start = not self._is_started and not self._is_closed
+            self._is_started = self._is_started or must_start
             self.condition.notify_all()
+        if not must_start:
+            return
+        try:
+            self._start(self._run, self._name)
+        except RuntimeError as error:
+            _log.debug("Logging in on the calling thread: %s", error)
+            self._is_started = False
+            if self._clock.now_ms() >= self._due_ms():
+                self._step()
 
     def close(self) -> None:
         """End the thread after the step that it runs. Does not wait: the step may be blocked in user code."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from ..config import MASK
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from .token import check_extensions, check_token, scrubbed
 
@@ -109,11 +110,14 @@ TokenValidator = Callable[[str, Mapping[str, str]], "ValidToken | tuple[str, flo
 
 
 class ClientMessage(NamedTuple):
-    """The parts of the client's first message."""
+    """The parts of the client's first message. Its repr does not show them."""
 
     token: str
     authorization_id: str
     extensions: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"ClientMessage({MASK})"
 
 
 # "y" is a client that could bind to the TLS channel, "p" one that does; Kafka binds to none

@@ -20,7 +20,7 @@ _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 
 class FormRequest:
-    """What is posted to the token endpoint: an encoded form, headers, and the secrets among them. Don't log it."""
+    """What is posted to the token endpoint: a form, headers, and the secrets among them. Its repr shows none of it."""
 
     __slots__ = ("form", "headers", "secrets")
 

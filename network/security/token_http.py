@@ -35,12 +35,15 @@ _PERMANENT = frozenset({400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 4
 
 
 class Response(NamedTuple):
-    """A response that was read completely. Its repr would show tokens: don't log it."""
+    """A response that was read completely. Its repr does not show the body, which may hold a token."""
 
     status: int
     reason: str
     headers: Mapping[str, str]
     body: bytes
+
+    def __repr__(self) -> str:
+        return f"Response({self.status}, {len(self.body)} bytes)"
 
 
 class Endpoint:

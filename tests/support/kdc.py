@@ -23,8 +23,13 @@ def kerberos_realm(brokers: Sequence[str]) -> Iterator[Any]:
         pytest.skip("MIT Kerberos has no krb5kdc here (Debian: krb5-kdc)")
     before = dict(os.environ)
     os.environ["PATH"] = _PATH
-    settings = {"libdefaults": {"dns_canonicalize_hostname": "false", "rdns": "false"}}
-    realm = importlib.import_module("k5test").K5Realm(krb5_conf=settings, create_host=False)
+    settings = {
+        "libdefaults": {"dns_canonicalize_hostname": "false", "rdns": "false", "dns_lookup_realm": "false"},
+        "domain_realm": {".example": "$realm"},
+    }
+    realm = importlib.import_module("k5test").K5Realm(
+        krb5_conf=settings, create_host=False, start_kdc=False, get_creds=False
+    )
     try:
         for principals, keytab in (
             ([f"kafka/{broker}" for broker in brokers], realm.keytab),
@@ -33,6 +38,9 @@ def kerberos_realm(brokers: Sequence[str]) -> Iterator[Any]:
             for principal in principals:
                 realm.addprinc(f"{principal}@{realm.realm}")
                 realm.extract_keytab(f"{principal}@{realm.realm}", keytab)
+        # only now, so that the KDC never reads its database while that is written
+        realm.start_kdc()
+        realm.kinit(realm.user_princ, realm.password("user"))
         os.environ.update(realm.env)
         yield realm
     finally:

@@ -14,6 +14,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
+from headrace.network.sections import interrupted
 from headrace.network.security.refresh import RefreshPolicy
 from headrace.network.security.token import Token
 from headrace.network.security.token_callbacks import CallbackSource
@@ -239,3 +240,34 @@ def test_a_callback_that_raises_fails_the_authentication_with_its_error():
     login.credentials.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_without_threads_the_calling_thread_fetches():
+    """As at the exit of the interpreter, which starts no threads."""
+
+    def no_threads(run: object, name: str) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    woken: list[bool] = []
+    credentials = TokenCredentials(CallbackSource(lambda: ("abc", MS)), RefreshPolicy(), start=no_threads)
+    credentials.start(lambda: woken.append(True))
+    assert credentials.begin("b") is None
+    assert woken == [True]
+    assert credentials.begin("b") is not None
+
+
+def test_a_callback_may_use_the_credentials_that_it_feeds():
+    """A callback that sends with its own producer finds no token, and does not wait for one."""
+    login: Threaded
+    seen: list[object] = []
+
+    def provide() -> tuple[str, int]:
+        seen.append(login.credentials.begin("b"))
+        seen.append(interrupted())
+        return "abc", MS
+
+    login = Threaded(provide)
+    login.credentials.begin("b")
+    assert login.woken.wait(10)
+    assert seen == [None, True]
+    login.credentials.close()

@@ -10,9 +10,12 @@ import pytest
 
 from headrace.network.clock import NEVER_MS, MockClock
 from headrace.network.protocol.errors import IllegalStateError, RetriableError, SaslAuthenticationFailedError
-from headrace.network.security.oauthbearer import OAuthBearerClient
+from headrace.network.security.assertions import AssertionSettings
+from headrace.network.security.oauthbearer import OAuthBearerClient, parse_client_message
+from headrace.network.security.oidc import client_secret_request
 from headrace.network.security.refresh import RefreshPolicy
 from headrace.network.security.token import Token, encode_segment, scrubbed
+from headrace.network.security.token_http import Response
 from headrace.network.security.tokens import TokenCredentials
 
 DEFAULTS = RefreshPolicy()
@@ -247,6 +250,12 @@ def test_no_secret_in_a_repr():
     login.token()
     login.step()
     assert "token-1" not in f"{login.credentials!r} {Token('token-1')!r} {vars(login.credentials)}"
+    settings = AssertionSettings(private_key_pem="planted-secret", private_key_passphrase="planted-secret")
+    message = parse_client_message(b"n,,\x01auth=Bearer planted-secret\x01\x01")
+    response = Response(200, "OK", {"x": "planted-secret"}, b"planted-secret")
+    client = OAuthBearerClient("planted-secret")
+    request = client_secret_request("c", "planted-secret", None, url_encode=False)()
+    assert "planted-secret" not in repr([settings, message, response, client, request])
 
 
 @pytest.mark.parametrize(
