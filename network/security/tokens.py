@@ -185,10 +185,10 @@ class TokenCredentials:
                 at_ms = refresh_at_ms(self._policy, wall_ms, token.issued_ms, token.expires_ms, self._random_unit)
                 self._due_ms = now_ms + max(at_ms - wall_ms, MIN_USE_MS)
             was_awaited, self._is_awaited = self._is_awaited, False
+            self._repeats.over("slow")
+            self._repeats.over("failed")
         if was_failing:
             _log.info("Got a token from %r again", self._source)
-        self._repeats.over("slow")
-        self._repeats.over("failed")
         if was_awaited:
             self._wakeup()
 
