@@ -79,10 +79,6 @@ class Endpoint:
     def __repr__(self) -> str:
         return shown_url(self._url.geturl())
 
-    def get(self) -> dict[str, Any]:
-        """The JSON object at the URL. Raises as `post_form`."""
-        return self._json_of(self._request("GET", None, {}), ())
-
     def post_form(
         self, form: str, headers: Mapping[str, str] | None = None, secrets: tuple[str | None, ...] = ()
     ) -> dict[str, Any]:
@@ -93,12 +89,16 @@ class Endpoint:
         Raises RetriableError if another attempt may succeed, otherwise SaslAuthenticationFailedError, with what the
         endpoint answered.
         """
-        all_headers = {"Content-Type": "application/x-www-form-urlencoded", "Cache-Control": "no-cache"}
-        return self._json_of(self._request("POST", form.encode("ascii"), {**all_headers, **(headers or {})}), secrets)
+        fixed = {
+            "Accept": "application/json",
+            "Cache-Control": "no-cache",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        return self._json_of(self._post(form.encode("ascii"), {**fixed, **(headers or {})}), secrets)
 
     # --- The request ---
 
-    def _request(self, method: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
+    def _post(self, form: bytes, headers: Mapping[str, str]) -> Response:
         connection, target, extra = self._connection()
         stage = f"connecting to {connection.host}:{connection.port}"
         try:
@@ -109,7 +109,7 @@ class Endpoint:
             self._read_until(connection, self._read_timeout_s)
             assert connection.sock is not None
             connection.sock.settimeout(self._read_timeout_s)
-            connection.request(method, target, body, {"Accept": "application/json", **extra, **headers})
+            connection.request("POST", target, form, {**extra, **headers})
             answer = connection.getresponse()
             body = answer.read(MAX_RESPONSE_BYTES + 1)
             if answer.length and len(body) <= MAX_RESPONSE_BYTES:

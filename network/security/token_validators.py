@@ -86,7 +86,7 @@ class SignedJwtValidator:
     ) -> None:
         """Store the arguments.
 
-        `jwks` is the identity provider's key set (RFC 7517), decoded. `token_http.Endpoint.get` reads one from a URL.
+        `jwks` is the identity provider's key set (RFC 7517), decoded.
         `issuer` and `audience` must be the token's, if given (`sasl.oauthbearer.expected.issuer`, `.audience`).
         `sub_claim_name` is the claim that holds the principal's name.
         `clock_skew_seconds` is tolerated for issue and expiry.
