@@ -13,8 +13,8 @@ from support.sasl_conversation import Answer, Conversation, WithSasl
 
 from headrace.network.security.gssapi import GssapiCredentials, GssapiSettings
 
-# one KDC, on ports that it is given, so in one worker with its other tests
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("kdc")]
+# as the tests of the fixture `apache_kafka`: one JVM at a time
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("apache_kafka")]
 
 HOST = "broker-1.example"
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from support.apache_kafka.cluster import free_ports
+
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/lib/krb5"
 
 
@@ -28,7 +30,7 @@ def kerberos_realm(brokers: Sequence[str]) -> Iterator[Any]:
         "domain_realm": {".example": "$realm"},
     }
     realm = importlib.import_module("k5test").K5Realm(
-        krb5_conf=settings, create_host=False, start_kdc=False, get_creds=False
+        krb5_conf=settings, portbase=free_ports(1)[0], create_host=False, start_kdc=False, get_creds=False
     )
     try:
         for principals, keytab in (

@@ -16,7 +16,7 @@ from headrace.network.security.mechanism import ClientMechanism
 
 HOST = "broker-1.example"
 
-# one KDC, on ports that it is given
+# a KDC takes a moment to start: one is enough
 pytestmark = pytest.mark.xdist_group("kdc")
 
 
