@@ -83,7 +83,7 @@ dead-code: .venv/installed
 # Spelling, and the wording rules of this project (tools/prose_rules.txt).
 prose: .venv/installed
 	@failed=0; \
-	.venv/bin/codespell --ignore-words-list pasword,childs --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
+	.venv/bin/codespell --ignore-words-list pasword,childs,unsecure --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
 	    network producer broker cli tests examples benchmarks docs tools || failed=1; \
 	$(PYTHON_IN_VENV) tools/prose.py || failed=1; \
 	exit $$failed

@@ -25,7 +25,10 @@ class ClientMechanism(Protocol):
     def respond(self, challenge: bytes) -> bytes | None:
         """The answer to the server's challenge; None if the exchange is complete without one.
 
-        Raises SaslAuthenticationError if the challenge is malformed or does not prove the server's identity.
+        To be called with every message of the server, the last and empty one included: `is_complete` may become true
+        only then.
+
+        Raises SaslAuthenticationFailedError if the challenge is malformed or does not prove the server's identity.
         """
         ...
 
@@ -51,7 +54,7 @@ class ServerMechanism(Protocol):
     def respond(self, message: bytes) -> bytes:
         """The answer to the client's message, possibly empty.
 
-        Raises SaslAuthenticationError; its message is sent to the client and must not contain a secret.
+        Raises SaslAuthenticationFailedError; its message is sent to the client and must not contain a secret.
         """
         ...
 
@@ -70,15 +73,18 @@ class Credentials(Protocol):
     def begin(self, host: str) -> ClientMechanism | None:
         """The client's half of a new authentication with the broker at `host`. Never blocks.
 
-        None while the credentials are being fetched; the `wakeup` given to `start` is called when that ends. Raises
-        SaslAuthenticationError if they could not be fetched.
+        None while the credentials are being fetched; the wakeup given to `start` is called when that ends. Raises
+        SaslAuthenticationFailedError if they could not be fetched; a later call may succeed, because fetching goes on.
         """
         ...
 
     def start(self, wakeup: Callable[[], object]) -> None:
-        """Begin to fetch the credentials, if they must be fetched. `wakeup` is a callable without arguments."""
+        """Set what is called, on the fetching thread, when credentials that `begin` lacked are there or failed.
+
+        To be called before the first `begin`, which starts the thread if there is something to fetch.
+        """
         ...
 
     def close(self) -> None:
-        """Stop fetching. Idempotent."""
+        """Stop fetching. Idempotent. Does not wait for a fetch that runs."""
         ...
