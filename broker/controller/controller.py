@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from ...network.protocol.errors import (
     BrokerResponseError,
@@ -41,6 +43,7 @@ from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..security.acls import AclBinding, AclFilter, check_acl, check_filter
 from . import reassignment
 from .controller_api import (
     ControllerApi,
@@ -56,6 +59,7 @@ from .kept_topics import KeptTopic, keep_topic, topic_from_json
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_REQUEST = 10_000
 _STATE_VERSION = 1
+_T = TypeVar("_T")
 
 
 #: Applies an image. Returns a function to call once every broker has the image.
@@ -81,7 +85,7 @@ class Controller(ControllerApi):
         self._kept: dict[str, KeptTopic] = {}
         #: Deleted topic -> the brokers with replicas, until all of these have received the deletion.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
-        self.image = ClusterImage(cluster_id)
+        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex())
 
     # --- State across restarts ---
 
@@ -90,6 +94,7 @@ class Controller(ControllerApi):
         with self._lock:
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
+            acls: frozenset[AclBinding] = frozenset()
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -97,6 +102,7 @@ class Controller(ControllerApi):
                     for entry in state["topics"]:
                         topics[entry["name"]] = topic_from_json(entry)
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
+                    acls = frozenset(AclBinding(*fields) for fields in state.get("acls", ()))
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -104,7 +110,7 @@ class Controller(ControllerApi):
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -115,6 +121,7 @@ class Controller(ControllerApi):
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+            "acls": sorted(image.acls),
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # All topics are written at each change, but only those that have changed are encoded again.
@@ -503,6 +510,39 @@ class Controller(ControllerApi):
             self._publish(replace(self.image.with_changes({}), configs=changed))
             self.config = self._static_config.with_dynamic(of_all, {})
 
+    # --- Access control entries ---
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
+        with self._lock:
+            outcomes = [_checked(check_acl, acl) for acl in acls]
+            new = {each for each in outcomes if isinstance(each, AclBinding)} - self.image.acls
+            failed = self._publish_acls(self.image.acls | new) if new else None
+            return (
+                outcomes if failed is None else [failed if isinstance(each, AclBinding) else each for each in outcomes]
+            )
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
+        with self._lock:
+            outcomes: list[list[AclBinding] | BrokerResponseError] = []
+            for each in filters:
+                checked = _checked(check_filter, each)
+                outcomes.append(
+                    sorted(filter(checked.matches, self.image.acls)) if isinstance(checked, AclFilter) else checked
+                )
+            doomed = {acl for found in outcomes if isinstance(found, list) for acl in found}
+            failed = self._publish_acls(self.image.acls - doomed) if doomed else None
+            return outcomes if failed is None else [failed if isinstance(each, list) else each for each in outcomes]
+
+    def _publish_acls(self, acls: frozenset[AclBinding]) -> KafkaStorageError | None:
+        """Publish the entries. Returns the error if that failed."""
+        try:
+            self._publish(replace(self.image.with_changes({}), acls=acls))
+        except KafkaStorageError as failed:
+            return failed
+        return None
+
+    # --- Producer ids ---
+
     def skip_producer_ids(self, last: int) -> None:
         """Never allocate producer ids up to `last`: loaded logs have producers with such ids."""
         with self._lock:
@@ -548,6 +588,13 @@ class _Changes:
         if self._by_metric_name is not None:
             self._by_metric_name[state.name.replace(".", "_")] = state.name
         return state
+
+
+def _checked(check: Callable[[_T], _T], value: _T) -> _T | BrokerResponseError:
+    try:
+        return check(value)
+    except BrokerResponseError as refused:
+        return refused
 
 
 def _led_by(partition: PartitionState, leader: int) -> PartitionState:
