@@ -41,7 +41,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: JoinGroupRe
 
     error = context.injected_error("") or context.refusal(AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
-        respond(JoinResult(request.member_id, error.code))
+        respond(JoinResult("", error.code))
         return None
     rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
     params = JoinParams(

@@ -26,6 +26,7 @@ from ..registry import serves
 
 _FIRST_VERSION_WITH_GROUPS = first_version_with(OffsetFetchRequest, "groups")
 _FIRST_VERSION_WITH_TOPIC_IDS = first_version_with(OffsetFetchRequestTopics, "topic_id")
+_FIRST_VERSION_WITH_ERROR = first_version_with(OffsetFetchResponse, "error_code")
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 
@@ -43,6 +44,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
     try:
         found = _find(broker, context, request.group_id, asked)
     except BrokerResponseError as error:
+        if context.api_version >= _FIRST_VERSION_WITH_ERROR:
+            return OffsetFetchResponse(error_code=error.code, topics=[])
         # Version 1 has no error field for the whole response, so each partition has the error.
         return OffsetFetchResponse(
             error_code=error.code,
