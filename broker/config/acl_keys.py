@@ -40,6 +40,7 @@ def super_users_key() -> Any:
         parse=parse_super_users,
         allowed="principals separated by semicolons, such as User:admin;User:alice",
         show=";".join,
+        default_text="empty",
         doc="Principals that may do everything. Brokers of the cluster always may.",
     )
 

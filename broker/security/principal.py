@@ -33,6 +33,8 @@ def parse_super_users(value: Any) -> tuple[str, ...]:
     for each in texts:
         if not isinstance(each, str):
             raise ValueError(f"has {each!r}, which is not text")
-        if each:
-            parse_principal(each)
+        try:
+            parse_principal(each or EVERYONE)
+        except ValueError:
+            raise ValueError(f"has {each!r}, which is not a principal such as User:alice") from None
     return tuple(dict.fromkeys(filter(None, texts)))
