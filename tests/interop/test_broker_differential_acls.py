@@ -6,6 +6,7 @@ ACLs tell them apart by their hosts, and neither broker needs SASL.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import uuid
 from collections.abc import Iterator
@@ -94,6 +95,8 @@ from headrace.network.protocol.messages.topics.elect_leaders import ElectLeaders
 from headrace.network.protocol.messages.topics.list_partition_reassignments import ListPartitionReassignmentsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.network.protocol.types import ZERO_UUID
+from headrace.producer import KafkaProducer
+from headrace.producer.errors import ClusterAuthorizationFailedError, TopicAuthorizationFailedError
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -558,3 +561,75 @@ def the_acl_apis(broker: Conversation) -> None:
 def test_both_keep_the_same_acls(theirs: ApacheKafka, ours: EmbeddedCluster) -> None:
     found = compare(theirs.bootstrap_servers, ours.bootstrap_servers, the_acl_apis)
     assert not found, "\n".join(["Kafka's answers | ours:", *found])
+
+
+# --- Other programs ---
+
+
+def test_kafka_acls_adds_lists_and_removes(theirs: ApacheKafka, ours: EmbeddedCluster) -> None:
+    def run(*arguments: str) -> str:
+        server = ("--bootstrap-server", ours.bootstrap_servers)
+        return theirs.run_class("org.apache.kafka.tools.AclCommand", *server, *arguments).decode()
+
+    before = ours.acls
+    run(
+        "--add",
+        "--allow-principal",
+        "User:tool",
+        "--producer",
+        "--topic",
+        "orders-",
+        "--resource-pattern-type",
+        "prefixed",
+    )
+    added = {each for each in ours.acls if each not in before}
+    assert {(each.resource_name, Op(each.operation)) for each in added} == {
+        ("orders-", Op.WRITE),
+        ("orders-", Op.DESCRIBE),
+        ("orders-", Op.CREATE),
+    }
+    listed = run("--list", "--topic", "orders-", "--resource-pattern-type", "prefixed")
+    assert listed.count("principal=User:tool") == len(added)
+    run("--remove", "--force", "--topic", "orders-", "--resource-pattern-type", "prefixed")
+    assert ours.acls == before
+
+
+@pytest.mark.parametrize("which", ["theirs", "ours"])
+def test_the_producer_recovers_when_a_denial_is_removed(request: pytest.FixtureRequest, which: str) -> None:
+    cluster: ApacheKafka | EmbeddedCluster = request.getfixturevalue(which)
+    broker = Conversation(cluster.bootstrap_servers, f"r{uuid.uuid4().hex[:8]}-")
+    topic = broker.name("t")
+    deny = {"permission": Permission.DENY, "principal": "User:*", "host": ADMIN}
+
+    def denied(*acls: AclCreation) -> None:
+        create(broker, *acls)
+
+    def allowed_again() -> None:
+        anything = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1}
+        doomed = DeleteAclsFilter(permission_type=Permission.DENY, **anything)
+        broker.ask("delete ACLs", DeleteAclsRequest(filters=[doomed]), 3)
+        count_until(broker, 0, permission_type=Permission.DENY, **anything)
+
+    broker.create("t")
+    with contextlib.closing(broker), KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        try:
+            denied(acl(Resource.TOPIC, topic, Op.DESCRIBE, **deny))
+            with pytest.raises(TopicAuthorizationFailedError, match=f"WRITE on TOPIC '{topic}'"):
+                producer.send(topic, b"x").get(60)
+            allowed_again()
+            denied(
+                acl(Resource.TOPIC, "*", Op.WRITE, **deny),
+                acl(Resource.CLUSTER, CLUSTER_NAME, Op.IDEMPOTENT_WRITE, **deny),
+            )
+            with pytest.raises(ClusterAuthorizationFailedError, match="WRITE on any topic"):
+                producer.send(topic, b"x").get(60)
+        finally:
+            allowed_again()
+        assert producer.send(topic, b"x").get(60).offset == 0
+        try:
+            denied(acl(Resource.TOPIC, topic, Op.WRITE, **deny))
+            with pytest.raises(TopicAuthorizationFailedError, match=f"WRITE on TOPIC '{topic}'"):
+                producer.send(topic, b"x").get(60)
+        finally:
+            allowed_again()
+        assert [producer.send(topic, b"x").get(60).offset for _ in range(2)] == [1, 2]
