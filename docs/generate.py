@@ -263,8 +263,8 @@ Every class is in `headrace.producer.errors`, derives from `KafkaError`, and can
 
 After an authorization error the producer stays usable: when the missing ACL has been added, the next records are
 delivered. The exceptions are a `ClusterAuthorizationFailedError` or a `TransactionalIdAuthorizationFailedError` with
-which a broker rejects a batch. The brokers of Kafka 2.8 and newer don't reject batches with the former: they refuse the
-producer id instead, which fails the records that wait for it.
+which a broker rejects a batch. The brokers of Kafka 2.8 and newer don't reject batches with the former: they don't
+give the client a producer id, and the records that wait for it fail.
 """,
             "## From brokers\n",
             "| code | error | the batch | metadata refreshed | in the log | meaning |\n|---|---|---|---|---|---|\n"

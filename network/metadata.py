@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from .acl_advice import missing_acl
+from .acl_advice import no_acl_for_topic
 from .backoff import ExponentialBackoff
 from .clock import LONG_AGO_MS, Clock
 from .cluster import (
@@ -174,18 +174,14 @@ class Metadata:
     def topic_error(self, topic: str) -> BrokerResponseError | None:
         """The topic's error in the last response that covered it; None without an error or a response.
 
-        InvalidTopicError is permanent, and TopicAuthorizationFailedError lasts until an ACL is added. The retriable errors (unknown topic, no
-        leader yet) may disappear with the next update.
+        InvalidTopicError is permanent, and TopicAuthorizationFailedError lasts until an ACL is added. The retriable
+        errors (unknown topic, no leader yet) may disappear with the next update.
         """
         error_class = self._topic_errors.get(topic)
         if error_class is None:
             return None
         if error_class is TopicAuthorizationFailedError:
-            # The brokers return the same error for a topic that they would have to create.
-            return error_class(
-                f"topic {topic!r}: the brokers don't let this client describe it, or create it if it doesn't exist: "
-                f"{missing_acl('WRITE', 'TOPIC', topic)}, and CREATE if it is to create the topic"
-            )
+            return error_class(f"topic {topic!r}: {no_acl_for_topic(topic)}")
         return error_class(f"topic {topic!r}: {error_class()}")
 
     # --- For callers ---

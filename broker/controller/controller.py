@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from ...network.protocol.errors import (
     BrokerResponseError,
@@ -43,8 +42,8 @@ from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
-from ..security.acls import AclBinding, AclFilter, check_acl, check_filter
-from . import reassignment
+from ..security.acls import AclBinding, AclFilter
+from . import acl_changes, reassignment
 from .controller_api import (
     ControllerApi,
     ElectionOutcome,
@@ -59,7 +58,6 @@ from .kept_topics import KeptTopic, keep_topic, topic_from_json
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_REQUEST = 10_000
 _STATE_VERSION = 1
-_T = TypeVar("_T")
 
 
 #: Applies an image. Returns a function to call once every broker has the image.
@@ -514,32 +512,20 @@ class Controller(ControllerApi):
 
     def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
         with self._lock:
-            outcomes = [_checked(check_acl, acl) for acl in acls]
-            new = {each for each in outcomes if isinstance(each, AclBinding)} - self.image.acls
-            failed = self._publish_acls(self.image.acls | new) if new else None
-            return (
-                outcomes if failed is None else [failed if isinstance(each, AclBinding) else each for each in outcomes]
-            )
+            return self._publish_acls(*acl_changes.create(self.image.acls, acls))
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
         with self._lock:
-            outcomes: list[list[AclBinding] | BrokerResponseError] = []
-            for each in filters:
-                checked = _checked(check_filter, each)
-                outcomes.append(
-                    sorted(filter(checked.matches, self.image.acls)) if isinstance(checked, AclFilter) else checked
-                )
-            doomed = {acl for found in outcomes if isinstance(found, list) for acl in found}
-            failed = self._publish_acls(self.image.acls - doomed) if doomed else None
-            return outcomes if failed is None else [failed if isinstance(each, list) else each for each in outcomes]
+            return self._publish_acls(*acl_changes.delete(self.image.acls, filters))
 
-    def _publish_acls(self, acls: frozenset[AclBinding]) -> KafkaStorageError | None:
-        """Publish the entries. Returns the error if that failed."""
-        try:
-            self._publish(replace(self.image.with_changes({}), acls=acls))
-        except KafkaStorageError as failed:
-            return failed
-        return None
+    def _publish_acls(self, outcomes: list, acls: frozenset[AclBinding]) -> list:
+        """Publish the entries if they have changed. Returns the outcomes, with the error of a failure to store them."""
+        if acls is not self.image.acls:
+            try:
+                self._publish(replace(self.image.with_changes({}), acls=acls))
+            except KafkaStorageError as failed:
+                return acl_changes.failed(outcomes, failed)
+        return outcomes
 
     # --- Producer ids ---
 
@@ -588,13 +574,6 @@ class _Changes:
         if self._by_metric_name is not None:
             self._by_metric_name[state.name.replace(".", "_")] = state.name
         return state
-
-
-def _checked(check: Callable[[_T], _T], value: _T) -> _T | BrokerResponseError:
-    try:
-        return check(value)
-    except BrokerResponseError as refused:
-        return refused
 
 
 def _led_by(partition: PartitionState, leader: int) -> PartitionState:

@@ -59,9 +59,6 @@ elif not TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The refused request for a producer id, as a problem that is logged once a minute.
-_NO_PRODUCER_ID = "no producer id"
-
 #: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
 
@@ -269,21 +266,16 @@ class Sender:
         if error is None:
             assert response.message is not None
             transactions.assign(response.message.producer_id, response.message.producer_epoch)
-            self._repeats.over(_NO_PRODUCER_ID)
             return
-        if isinstance(error, errors.RetriableError) or response.disconnected:
-            _log.debug("no producer id yet: %s", error)
+        denied: cython.bint = isinstance(error, errors.AuthorizationError)
+        if denied or isinstance(error, errors.RetriableError) or response.disconnected:
+            level = self._repeats.level(type(error), logging.ERROR, response.received_ms) if denied else logging.DEBUG
+            _log.log(level, "no producer id yet: %s", error)
             transactions.producer_id_request_failed()
             self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
-            return
-        if isinstance(error, errors.AuthorizationError):
-            # What waits fails, but the records that follow ask again: an ACL may have been added meanwhile (Java's
-            # Sender.shouldHandleAuthorizationError).
-            level = self._repeats.level(_NO_PRODUCER_ID, logging.ERROR, response.received_ms)
-            _log.log(level, "no producer id: %s", error)
-            transactions.producer_id_request_failed()
-            self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
-            self._fail_waiting(error)
+            if denied:
+                # the records that follow ask again: an ACL may have been added (Java's shouldHandleAuthorizationError)
+                self._fail_waiting(error)
             return
         transactions.fail(error)
 

@@ -1,7 +1,7 @@
 """Compares Apache Kafka with the embedded broker, as `test_broker_differential` does: requests under ACLs.
 
 The admin connects from 127.0.0.1 and may do everything, the client from 127.0.0.2. Both are `User:ANONYMOUS`, so the
-ACLs tell them apart by their hosts, and neither broker needs SASL.
+ACLs differ by host, and neither broker needs SASL.
 """
 
 from __future__ import annotations

@@ -723,8 +723,8 @@ def test_a_missing_acl_for_a_producer_id_fails_what_waits_and_later_records_ask_
         h.step()
         assert not h.client.requests
         h.retry()
-    # each is refused for the same reason, which is logged once
-    assert [each.levelname for each in caplog.records if "no producer id" in each.message] == ["ERROR"]
+    # each fails for the same reason, which is logged once
+    assert [each.levelname for each in caplog.records if "no producer id yet" in each.message] == ["ERROR"]
     granted = h.append(b"c")
     h.send()
     h.answer_producer_id()
