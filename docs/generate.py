@@ -262,9 +262,8 @@ Every class is in `headrace.producer.errors`, derives from `KafkaError`, and can
 `RetriableError`, the program may succeed by sending the record again.
 
 After an authorization error the producer stays usable: when the missing ACL has been added, the next records are
-delivered. The exceptions are a `ClusterAuthorizationFailedError` or a `TransactionalIdAuthorizationFailedError` with
-which a broker rejects a batch. The brokers of Kafka 2.8 and newer don't reject batches with the former: they don't
-give the client a producer id, and the records that wait for it fail.
+delivered. The exception is a `ClusterAuthorizationFailedError` with which a broker rejects a batch. Brokers since
+Kafka 2.8 don't do that: they give the client no producer id, and the records that wait for it fail.
 """,
             "## From brokers\n",
             "| code | error | the batch | metadata refreshed | in the log | meaning |\n|---|---|---|---|---|---|\n"

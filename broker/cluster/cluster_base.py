@@ -54,6 +54,10 @@ class ClusterBase(ABC):
     def controller(self) -> Controller:
         """Raises IllegalStateError before `start` and after `close`."""
 
+    @abstractmethod
+    def _await_brokers(self) -> None:
+        """Block until all running brokers have the controller's current image."""
+
     # --- Where it is ---
 
     def _is_temporary(self) -> bool:
@@ -144,7 +148,8 @@ class ClusterBase(ABC):
         one) and cluster=True. pattern: LITERAL, or PREFIXED if the name is a prefix. permission: ALLOW or DENY. host:
         the address of the client, or `*`.
 
-        Raises IllegalArgumentError, and IllegalStateError if the cluster has no authorizer.
+        It is in effect on all running brokers when this returns. Raises IllegalArgumentError, and IllegalStateError if
+        the cluster has no authorizer.
         """
         self._check_authorizer()
         acl = acl_of(
@@ -161,6 +166,7 @@ class ClusterBase(ABC):
         (outcome,) = self.controller.create_acls([acl])
         if isinstance(outcome, BrokerResponseError):
             raise outcome
+        self._await_brokers()
         return outcome
 
     def remove_acls(
@@ -194,6 +200,7 @@ class ClusterBase(ABC):
         (outcome,) = self.controller.delete_acls([acl_filter])
         if isinstance(outcome, BrokerResponseError):
             raise outcome
+        self._await_brokers()
         return outcome
 
     def _check_authorizer(self) -> None:

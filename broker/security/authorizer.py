@@ -17,6 +17,7 @@ dictionary lookup per length that the prefixes of that resource type have, and a
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 
 from .acls import OPERATIONS_OF, WILDCARD, AclBinding, AclOperation, PatternType, PermissionType, ResourceType
@@ -76,7 +77,7 @@ class Authorizer:
         for acl in self.acls:
             patterns = self._patterns.setdefault(acl.resource_type, _Patterns())
             by_name = patterns.prefixed if acl.pattern_type == PatternType.PREFIXED else patterns.literal
-            by_name.setdefault(acl.resource_name, []).append(acl)
+            by_name.setdefault(acl.resource_name, []).append(acl._replace(host=_canonical(acl.host)))
         for patterns in self._patterns.values():
             patterns.prefix_lengths = tuple(sorted({len(name) for name in patterns.prefixed}))
 
@@ -140,6 +141,16 @@ class Authorizer:
         return [
             each for each in OPERATIONS_OF[resource_type] if self.allows(principal, host, each, resource_type, name)
         ]
+
+
+def _canonical(host: str) -> str:
+    """A host as sockets report it: Java writes `::1` as `0:0:0:0:0:0:0:1`."""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host  # no client has such an address
 
 
 def _is_denied(acl: AclBinding, denied: set[tuple[int, str]]) -> bool:

@@ -107,6 +107,14 @@ def test_the_host_is_the_address_of_the_client() -> None:
     assert not allows(acl(Op.READ, host="10.0.0.2"), operation=Op.READ)
 
 
+def test_an_ipv6_host_has_the_form_of_java_or_of_python() -> None:
+    for written in ("::1", "0:0:0:0:0:0:0:1", "0000::0001"):
+        authorizer = Authorizer(acls=[acl(Op.READ, host=written)])
+        assert authorizer.allows(ALICE, "::1", Op.READ, TOPIC, "orders")
+        assert not authorizer.allows(ALICE, "::2", Op.READ, TOPIC, "orders")
+    assert not Authorizer(acls=[acl(Op.READ, host="a:b")]).allows(ALICE, "::1", Op.READ, TOPIC, "orders")
+
+
 # --- Operations ---
 
 
