@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .config.listeners import Listener
+from .security.acls import AclBinding
 
 NO_LEADER = -1
 
@@ -87,7 +88,8 @@ class ClusterImage:
 
     version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
-    of brokers and groups, by the resource's type and name.
+    of brokers and groups, by the resource's type and name. acls: the access control entries; the same object as in the
+    previous image unless they have changed. broker_token: by which brokers know each other's connections.
     """
 
     cluster_id: str
@@ -99,6 +101,8 @@ class ClusterImage:
     changed: frozenset[str] = frozenset()
     deleted: frozenset[uuid.UUID] = frozenset()
     configs: ResourceConfigs = field(default_factory=dict)
+    acls: frozenset[AclBinding] = frozenset()
+    broker_token: str = field(default="", repr=False)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -133,6 +137,8 @@ class ClusterImage:
             frozenset(topics),
             self.deleted,
             self.configs,
+            self.acls,
+            self.broker_token,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

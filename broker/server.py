@@ -30,7 +30,7 @@ from .api.api_versions import unsupported_version
 from .api.registry import Api
 from .config.broker_config import BrokerConfig
 from .config.listeners import Listener
-from .replica.connection import CLIENT_ID_PREFIX
+from .replica.connection import without_broker_token
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
 from .services.services import BrokerServices
@@ -294,11 +294,14 @@ class _NetworkThread:
             api = registry.apis.get(header.api_key)
             if api is None:
                 raise UnsupportedVersionError(f"the API {header.api_key.name} is not supported")
+            broker_id = without_broker_token(header.client_id, broker.image.broker_token)
+            if broker_id is not None:
+                connection.is_broker = True
+                header = header._replace(client_id=broker_id)
             context = RequestContext(broker, connection, header, broker.clock.now_ms())
             connection.slots.append(context)
             broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
-            is_broker = header.client_id is not None and header.client_id.startswith(CLIENT_ID_PREFIX)
-            if header.api_version not in (api.versions if is_broker else api.versions_of(broker.control)):
+            if header.api_version not in (api.versions if connection.is_broker else api.versions_of(broker.control)):
                 if header.api_key is not ApiKey.API_VERSIONS:
                     raise UnsupportedVersionError(f"{header.api_key.name} v{header.api_version} is not supported")
                 context.api_version = 0

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from ..network.acl_advice import missing_acl
 from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.client.api_versions import CLIENT_SOFTWARE_NAME
 from ..network.client.blocking_connection import BlockingConnection
@@ -14,6 +15,7 @@ from ..network.protocol.errors import (
     KafkaConfigurationError,
     KafkaConnectionError,
     KafkaError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     make_error,
 )
@@ -125,12 +127,18 @@ def _connection_to(address: Address) -> BlockingConnection:
     )
 
 
-def topic_error(topic: str, code: int, message: str | None = None) -> KafkaError:
-    """The error that a broker returned for a topic, with the topic's name."""
+def topic_error(
+    topic: str, code: int, message: str | None = None, *, partition: int | None = None, operation: str = "DESCRIBE"
+) -> KafkaError:
+    """The error that a broker returned for a topic, with the topic's name (and the partition). `operation`: for which
+    an ACL may be missing."""
     error = make_error(code, message)
-    if message is None:
-        error = make_error(code, f"{topic}: {error}")
-    return error
+    if message is not None:
+        return error
+    where = topic if partition is None else f"{topic}-{partition}"
+    if isinstance(error, TopicAuthorizationFailedError):
+        return make_error(code, f"{where}: {missing_acl(operation, 'TOPIC', topic)}")
+    return make_error(code, f"{where}: {error}")
 
 
 def leaders_of(topic: Any) -> dict[int, int]:

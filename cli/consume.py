@@ -120,7 +120,7 @@ class Reader:
             answer = self._client.ask(ListOffsetsRequest(topics=topics, timeout_ms=_TIMEOUT_MS), leader)
             for part in answer.topics[0].partitions:
                 if part.error_code:
-                    raise topic_error(f"{self._topic}-{part.partition_index}", part.error_code)
+                    raise topic_error(self._topic, part.error_code, partition=part.partition_index)
                 offsets[part.partition_index] = part.offset
         return offsets
 
@@ -183,7 +183,7 @@ class Reader:
         partition = part.partition_index
         try:
             if part.error_code:
-                raise topic_error(f"{self._topic}-{partition}", part.error_code)
+                raise topic_error(self._topic, part.error_code, partition=partition, operation="READ")
         except OffsetOutOfRangeError:
             # Retention or DeleteRecords has just deleted the next records.
             self.next_offsets[partition] = max(

@@ -260,6 +260,10 @@ default, a retry never writes a record twice.
 
 Every class is in `headrace.producer.errors`, derives from `KafkaError`, and can be pickled. If an error derives from
 `RetriableError`, the program may succeed by sending the record again.
+
+After an authorization error the producer stays usable: when the missing ACL has been added, the next records are
+delivered. The exception is a `ClusterAuthorizationFailedError` with which a broker rejects a batch. Brokers since
+Kafka 2.8 don't do that: they give the client no producer id, and the records that wait for it fail.
 """,
             "## From brokers\n",
             "| code | error | the batch | metadata refreshed | in the log | meaning |\n|---|---|---|---|---|---|\n"

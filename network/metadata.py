@@ -20,6 +20,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
+from .acl_advice import no_acl_for_topic
 from .backoff import ExponentialBackoff
 from .clock import LONG_AGO_MS, Clock
 from .cluster import (
@@ -173,12 +174,14 @@ class Metadata:
     def topic_error(self, topic: str) -> BrokerResponseError | None:
         """The topic's error in the last response that covered it; None without an error or a response.
 
-        InvalidTopicError and TopicAuthorizationFailedError are permanent. The retriable errors (unknown topic, no
-        leader yet) may disappear with the next update.
+        InvalidTopicError is permanent, and TopicAuthorizationFailedError lasts until an ACL is added. The retriable
+        errors (unknown topic, no leader yet) may disappear with the next update.
         """
         error_class = self._topic_errors.get(topic)
         if error_class is None:
             return None
+        if error_class is TopicAuthorizationFailedError:
+            return error_class(f"topic {topic!r}: {no_acl_for_topic(topic)}")
         return error_class(f"topic {topic!r}: {error_class()}")
 
     # --- For callers ---

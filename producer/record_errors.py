@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ..network.acl_advice import missing_acl
 from ..network.cluster import TopicPartition
 from ..network.protocol.errors import (
     DeliveryTimeoutError,
@@ -12,6 +13,7 @@ from ..network.protocol.errors import (
     MessageSizeTooLargeError,
     RowDeliveryError,
     SerializationError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     error_for,
     make_error,
@@ -79,6 +81,8 @@ def rejection(answer: PartitionProduceResponse, partition: TopicPartition) -> Ka
     """The error with which a broker rejected a batch, with the broker's message if it sent one."""
     kind = error_for(answer.error_code)
     meaning = kind.__doc__.strip().splitlines()[0] if kind is not None and kind.__doc__ else "unknown error"
+    if kind is TopicAuthorizationFailedError and not answer.error_message:
+        meaning = missing_acl("WRITE", "TOPIC", partition.topic)
     return make_error(answer.error_code, f"{partition}: {answer.error_message or meaning}")
 
 

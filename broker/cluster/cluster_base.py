@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...network.protocol.api import ApiKey
-from ...network.protocol.errors import IllegalStateError
+from ...network.protocol.errors import BrokerResponseError, IllegalStateError
 from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
 from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
+from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
+from ..security.principal import ANONYMOUS
+from .acl_arguments import acl_of, filter_of
 from .arguments import check_address, check_directories, check_fault, check_hook, check_racks, resolve_node_ids
 from .data_dirs import ClusterDirectories
 
@@ -50,6 +53,10 @@ class ClusterBase(ABC):
     @abstractmethod
     def controller(self) -> Controller:
         """Raises IllegalStateError before `start` and after `close`."""
+
+    @abstractmethod
+    def _await_brokers(self) -> None:
+        """Block until all running brokers have the controller's current image."""
 
     # --- Where it is ---
 
@@ -113,6 +120,97 @@ class ClusterBase(ABC):
         self.controller.create_topic(
             name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
         )
+
+    # --- ACLs ---
+
+    @property
+    def acls(self) -> list[AclBinding]:
+        """The access control entries, sorted."""
+        return sorted(self.controller.image.acls)
+
+    def add_acl(
+        self,
+        *,
+        principal: str = ANONYMOUS,
+        operation: str | AclOperation,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        cluster: bool = False,
+        pattern: str | PatternType = PatternType.LITERAL,
+        permission: str | PermissionType = PermissionType.ALLOW,
+        host: str = "*",
+    ) -> AclBinding:
+        """Add an access control entry: `add_acl(principal="User:alice", operation="WRITE", topic="orders")`.
+
+        principal: `User:NAME`, or `User:*` for everyone; by default clients that have not authenticated. operation:
+        Kafka's name, such as READ, WRITE or ALL. The resource is one of topic, group, transactional_id (`*` is every
+        one) and cluster=True. pattern: LITERAL, or PREFIXED if the name is a prefix. permission: ALLOW or DENY. host:
+        the address of the client, or `*`.
+
+        It is in effect on all running brokers when this returns. Raises IllegalArgumentError, and IllegalStateError if
+        the cluster has no authorizer.
+        """
+        self._check_authorizer()
+        acl = acl_of(
+            principal,
+            operation,
+            topic=topic,
+            group=group,
+            transactional_id=transactional_id,
+            cluster=cluster,
+            pattern=pattern,
+            permission=permission,
+            host=host,
+        )
+        (outcome,) = self.controller.create_acls([acl])
+        if isinstance(outcome, BrokerResponseError):
+            raise outcome
+        self._await_brokers()
+        return outcome
+
+    def remove_acls(
+        self,
+        *,
+        principal: str | None = None,
+        operation: str | AclOperation | None = None,
+        topic: str | None = None,
+        group: str | None = None,
+        transactional_id: str | None = None,
+        cluster: bool = False,
+        pattern: str | PatternType | None = None,
+        permission: str | PermissionType | None = None,
+        host: str | None = None,
+    ) -> list[AclBinding]:
+        """Remove the entries that match all given arguments, which are those of `add_acl`; without any, all entries.
+        Returns what was removed. Raises IllegalArgumentError, and IllegalStateError if the cluster has no
+        authorizer."""
+        self._check_authorizer()
+        acl_filter = filter_of(
+            principal,
+            operation,
+            topic=topic,
+            group=group,
+            transactional_id=transactional_id,
+            cluster=cluster,
+            pattern=pattern,
+            permission=permission,
+            host=host,
+        )
+        (outcome,) = self.controller.delete_acls([acl_filter])
+        if isinstance(outcome, BrokerResponseError):
+            raise outcome
+        self._await_brokers()
+        return outcome
+
+    def _check_authorizer(self) -> None:
+        if not self.config.authorizer_class_name:
+            raise IllegalStateError(
+                "the cluster has no authorizer, so an ACL would do nothing; make it with "
+                "authorizer_class_name='StandardAuthorizer'"
+            )
+
+    # --- Leaders ---
 
     def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads a partition, -1 for none. Raises IllegalStateError if there is no such partition."""

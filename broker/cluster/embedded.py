@@ -148,6 +148,10 @@ class EmbeddedCluster(ClusterBase):
 
     # --- Brokers ---
 
+    def _await_brokers(self) -> None:
+        # The controller returns when all brokers of this process have the image.
+        pass
+
     @property
     def controller(self) -> Controller:
         if self._controller is None:

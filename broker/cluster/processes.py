@@ -299,6 +299,10 @@ class ProcessCluster(ClusterBase):
         """Close all connections of a broker, as a failing network does; new ones are accepted."""
         self._link(node_id).ask("close_connections")
 
+    def _await_brokers(self) -> None:
+        # A broker answers after it has applied the images that were sent before.
+        self._ask_all("waiting")
+
     def _ask_all(self, what: str, *arguments: Any, node_id: int | None = None) -> list[Any]:
         """Ask all running brokers, or one; a broker that has just ended is skipped."""
         answers = []

@@ -40,6 +40,7 @@ from ..controller.controller_api import (
 )
 from ..log.files import decode_uuid, encode_uuid
 from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..security.acls import AclBinding, AclFilter
 from ..timer import SerialExecutor
 
 _log = logging.getLogger(__name__)
@@ -48,8 +49,8 @@ _CALL_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_MS = 5_000.0
 
 
-def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, Any]:
-    """An image for JSON; only its changes if the other side has the previous version."""
+def encode_image(image: ClusterImage, known: ClusterImage | None) -> dict[str, Any]:
+    """An image for JSON; only its changes if the other side has the previous image, `known`."""
     encoded: dict[str, Any] = {
         "version": image.version,
         "controller_id": image.controller_id,
@@ -57,13 +58,16 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
     }
-    if known_version == image.version - 1:
+    if known is None or known.acls is not image.acls:
+        encoded["acls"] = list(image.acls)
+    if known is not None and known.version == image.version - 1:
         encoded["changes"] = {
             name: encode_topic(topic) if (topic := image.topics.get(name)) is not None else None
             for name in image.changed
         }
     else:
         encoded["cluster_id"] = image.cluster_id
+        encoded["broker_token"] = image.broker_token
         encoded["topics"] = [encode_topic(topic) for topic in image.topics.values()]
     return encoded
 
@@ -97,9 +101,12 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
     configs = {(kind, name): of for kind, name, of in entry["configs"]}
+    acls = frozenset[AclBinding]() if before is None else before.acls
+    if "acls" in entry:
+        acls = frozenset(AclBinding(*fields) for fields in entry["acls"])
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs)
+        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, acls=acls)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -110,6 +117,8 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         {topic.topic_id: name for name, topic in topics.items()},
         deleted=deleted,
         configs=configs,
+        acls=acls,
+        broker_token=entry["broker_token"],
     )
 
 
@@ -201,16 +210,16 @@ class BrokerLink:
         self.on_gone: Callable[[BrokerLink], None] = lambda _link: None
         self._controller = controller
         self._lines = _Lines(sock)
-        self._sent_version = controller.image.version
-        self._lines.send({"image": encode_image(controller.image, None)})
+        self._sent = controller.image
+        self._lines.send({"image": encode_image(self._sent, None)})
         self._thread = threading.Thread(target=self._serve, name=f"controller-broker-{node_id}", daemon=True)
         self._thread.start()
 
     def push(self, image: ClusterImage) -> Callable[[], None]:
         """Send an image; ignored if the broker is gone."""
         try:
-            self._lines.send({"image": encode_image(image, self._sent_version)})
-            self._sent_version = image.version
+            self._lines.send({"image": encode_image(image, self._sent)})
+            self._sent = image
         except OSError:
             _log.debug("broker %d is gone", self.node_id)
         return lambda: None
@@ -313,6 +322,16 @@ def _elect_leaders(controller: Controller, partitions: list[list[Any]] | None, i
     return [(topic, index, None if error is None else _refusal(error)) for topic, index, error in outcomes]
 
 
+def _create_acls(controller: Controller, acls: list[list[Any]]) -> list[Any]:
+    outcomes = controller.create_acls([AclBinding(*fields) for fields in acls])
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else list(each) for each in outcomes]
+
+
+def _delete_acls(controller: Controller, filters: list[list[Any]]) -> list[Any]:
+    outcomes = controller.delete_acls([AclFilter(*fields) for fields in filters])
+    return [_refusal(each) if isinstance(each, BrokerResponseError) else each for each in outcomes]
+
+
 def _refusal(error: BrokerResponseError) -> dict[str, Any]:
     return {"error": error.code, "message": str(error)}
 
@@ -342,6 +361,8 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "elect_leaders": _elect_leaders,
     "alter_reassignments": _alter_reassignments,
     "alter_isrs": _alter_isrs,
+    "create_acls": _create_acls,
+    "delete_acls": _delete_acls,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -487,6 +508,20 @@ class RemoteController(ControllerApi):
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         return _decode_partitions(self._call("alter_isrs", changes=changes))
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
+        return [
+            make_error(each["error"], each["message"]) if isinstance(each, dict) else AclBinding(*each)
+            for each in self._call("create_acls", acls=acls)
+        ]
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
+        return [
+            make_error(each["error"], each["message"])
+            if isinstance(each, dict)
+            else [AclBinding(*fields) for fields in each]
+            for each in self._call("delete_acls", filters=filters)
+        ]
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -10,6 +10,7 @@ from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key
 from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
+from .acl_keys import allow_everyone_key, authorizer_class_name_key, check_authorizer, super_users_key
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -84,6 +85,7 @@ class BrokerConfig(
             check_listeners,
         ),
         Rule(("log_dirs",), _check_directories),
+        Rule(("authorizer_class_name", "super_users", "allow_everyone_if_no_acl_found"), check_authorizer),
     ),
 ):
     """One broker's settings. Those that a topic may override are the defaults of `TopicConfig`."""
@@ -241,6 +243,12 @@ class BrokerConfig(
         default=True, doc="Whether a topic is created when a client first requests it.", importance="high"
     )
     delete_topic_enable: bool = key(default=True, doc="Whether topics may be deleted.")
+
+    # --- Authorization ---
+
+    authorizer_class_name: str = authorizer_class_name_key()
+    super_users: tuple[str, ...] = super_users_key()
+    allow_everyone_if_no_acl_found: bool = allow_everyone_key()
 
     # --- Replication ---
 

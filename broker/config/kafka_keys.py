@@ -88,7 +88,6 @@ WITHOUT_EFFECT: dict[str, str] = {
 }
 
 FIXED: dict[str, tuple[str, str]] = {
-    "authorizer.class.name": ("", "there is no authorizer: every client may do everything"),
     "alter.config.policy.class.name": ("", "Java classes can't be loaded"),
     "create.topic.policy.class.name": ("", "Java classes can't be loaded"),
     "client.quota.callback.class": ("", "Java classes can't be loaded"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import secrets
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -41,7 +42,8 @@ from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
-from . import reassignment
+from ..security.acls import AclBinding, AclFilter
+from . import acl_changes, reassignment
 from .controller_api import (
     ControllerApi,
     ElectionOutcome,
@@ -81,7 +83,7 @@ class Controller(ControllerApi):
         self._kept: dict[str, KeptTopic] = {}
         #: Deleted topic -> the brokers with replicas, until all of these have received the deletion.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
-        self.image = ClusterImage(cluster_id)
+        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex())
 
     # --- State across restarts ---
 
@@ -90,6 +92,7 @@ class Controller(ControllerApi):
         with self._lock:
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
+            acls: frozenset[AclBinding] = frozenset()
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -97,6 +100,7 @@ class Controller(ControllerApi):
                     for entry in state["topics"]:
                         topics[entry["name"]] = topic_from_json(entry)
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
+                    acls = frozenset(AclBinding(*fields) for fields in state.get("acls", ()))
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -104,7 +108,7 @@ class Controller(ControllerApi):
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -115,6 +119,7 @@ class Controller(ControllerApi):
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+            "acls": sorted(image.acls),
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # All topics are written at each change, but only those that have changed are encoded again.
@@ -502,6 +507,27 @@ class Controller(ControllerApi):
             of_all = changed.get((BROKER, ""), {})
             self._publish(replace(self.image.with_changes({}), configs=changed))
             self.config = self._static_config.with_dynamic(of_all, {})
+
+    # --- Access control entries ---
+
+    def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
+        with self._lock:
+            return self._publish_acls(*acl_changes.create(self.image.acls, acls))
+
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
+        with self._lock:
+            return self._publish_acls(*acl_changes.delete(self.image.acls, filters))
+
+    def _publish_acls(self, outcomes: list, acls: frozenset[AclBinding]) -> list:
+        """Publish the entries if they have changed. Returns the outcomes, with the error of a failure to store them."""
+        if acls is not self.image.acls:
+            try:
+                self._publish(replace(self.image.with_changes({}), acls=acls))
+            except KafkaStorageError as failed:
+                return acl_changes.failed(outcomes, failed)
+        return outcomes
+
+    # --- Producer ids ---
 
     def skip_producer_ids(self, last: int) -> None:
         """Never allocate producer ids up to `last`: loaded logs have producers with such ids."""

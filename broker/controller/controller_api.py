@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...network.protocol.errors import BrokerResponseError
 from ..metadata import ClusterImage, PartitionState, TopicState
+from ..security.acls import AclBinding, AclFilter
 
 
 class NewTopic(NamedTuple):
@@ -132,6 +133,16 @@ class ControllerApi(ABC):
     @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:
         """Allocate a block of producer ids for one broker. Returns the first id and the number of ids."""
+
+    @abstractmethod
+    def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
+        """Create access control entries; one that exists already is left as it is. Errors: InvalidRequestError,
+        KafkaStorageError."""
+
+    @abstractmethod
+    def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
+        """Delete the entries that any filter selects; the outcomes are those of each filter, sorted. Errors:
+        InvalidRequestError, KafkaStorageError."""
 
     def create_topic(
         self,

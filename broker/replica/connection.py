@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from functools import partial
 from typing import Any, Protocol
@@ -13,8 +14,25 @@ from ...network.protocol.message import Request
 from ..metadata import BrokerEndpoint
 
 _MAX_RESPONSE_BYTES = 2**30
-#: Prefix of the client ids of brokers. A broker never acts as an older release toward these clients.
+#: Prefix of the client ids of brokers.
 CLIENT_ID_PREFIX = "headrace-broker-"
+
+
+def broker_client_id(node_id: int, token: str) -> str:
+    """The client id with which a broker connects to the others of its cluster. `token` is the cluster's."""
+    return f"{CLIENT_ID_PREFIX}{node_id}.{token}"
+
+
+def without_broker_token(client_id: str | None, token: str) -> str | None:
+    """The client id of a broker of this cluster, without the token; None for any other client.
+
+    The token proves that the connection is a broker's: a broker's requests are always authorized, and no broker acts as
+    an older release toward another.
+    """
+    if client_id is None or not token or not client_id.startswith(CLIENT_ID_PREFIX):
+        return None
+    own, _, given = client_id.rpartition(".")
+    return own if secrets.compare_digest(given.encode(), token.encode()) else None
 
 
 class Links(Protocol):
@@ -37,13 +55,21 @@ class InterBrokerConnection(BlockingConnection):
     """A `BlockingConnection` that a test may cut."""
 
     def __init__(
-        self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, receive_buffer_bytes: int, links: Links
+        self,
+        own_id: int,
+        peer: BrokerEndpoint,
+        *,
+        timeout_ms: float,
+        receive_buffer_bytes: int,
+        links: Links,
+        token: str,
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default."""
+        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default. `token` is the image's
+        `broker_token`."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
-            client_id=f"{CLIENT_ID_PREFIX}{own_id}",
+            client_id=broker_client_id(own_id, token),
             timeout_ms=timeout_ms,
             max_response_bytes=_MAX_RESPONSE_BYTES,
             peer=f"broker {peer.node_id} ({address})",

@@ -85,7 +85,7 @@ class FetcherThread:
     """
 
     def __init__(
-        self, broker_id: int, leader: BrokerEndpoint, *, config: BrokerConfig, clock: Clock, links: Links
+        self, broker_id: int, leader: BrokerEndpoint, *, config: BrokerConfig, clock: Clock, links: Links, token: str
     ) -> None:
         self.leader = leader
         self._broker_id = broker_id
@@ -104,6 +104,7 @@ class FetcherThread:
             timeout_ms=config.replica_socket_timeout_ms,
             receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
             links=links,
+            token=token,
         )
         self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
@@ -316,7 +317,12 @@ class FetcherManager:
             thread = self._threads.get(node_id)
             if thread is None:
                 thread = self._threads[node_id] = FetcherThread(
-                    self._broker_id, image.brokers[node_id], config=self._config, clock=self._clock, links=self._links
+                    self._broker_id,
+                    image.brokers[node_id],
+                    config=self._config,
+                    clock=self._clock,
+                    links=self._links,
+                    token=image.broker_token,
                 )
             thread.follow(followed)
 

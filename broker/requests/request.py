@@ -9,10 +9,22 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...network.protocol.api import ApiKey
-from ...network.protocol.errors import BrokerResponseError, EncodeError
+from ...network.protocol.errors import (
+    AuthorizationError,
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    DelegationTokenAuthorizationFailedError,
+    EncodeError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+)
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
 from ..metadata import BrokerEndpoint, ClusterImage
+from ..security.acls import CLUSTER_NAME, OPERATIONS_OF, AclOperation, ResourceType
+from ..security.authorizer import Authorizer
+from ..security.principal import ANONYMOUS
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -20,6 +32,15 @@ _log = logging.getLogger(__name__)
 #: The number of array elements in a request, or of partitions in a fetch, up to which the network thread handles it.
 #: A larger one goes to the request thread, because it would block other clients for longer than the hand-over takes.
 FEW_ELEMENTS = 1_000
+
+_REFUSALS: dict[ResourceType, type[AuthorizationError]] = {
+    ResourceType.TOPIC: TopicAuthorizationFailedError,
+    ResourceType.GROUP: GroupAuthorizationFailedError,
+    ResourceType.CLUSTER: ClusterAuthorizationFailedError,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError,
+    ResourceType.DELEGATION_TOKEN: DelegationTokenAuthorizationFailedError,
+    ResourceType.USER: DelegationTokenAuthorizationFailedError,
+}
 
 
 class ReachedBroker(Protocol):
@@ -30,6 +51,9 @@ class ReachedBroker(Protocol):
 
     @property
     def image(self) -> ClusterImage: ...
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
 
     def after(self, delay_ms: float, run: Callable[[], object]) -> None:
         """Run something after a delay."""
@@ -48,16 +72,33 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`.
+    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal` is the
+    client's, `User:ANONYMOUS` until it has authenticated. `is_broker`: the client is a broker of the same cluster,
+    which may do everything.
     """
 
-    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
+    __slots__ = (
+        "aside",
+        "backlog",
+        "half_closes",
+        "id",
+        "is_broker",
+        "is_open",
+        "listener",
+        "loop",
+        "peer",
+        "principal",
+        "slots",
+        "unsent",
+    )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
         self.listener = listener
         self.id = connection_id
         self.loop = loop
         self.peer = peer
+        self.principal = ANONYMOUS
+        self.is_broker = False
         self.slots: deque[RequestContext] = deque()
         self.aside: RequestContext | None = None
         self.backlog: deque[memoryview] = deque()
@@ -125,6 +166,59 @@ class RequestContext:
             return None
         error = self.fault.error_for(topic, partition)
         return None if error is None else error("injected by the cluster's control")
+
+    # --- Authorization ---
+
+    @property
+    def has_authorizer(self) -> bool:
+        """Whether requests of this client are authorized at all."""
+        return self.broker.authorizer is not None and not self.connection.is_broker
+
+    def is_allowed(self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client may do this."""
+        authorizer = self.broker.authorizer
+        if authorizer is None:
+            return True
+        connection = self.connection
+        return connection.is_broker or authorizer.allows(
+            connection.principal, connection.peer, operation, resource_type, name
+        )
+
+    def refusal(
+        self, operation: AclOperation, resource_type: ResourceType, name: str = CLUSTER_NAME
+    ) -> AuthorizationError | None:
+        """The error if the client may not do this. Its message names the missing ACL."""
+        if self.is_allowed(operation, resource_type, name):
+            return None
+        what = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name} {name!r}"
+        client = f"{self.connection.principal}, from {self.connection.peer},"
+        return _REFUSALS[resource_type](f"{client} has no ACL that allows {operation.name} on {what}")
+
+    def refusal_for_topic(self, operation: AclOperation, topic: str) -> AuthorizationError | None:
+        """The error if the client may not do this with a topic."""
+        return None if self.broker.authorizer is None else self.refusal(operation, ResourceType.TOPIC, topic)
+
+    def may_on_any(self, operation: AclOperation, resource_type: ResourceType) -> bool:
+        """Whether there is any resource of this type with which the client may do this."""
+        authorizer = self.broker.authorizer
+        connection = self.connection
+        return (
+            authorizer is None
+            or connection.is_broker
+            or authorizer.allows_any(connection.principal, connection.peer, operation, resource_type)
+        )
+
+    def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The operations that the client may do on a resource, as a bit per operation's code (KIP-430)."""
+        authorizer = self.broker.authorizer
+        connection = self.connection
+        if authorizer is None or connection.is_broker:
+            allowed = OPERATIONS_OF[resource_type]
+        else:
+            allowed = authorizer.operations(connection.principal, connection.peer, resource_type, name)
+        return sum(1 << operation for operation in allowed)
+
+    # --- The response ---
 
     def respond(self, response: Response) -> None:
         """Send the response after all earlier ones on the connection."""

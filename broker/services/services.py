@@ -21,6 +21,7 @@ from ..replica.fetcher import FetcherManager
 from ..replica.manager import ReplicaManager
 from ..requests.control import Control
 from ..scheduler import Scheduler
+from ..security.authorizer import Authorizer
 from ..timer import SerialExecutor, SystemTimer
 from .fetch_sessions import FetchSessions
 from .producer_ids import ProducerIds
@@ -54,6 +55,8 @@ class BrokerServices:
         self.static_config = config
         #: With the dynamic configurations of the cluster and this broker.
         self.config = config
+        #: None without `authorizer.class.name`: every client may do everything. Replaced when the ACLs change.
+        self.authorizer = _make_authorizer(config, controller.image)
         self.clock = clock
         self.controller = controller
         self.control = control
@@ -123,6 +126,8 @@ class BrokerServices:
         before = self.image
         if image.configs != before.configs:
             self._reconfigure(image)
+        if self.authorizer is not None and image.acls is not self.authorizer.acls:
+            self.authorizer = self.authorizer.with_acls(image.acls)
         follow = self.replicas.apply_image(image)
         for name in image.changed_since(before):
             self.topic_purgatory.check_and_complete(name)
@@ -208,3 +213,9 @@ class BrokerServices:
         self.scheduler.close()
         self.cleaner.close()
         self.reaper.shutdown()
+
+
+def _make_authorizer(config: BrokerConfig, image: ClusterImage) -> Authorizer | None:
+    if not config.authorizer_class_name:
+        return None
+    return Authorizer(config.super_users, allow_everyone=config.allow_everyone_if_no_acl_found, acls=image.acls)

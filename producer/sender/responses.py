@@ -24,7 +24,14 @@ def producer_id_error(response: ClientResponse) -> KafkaError | None:
     error = response.error
     if error is None:
         assert response.message is not None
-        return make_error(response.message.error_code) if response.message.error_code else None
+        code = response.message.error_code
+        if code == errors.ClusterAuthorizationFailedError.code:
+            return errors.ClusterAuthorizationFailedError(
+                "the brokers give this client no producer id, which idempotence needs: the client's principal needs an "
+                "ACL that allows WRITE on any topic (with brokers before Kafka 2.8: IDEMPOTENT_WRITE on the cluster); "
+                "or set enable.idempotence=false"
+            )
+        return make_error(code) if code else None
     if isinstance(error, errors.UnsupportedVersionError):
         return errors.UnsupportedVersionError(
             f"the broker does not support idempotent producers ({error}): set enable.idempotence=false for brokers "

@@ -267,10 +267,15 @@ class Sender:
             assert response.message is not None
             transactions.assign(response.message.producer_id, response.message.producer_epoch)
             return
-        if isinstance(error, errors.RetriableError) or response.disconnected:
-            _log.debug("no producer id yet: %s", error)
+        denied: cython.bint = isinstance(error, errors.AuthorizationError)
+        if denied or isinstance(error, errors.RetriableError) or response.disconnected:
+            level = self._repeats.level(type(error), logging.ERROR, response.received_ms) if denied else logging.DEBUG
+            _log.log(level, "no producer id yet: %s", error)
             transactions.producer_id_request_failed()
             self._producer_id_retry_at_ms = response.received_ms + self._retry_backoff_ms
+            if denied:
+                # the records that follow ask again: an ACL may have been added (Java's shouldHandleAuthorizationError)
+                self._fail_waiting(error)
             return
         transactions.fail(error)
 

@@ -50,6 +50,8 @@ class Conversation:
         self._drawn: dict[tuple[str, object], str] = {}
         self._waiting: dict[str, tuple[str, Any, int]] = {}
         self.prefix = prefix
+        #: The address that a connection is made from, by its name; the system's choice for all others.
+        self.sources: dict[str, str] = {}
         self.answers: list[tuple[str, Any]] = []
 
     def close(self) -> None:
@@ -59,7 +61,8 @@ class Conversation:
     def send(self, label: str, message: Any, version: int, *, on: str = "") -> None:
         """Send a request on the connection named `on`, without waiting for the answer."""
         if on not in self._sockets:
-            self._sockets[on] = socket.create_connection(self._address, TIMEOUT_S)
+            source = (self.sources[on], 0) if on in self.sources else None
+            self._sockets[on] = socket.create_connection(self._address, TIMEOUT_S, source)
         self._sockets[on].sendall(
             b"".join(encode_request(message, version=version, correlation_id=1, client_id="differential"))
         )

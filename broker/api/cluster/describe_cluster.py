@@ -10,7 +10,7 @@ from ....network.protocol.messages.cluster.describe_cluster import (
 )
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
-from ..authorized_operations import CLUSTER_OPERATIONS
+from ..authorized_operations import cluster_operations
 from ..registry import serves
 
 _BROKERS = 1
@@ -39,5 +39,5 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeClu
         ],
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response

@@ -14,6 +14,7 @@ from ....network.protocol.messages.cluster.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -21,7 +22,7 @@ from ..registry import serves
 @serves(DescribeLogDirsRequest, max_version=4, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     """Answers immediately. A replica that is being moved is in both directories, in the target as a future replica."""
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if error is not None:
         return DescribeLogDirsResponse(error_code=error.code, results=[])
     asked = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}

@@ -18,6 +18,7 @@ from ....network.protocol.messages.cluster.describe_quorum import (
     ReplicaState,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -28,7 +29,7 @@ _ONLY_EPOCH = 1
 @serves(DescribeQuorumRequest)
 def handle(broker: BrokerServices, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describes the one partition of the metadata log; a request for anything else is an error."""
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if error is not None:
         return DescribeQuorumResponse(error_code=error.code, error_message=str(error), topics=[])
     asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]

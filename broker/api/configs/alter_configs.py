@@ -10,9 +10,10 @@ from ....network.protocol.messages.configs.alter_configs import (
     AlterConfigsResponse,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
-from .config_resources import set_configs
+from .config_resources import refusal_for_configs, set_configs
 
 
 @serves(AlterConfigsRequest, waits=True)
@@ -24,9 +25,11 @@ def handle(broker: BrokerServices, context: RequestContext, request: AlterConfig
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            injected = context.injected_error(resource.resource_name)
-            if injected is not None:
-                raise injected
+            refused = context.injected_error(resource.resource_name) or refusal_for_configs(
+                context, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name
+            )
+            if refused is not None:
+                raise refused
             set_configs(
                 broker,
                 resource.resource_type,

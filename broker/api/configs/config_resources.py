@@ -6,8 +6,10 @@ import logging
 from collections.abc import Mapping
 
 from ....network.config import INT32_MAX, Key
-from ....network.protocol.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from ....network.protocol.errors import AuthorizationError, InvalidRequestError, UnknownTopicOrPartitionError
 from ...metadata import BROKER, GROUP, TopicState
+from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 
 _log = logging.getLogger(__name__)
@@ -53,6 +55,17 @@ def set_configs(
     broker.controller.set_resource_configs(resource_type, name, configs, validate_only=validate_only)
     if resource_type == GROUP and configs and not validate_only:
         _log.warning("The configuration of the group %r has no effect: groups follow the classic protocol", name)
+
+
+def refusal_for_configs(
+    context: RequestContext, operation: AclOperation, resource_type: int, name: str
+) -> AuthorizationError | None:
+    """The error if the client may not do this with the configuration. Those of brokers belong to the cluster."""
+    if resource_type == TOPIC:
+        return context.refusal(operation, ResourceType.TOPIC, name)
+    if resource_type == GROUP:
+        return context.refusal(operation, ResourceType.GROUP, name)
+    return context.refusal(operation, ResourceType.CLUSTER)
 
 
 def check_resource(broker: BrokerServices, resource_type: int, name: str) -> None:

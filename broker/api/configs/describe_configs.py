@@ -20,9 +20,10 @@ from ...config.topic_config import config_text
 from ...config.topic_defaults import DEFAULTS_OF_TOPICS
 from ...metadata import BROKER
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
-from .config_resources import TOPIC, check_resource, overrides_of, type_of
+from .config_resources import TOPIC, check_resource, overrides_of, refusal_for_configs, type_of
 
 _FROM_TOPIC = 1
 _FROM_THIS_BROKER = 2
@@ -43,9 +44,11 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeCon
             resource_type=resource.resource_type, resource_name=resource.resource_name, configs=[]
         )
         try:
-            injected = context.injected_error(resource.resource_name)
-            if injected is not None:
-                raise injected
+            refused = context.injected_error(resource.resource_name) or refusal_for_configs(
+                context, AclOperation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
+            )
+            if refused is not None:
+                raise refused
             result.configs = _describe(broker, resource, request)
         except BrokerResponseError as error:
             result.error_code = error.code

@@ -15,9 +15,10 @@ from ...config.group_config import GroupConfig
 from ...config.topic_config import config_text
 from ...metadata import BROKER
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
-from .config_resources import TOPIC, check_resource, overrides_of, set_configs
+from .config_resources import TOPIC, check_resource, overrides_of, refusal_for_configs, set_configs
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
@@ -33,9 +34,11 @@ def handle(
             resource_type=resource.resource_type, resource_name=resource.resource_name
         )
         try:
-            injected = context.injected_error(resource.resource_name)
-            if injected is not None:
-                raise injected
+            refused = context.injected_error(resource.resource_name) or refusal_for_configs(
+                context, AclOperation.ALTER_CONFIGS, resource.resource_type, resource.resource_name
+            )
+            if refused is not None:
+                raise refused
             configs = _changed(broker, resource)
             set_configs(
                 broker, resource.resource_type, resource.resource_name, configs, validate_only=request.validate_only

@@ -10,6 +10,7 @@ from ....network.protocol.messages.configs.list_config_resources import (
 )
 from ...metadata import BROKER, GROUP
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 from .config_resources import TOPIC
@@ -26,7 +27,7 @@ def handle(
 ) -> ListConfigResourcesResponse:
     """Returns all topics and brokers, and the groups with overrides. Broker loggers and client metrics have no
     configuration here."""
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
     if error is not None:
         return ListConfigResourcesResponse(error_code=error.code, config_resources=[])
     types = set(request.resource_types) or set(_TYPES)

@@ -9,6 +9,7 @@ from ....network.protocol.messages.groups.delete_groups import (
     DeleteGroupsResponse,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -34,9 +35,10 @@ def handle(
 
     for group_id in names:
         try:
-            injected = context.injected_error(group_id)
-            if injected is not None:
-                raise injected
+            refused = context.injected_error(group_id)
+            refused = refused or context.refusal(AclOperation.DELETE, ResourceType.GROUP, group_id)
+            if refused is not None:
+                raise refused
             broker.offsets.delete_group(group_id, lambda error, name=group_id: settle(name, error))
         except BrokerResponseError as error:
             settle(group_id, error)

@@ -12,8 +12,8 @@ from ....network.protocol.messages.groups.describe_groups import (
 )
 from ...group.group import Group, GroupState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
-from ..authorized_operations import GROUP_OPERATIONS
 from ..registry import serves
 
 _FIRST_VERSION_WITH_NOT_FOUND = first_version_with(DescribedGroup, "error_message")
@@ -27,16 +27,17 @@ def handle(broker: BrokerServices, context: RequestContext, request: DescribeGro
     if request.include_authorized_operations:
         for group in groups:
             if not group.error_code:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = context.authorized_operations(ResourceType.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(broker: BrokerServices, context: RequestContext, group_id: str) -> DescribedGroup:
     tells_reasons = context.api_version >= _FIRST_VERSION_WITH_NOT_FOUND
     try:
-        injected = context.injected_error(group_id)
-        if injected is not None:
-            raise injected
+        refused = context.injected_error(group_id)
+        refused = refused or context.refusal(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        if refused is not None:
+            raise refused
         if not group_id:
             raise InvalidGroupIdError("a group needs an id")
         broker.offsets.check_coordinator(group_id)

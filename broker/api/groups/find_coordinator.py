@@ -16,6 +16,7 @@ from ....network.protocol.messages.groups.find_coordinator import (
 )
 from ...metadata import BrokerEndpoint
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -49,6 +50,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: FindCoordin
 
 def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: int) -> BrokerEndpoint:
     error = context.injected_error(key)
+    if error is None and key_type == GROUP:
+        error = context.refusal(AclOperation.DESCRIBE, ResourceType.GROUP, key)
     if error is not None:
         raise error
     if key_type != GROUP:

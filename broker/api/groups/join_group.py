@@ -7,6 +7,7 @@ from ....network.protocol.messages.groups.join_group import JoinGroupRequest, Jo
 from ...group.coordinator import JoinParams
 from ...group.group import JoinResult
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -38,9 +39,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: JoinGroupRe
             )
         )
 
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
-        respond(JoinResult(request.member_id, error.code))
+        respond(JoinResult("", error.code))
         return None
     rebalance_ms = request.rebalance_timeout_ms if request.rebalance_timeout_ms >= 0 else request.session_timeout_ms
     params = JoinParams(

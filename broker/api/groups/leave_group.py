@@ -6,6 +6,7 @@ from ....network.protocol.errors import BrokerResponseError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -22,7 +23,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: LeaveGroupR
         else [(request.member_id, None)]
     )
     try:
-        error = context.injected_error("")
+        error = context.injected_error("") or context.refusal(AclOperation.READ, ResourceType.GROUP, request.group_id)
         if error is not None:
             raise error
         results = broker.groups.leave(request.group_id, leaving)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....network.protocol.messages.groups.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from ...group.group import GroupState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -17,6 +18,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: ListGroupsR
     error = context.injected_error("")
     if error is not None:
         return ListGroupsResponse(error_code=error.code, groups=[])
+    sees_all = context.is_allowed(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     states = {state.lower() for state in request.states_filter}
     types = {each.lower() for each in request.types_filter}
     return ListGroupsResponse(
@@ -31,5 +33,6 @@ def handle(broker: BrokerServices, context: RequestContext, request: ListGroupsR
             if group.state is not GroupState.DEAD
             and (not states or group.state.value.lower() in states)
             and (not types or _TYPE in types)
+            and (sees_all or context.is_allowed(AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id))
         ]
     )

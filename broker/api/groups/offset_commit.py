@@ -15,6 +15,7 @@ from ....network.protocol.messages.groups.offset_commit import (
 )
 from ...group.group import CommittedOffset
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -34,6 +35,9 @@ def handle(
         code = 0 if error is None else error.code
         return _response(request, lambda at, index: errors.get((at, index)) or code)
 
+    refusal = context.refusal(AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if refusal is not None:
+        return answer(refusal)
     try:
         group = broker.offsets.check_commit(
             request.group_id, request.generation_id_or_member_epoch, request.member_id, request.group_instance_id
@@ -44,9 +48,10 @@ def handle(
         for part in topic.partitions:
             try:
                 name = _topic_name(broker, context, topic)
-                injected = context.injected_error(name, part.partition_index)
-                if injected is not None:
-                    raise injected
+                refused = context.injected_error(name, part.partition_index)
+                refused = refused or context.refusal_for_topic(AclOperation.READ, name)
+                if refused is not None:
+                    raise refused
                 if broker.image.partition(name, part.partition_index) is None:
                     raise UnknownTopicOrPartitionError(f"there is no partition {name}-{part.partition_index}")
                 broker.offsets.check_metadata(part.committed_metadata)

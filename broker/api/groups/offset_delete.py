@@ -10,6 +10,7 @@ from ....network.protocol.messages.groups.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -41,11 +42,21 @@ def handle(
         )
 
     try:
-        error = context.injected_error("")
+        error = context.injected_error("") or context.refusal(AclOperation.DELETE, ResourceType.GROUP, request.group_id)
         if error is not None:
             raise error
-        keys = [(topic.name, part.partition_index) for topic in request.topics for part in topic.partitions]
-        broker.offsets.delete_offsets(request.group_id, keys, respond)
+        keys = []
+        unauthorized: dict[tuple[str, int], int] = {}
+        for topic in request.topics:
+            refusal = context.refusal_for_topic(AclOperation.READ, topic.name)
+            for part in topic.partitions:
+                if refusal is None:
+                    keys.append((topic.name, part.partition_index))
+                else:
+                    unauthorized[topic.name, part.partition_index] = refusal.code
+        broker.offsets.delete_offsets(
+            request.group_id, keys, lambda errors, code: respond({**unauthorized, **errors}, code)
+        )
     except BrokerResponseError as error:
         return OffsetDeleteResponse(error_code=error.code, topics=[])
     return None

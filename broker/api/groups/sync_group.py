@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....network.protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupResponse
 from ...group.group import SyncResult
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -23,7 +24,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: SyncGroupRe
             )
         )
 
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
         respond(SyncResult(error.code))
         return None

@@ -11,6 +11,7 @@ from ....network.protocol.messages.records.delete_records import (
     DeleteRecordsTopicResult,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -35,9 +36,10 @@ def _delete(
     broker: BrokerServices, context: RequestContext, topic: str, asked: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     try:
-        injected = context.injected_error(topic, asked.partition_index)
-        if injected is not None:
-            raise injected
+        refused = context.injected_error(topic, asked.partition_index)
+        refused = refused or context.refusal_for_topic(AclOperation.DELETE, topic)
+        if refused is not None:
+            raise refused
         partition = broker.replicas.partition((topic, asked.partition_index))
         partition.check_leader()
         log = partition.log

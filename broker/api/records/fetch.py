@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError
+from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError, UnknownTopicIdError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.fetch import (
     EpochEndOffset,
@@ -15,6 +15,7 @@ from ....network.protocol.messages.records.fetch import (
 )
 from ...replica.fetch import FetchEntry, FetchParams, FetchResult
 from ...requests.request import FEW_ELEMENTS, RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.fetch_sessions import EntryKey, FetchSession
 from ...services.services import BrokerServices
 from ..registry import serves
@@ -75,17 +76,20 @@ def _read(
 ) -> None:
     refused: list[FetchResult] = []
     entries: list[FetchEntry] = []
+    by_state = context.api_version >= _FIRST_VERSION_WITH_REPLICA_STATE
+    replica_id = request.replica_state.replica_id if by_state else request.replica_id
+    unauthorized = _unauthorized(context, replica_id, asked) if context.has_authorizer else {}
     for entry in asked:
         error = context.injected_error(*entry.key)
         if error is None and not entry.key[0]:
             error = UnknownTopicIdError(f"there is no topic with the id {entry.topic_id}")
+        error = error or unauthorized.get(entry.key[0])
         if error is not None:
             refused.append(FetchResult(entry, error=error))
         else:
             entries.append(entry)
-    by_state = context.api_version >= _FIRST_VERSION_WITH_REPLICA_STATE
     params = FetchParams(
-        replica_id=request.replica_state.replica_id if by_state else request.replica_id,
+        replica_id=replica_id,
         max_wait_ms=0 if refused else request.max_wait_ms,
         min_bytes=min(request.min_bytes, broker.config.fetch_max_bytes),
         max_bytes=min(request.max_bytes, broker.config.fetch_max_bytes),
@@ -101,6 +105,19 @@ def _read(
         context.respond(build_response(context, results, session_id, committed_only=params.committed_only))
 
     broker.replicas.fetch_records(params, entries, respond)
+
+
+def _unauthorized(
+    context: RequestContext, replica_id: int, asked: list[FetchEntry]
+) -> dict[str, TopicAuthorizationFailedError]:
+    """The topics that the client may not read. A follower needs CLUSTER_ACTION instead of READ, and is denied with the
+    error for topics."""
+    topics = {entry.key[0] for entry in asked}
+    if replica_id >= 0:
+        refusal = context.refusal(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
+        return {} if refusal is None else dict.fromkeys(topics, TopicAuthorizationFailedError(str(refusal)))
+    refusals = {topic: context.refusal(AclOperation.READ, ResourceType.TOPIC, topic) for topic in topics}
+    return {topic: TopicAuthorizationFailedError(str(error)) for topic, error in refusals.items() if error is not None}
 
 
 def _entries(broker: BrokerServices, context: RequestContext, request: FetchRequest) -> list[FetchEntry]:

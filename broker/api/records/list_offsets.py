@@ -14,6 +14,7 @@ from ....network.protocol.messages.records.list_offsets import (
 from ...log.index import TimestampOffset
 from ...replica.partition import Partition
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -28,10 +29,11 @@ def handle(broker: BrokerServices, context: RequestContext, request: ListOffsets
     topics = []
     for topic in request.topics:
         partitions = []
+        refusal = context.refusal_for_topic(AclOperation.DESCRIBE, topic.name)
         for asked in topic.partitions:
             response = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
             try:
-                error = context.injected_error(topic.name, asked.partition_index)
+                error = context.injected_error(topic.name, asked.partition_index) or refusal
                 if error is not None:
                     raise error
                 partition = broker.replicas.partition((topic.name, asked.partition_index))

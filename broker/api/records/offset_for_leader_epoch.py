@@ -10,6 +10,7 @@ from ....network.protocol.messages.records.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -20,14 +21,16 @@ def handle(
 ) -> OffsetForLeaderEpochResponse:
     """Answers immediately."""
     topics = []
+    is_broker = context.is_allowed(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER)
     for topic in request.topics:
         partitions = []
+        refusal = None if is_broker else context.refusal_for_topic(AclOperation.DESCRIBE, topic.topic)
         for asked in topic.partitions:
             result = EpochEndOffset(partition=asked.partition)
             try:
-                injected = context.injected_error(topic.topic, asked.partition)
-                if injected is not None:
-                    raise injected
+                refused = context.injected_error(topic.topic, asked.partition) or refusal
+                if refused is not None:
+                    raise refused
                 partition = broker.replicas.partition((topic.topic, asked.partition))
                 partition.check_leader(asked.current_leader_epoch)
                 log = partition.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....network.protocol.errors import (
+    AuthorizationError,
     FencedLeaderEpochError,
     InvalidRecordError,
     NotLeaderForPartitionError,
@@ -26,6 +27,7 @@ from ...log.validation import RejectedRecords
 from ...metadata import PartitionKey
 from ...replica.delayed_produce import ProduceResult
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -42,16 +44,25 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
     refused: dict[PartitionKey, ProduceResult] = {}
     batches: list[tuple[PartitionKey, memoryview]] = []
     topics: list[tuple[str, TopicProduceData]] = []
+    refusal: AuthorizationError | None = None
+    transactional_id = request.transactional_id
+    if transactional_id is not None:
+        refusal = context.refusal(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     for topic in request.topic_data:
         name = broker.image.topic_names.get(topic.topic_id, "") if by_id else topic.name
         # A topic with an unknown id has no name, so the id stands in for it in the keys.
         key_name = name or str(topic.topic_id)
         topics.append((key_name, topic))
+        unauthorized = refusal
+        if unauthorized is None and name:
+            unauthorized = context.refusal_for_topic(AclOperation.WRITE, name)
         for data in topic.partition_data:
             key = (key_name, data.index)
             error = context.injected_error(name, data.index)
             if error is None and by_id and not name:
                 error = UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
+            elif error is None and unauthorized is not None:
+                error = unauthorized
             elif error is None and request.transactional_id is not None:
                 error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
             elif error is None:

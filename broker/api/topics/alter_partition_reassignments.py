@@ -11,6 +11,7 @@ from ....network.protocol.messages.topics.alter_partition_reassignments import (
 )
 from ...controller.controller_api import Reassignment
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -23,13 +24,14 @@ def handle(
     moves."""
     responses: list[ReassignableTopicResponse] = []
     asked: list[tuple[Reassignment, ReassignablePartitionResponse]] = []
+    refusal = context.refusal(AclOperation.ALTER, ResourceType.CLUSTER)
     for topic in request.topics:
         partitions: list[ReassignablePartitionResponse] = []
         responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
         for each in topic.partitions:
             response = ReassignablePartitionResponse(partition_index=each.partition_index)
             partitions.append(response)
-            error = context.injected_error(topic.name, each.partition_index)
+            error = context.injected_error(topic.name, each.partition_index) or refusal
             if error is None:
                 asked.append((Reassignment(topic.name, each.partition_index, each.replicas), response))
             else:
@@ -42,5 +44,8 @@ def handle(
             if isinstance(outcome, BrokerResponseError):
                 response.error_code, response.error_message = outcome.code, str(outcome)
     return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change, responses=responses
+        error_code=0 if refusal is None else refusal.code,
+        error_message=None if refusal is None else str(refusal),
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=responses,
     )

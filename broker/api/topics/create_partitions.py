@@ -13,6 +13,7 @@ from ....network.protocol.messages.topics.create_partitions import (
 from ...controller.controller_api import MorePartitions
 from ...metadata import TopicState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -26,9 +27,9 @@ def handle(
     outcomes: dict[str, TopicState | BrokerResponseError] = {}
     asked: list[MorePartitions] = []
     for topic in request.topics:
-        injected = context.injected_error(topic.name)
-        if injected is not None:
-            outcomes[topic.name] = injected
+        refused = context.injected_error(topic.name) or context.refusal_for_topic(AclOperation.ALTER, topic.name)
+        if refused is not None:
+            outcomes[topic.name] = refused
         elif named[topic.name] > 1:
             outcomes[topic.name] = InvalidRequestError(f"the request names {topic.name!r} {named[topic.name]} times")
         else:

@@ -9,6 +9,7 @@ from ....network.protocol.errors import (
     InvalidConfigurationError,
     InvalidRequestError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
 )
 from ....network.protocol.messages.topics.create_topics import (
     CreatableTopic,
@@ -20,7 +21,9 @@ from ....network.protocol.messages.topics.create_topics import (
 from ...controller.controller_api import NewTopic
 from ...metadata import TopicState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation
 from ...services.services import BrokerServices
+from ..authorized_operations import refusal_to_create
 from ..registry import serves
 from .delayed_create_topics import DelayedCreateTopics
 
@@ -48,6 +51,7 @@ def handle(
             refused = InvalidRequestError(f"the request names {name!r} {named[name]} times")
         elif refused is None and without_value:
             refused = InvalidConfigurationError(f"a topic's configuration needs values; {without_value} have none")
+        refused = refused or refusal_to_create(context, name)
         # The response has the order of the request.
         results[name] = CreatableTopicResult(name=name) if refused is None else _refusal(name, refused)
         if refused is None:
@@ -58,6 +62,17 @@ def handle(
     for topic, outcome in zip(asked, outcomes, strict=True):
         if isinstance(outcome, BrokerResponseError):
             results[topic.name] = _refusal(topic.name, outcome)
+            continue
+        if context.refusal_for_topic(AclOperation.DESCRIBE_CONFIGS, outcome.name) is not None:
+            # The client may not see what the topic's configuration is.
+            results[topic.name] = CreatableTopicResult(
+                name=outcome.name,
+                topic_id=outcome.topic_id,
+                topic_config_error_code=TopicAuthorizationFailedError.code,
+                configs=[],
+            )
+            if not request.validate_only:
+                made.append(topic.name)
             continue
         overrides = tuple(outcome.configs.items())
         configs = told_configs.get(overrides)

@@ -21,8 +21,8 @@ from ....network.protocol.messages.topics.describe_topic_partitions import (
 from ....network.topic_names import validate_topic_name
 from ...metadata import NO_LEADER, ClusterImage, TopicState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
-from ..authorized_operations import TOPIC_OPERATIONS
 from ..registry import serves
 
 
@@ -41,6 +41,17 @@ def handle(
         if request.topics and cursor.topic_name not in names:
             return _refusal(request, InvalidRequestError("the cursor's topic is not one of the requested topics"))
         names = {name for name in names if name >= cursor.topic_name}
+    refused: list[DescribeTopicPartitionsResponseTopic] = []
+    if context.has_authorizer:
+        refusals = {name: context.refusal(AclOperation.DESCRIBE, ResourceType.TOPIC, name) for name in names}
+        names = {name for name, refusal in refusals.items() if refusal is None}
+        if request.topics:
+            # Whether these topics exist isn't disclosed. They come last, and don't count toward the limit.
+            refused = [
+                DescribeTopicPartitionsResponseTopic(error_code=refusal.code, name=name, partitions=[])
+                for name, refusal in refusals.items()
+                if refusal is not None
+            ]
     left = max(min(request.response_partition_limit, broker.config.max_request_partition_size_limit), 1)
     response = DescribeTopicPartitionsResponse(topics=[])
     for name in sorted(names):
@@ -55,6 +66,7 @@ def handle(
         if topic.error_code == 0 and state is not None and first + len(topic.partitions) < len(state.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=first + len(topic.partitions))
             break
+    response.topics += refused
     return response
 
 
@@ -70,6 +82,7 @@ def _refusal(request: DescribeTopicPartitionsRequest, error: BrokerResponseError
 def _describe(
     image: ClusterImage, name: str, context: RequestContext, first: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
+    operations = context.authorized_operations(ResourceType.TOPIC, name)
     try:
         error = context.injected_error(name)
         if error is not None:
@@ -80,14 +93,14 @@ def _describe(
             raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
     except (BrokerResponseError, InvalidTopicError) as refused:
         return DescribeTopicPartitionsResponseTopic(
-            error_code=refused.code, name=name, partitions=[], topic_authorized_operations=TOPIC_OPERATIONS
+            error_code=refused.code, name=name, partitions=[], topic_authorized_operations=operations
         )
     return DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=state.topic_id,
         is_internal=state.is_internal,
         partitions=list(_partitions(image, state, first, limit)),
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import InvalidRequestError
+from ....network.protocol.errors import BrokerResponseError, InvalidRequestError
 from ....network.protocol.messages.topics.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -11,6 +11,7 @@ from ....network.protocol.messages.topics.elect_leaders import (
 )
 from ...controller.controller_api import ElectionOutcome
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -23,6 +24,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: ElectLeader
     needed an election."""
     if request.election_type not in (_PREFERRED, _UNCLEAN):
         return ElectLeadersResponse(error_code=InvalidRequestError.code, replica_election_results=[])
+    refusal = context.refusal(AclOperation.ALTER, ResourceType.CLUSTER)
+    if refusal is not None:
+        return _refused(request, refusal)
     outcomes: list[ElectionOutcome] = []
     asked: list[tuple[str, int]] | None = None
     if request.topic_partitions is not None:
@@ -43,3 +47,19 @@ def handle(broker: BrokerServices, context: RequestContext, request: ElectLeader
             result.error_code, result.error_message = error.code, str(error)
         of_topic.partition_result.append(result)
     return ElectLeadersResponse(replica_election_results=list(results.values()))
+
+
+def _refused(request: ElectLeadersRequest, error: BrokerResponseError) -> ElectLeadersResponse:
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=each.topic,
+                partition_result=[
+                    PartitionResult(partition_id=index, error_code=error.code, error_message=str(error))
+                    for index in each.partitions
+                ],
+            )
+            for each in request.topic_partitions or ()
+        ],
+    )

@@ -9,6 +9,7 @@ from ....network.protocol.messages.topics.list_partition_reassignments import (
     OngoingTopicReassignment,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -18,7 +19,7 @@ def handle(
     broker: BrokerServices, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """Answers from the broker's own image; partitions that are not moving, or don't exist, are left out."""
-    error = context.injected_error("")
+    error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if error is not None:
         return ListPartitionReassignmentsResponse(error_code=error.code, error_message=str(error), topics=[])
     asked = None if request.topics is None else {each.name: set(each.partition_indexes) for each in request.topics}

@@ -12,6 +12,7 @@ from ....network.protocol.errors import (
     InvalidTopicError,
     LeaderNotAvailableError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -27,8 +28,9 @@ from ....network.protocol.types import ZERO_UUID
 from ....network.topic_names import validate_topic_name
 from ...metadata import NO_LEADER, ClusterImage, TopicState
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
-from ..authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from ..authorized_operations import cluster_operations, refusal_to_create
 from ..registry import serves
 
 #: Topics that one request creates at most; the client gets LEADER_NOT_AVAILABLE for the rest, and retries.
@@ -41,7 +43,11 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
         image = broker.image
-        topics = [_tell(image, state, context) for state in image.topics.values()]
+        topics = [
+            _tell(image, state, context)
+            for state in image.topics.values()
+            if context.refusal_for_topic(AclOperation.DESCRIBE, state.name) is None
+        ]
     else:
         # Each topic once: it may have many partitions.
         may_create = broker.config.auto_create_topics_enable and request.allow_auto_topic_creation
@@ -50,8 +56,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
         topics = [_look_up(broker, name, topic_id, creations, context) for name, topic_id in once]
     if request.include_topic_authorized_operations:
         for told in topics:
-            if told.name is not None:
-                told.topic_authorized_operations = TOPIC_OPERATIONS
+            if told.name is not None and told.error_code != TopicAuthorizationFailedError.code:
+                told.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, told.name)
     image = broker.image
     response = MetadataResponse(
         brokers=[
@@ -63,7 +69,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: MetadataReq
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(context)
     return response
 
 
@@ -101,22 +107,30 @@ def _look_up(
     error = context.injected_error(name)
     if error is not None:
         return MetadataResponseTopic(error_code=error.code, name=name, partitions=[])
+    refusal = context.refusal_for_topic(AclOperation.DESCRIBE, name)
+    if refusal is not None:
+        # Without the right to describe a topic, nobody learns whether it exists, or the name of an id.
+        told = None if by_id else name
+        return MetadataResponseTopic(error_code=refusal.code, name=told, topic_id=topic_id, partitions=[])
     state = broker.image.topics.get(name)
     if state is None and by_id:
         return MetadataResponseTopic(error_code=UnknownTopicIdError.code, name=None, topic_id=topic_id, partitions=[])
     if state is None:
         try:
-            state = _create(broker, name, creations)
+            state = _create(broker, name, creations, context)
         except BrokerResponseError as error:
             return MetadataResponseTopic(error_code=error.code, name=name, topic_id=ZERO_UUID, partitions=[])
     return _tell(broker.image, state, context)
 
 
-def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None) -> TopicState:
+def _create(broker: BrokerServices, name: str, creations: Iterator[int] | None, context: RequestContext) -> TopicState:
     """Create a topic, unless `creations` is None or has already counted `_MOST_CREATED` topics."""
     if creations is None:
         validate_topic_name(name)
         raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
+    refusal = refusal_to_create(context, name)
+    if refusal is not None:
+        raise refusal
     if next(creations) > _MOST_CREATED:
         raise LeaderNotAvailableError(f"a request creates at most {_MOST_CREATED} topics; retry for {name!r}")
     try:

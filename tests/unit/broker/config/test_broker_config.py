@@ -140,12 +140,12 @@ def test_keys_that_need_not_act_are_accepted_with_a_warning(caplog):
 
 @pytest.mark.parametrize("value", ["", None])
 def test_keys_with_one_value_are_accepted_with_that(value):
-    BrokerConfig.of_profile("kafka", {"authorizer.class.name": value}, {})
+    BrokerConfig.of_profile("kafka", {"create.topic.policy.class.name": value}, {})
 
 
 def test_keys_with_one_value_are_refused_with_another():
-    with pytest.raises(KafkaConfigurationError, match=r"'x\.Authorizer' is not supported: there is no authorizer"):
-        resolve(authorizer_class_name="x.Authorizer")
+    with pytest.raises(KafkaConfigurationError, match=r"'x\.Policy' is not supported: Java classes"):
+        resolve(create_topic_policy_class_name="x.Policy")
 
 
 def test_keys_that_there_are_not_are_refused():

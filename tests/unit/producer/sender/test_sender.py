@@ -694,21 +694,57 @@ def test_a_lost_answer_about_the_producer_id_is_asked_for_again() -> None:
     assert values_of(h.send()) == [b"a"]
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"), [(31, errors.ClusterAuthorizationFailedError), (42, errors.InvalidRequestError)]
-)
-def test_a_refused_producer_id_fails_everything_now_and_later(code: int, kind: type[errors.KafkaError]) -> None:
+def test_a_rejected_request_for_a_producer_id_fails_everything_now_and_later() -> None:
     h = SenderHarness(with_producer_id=False)
     future = h.append(b"a")
     h.send()
-    h.answer_producer_id(error_code=code)
+    h.answer_producer_id(error_code=42)
     h.step()
-    assert isinstance(future.exception(0), kind)
+    assert isinstance(future.exception(0), errors.InvalidRequestError)
     later = h.append(b"b")
     h.step()
-    assert isinstance(later.exception(0), kind)
+    assert isinstance(later.exception(0), errors.InvalidRequestError)
     assert h.free_bytes == MEMORY
     h.run_to_the_end()
+
+
+def test_a_missing_acl_for_a_producer_id_fails_what_waits_and_later_records_ask_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    h = SenderHarness(with_producer_id=False)
+    for value in (b"a", b"b"):
+        future = h.append(value)
+        h.send()
+        h.answer_producer_id(error_code=31)
+        failure = future.exception(0)
+        assert isinstance(failure, errors.ClusterAuthorizationFailedError)
+        assert "WRITE on any topic" in str(failure)
+        assert h.free_bytes == MEMORY
+        h.step()
+        assert not h.client.requests
+        h.retry()
+    # each fails for the same reason, which is logged once
+    assert [each.levelname for each in caplog.records if "no producer id yet" in each.message] == ["ERROR"]
+    granted = h.append(b"c")
+    h.send()
+    h.answer_producer_id()
+    (request,) = h.send()
+    assert values_of(request) == [b"c"]
+    h.answer(request)
+    assert granted.get(0).offset >= 0
+
+
+def test_between_refusals_of_a_producer_id_the_sender_backs_off() -> None:
+    h = SenderHarness(with_producer_id=False)
+    h.append(b"a")
+    h.send()
+    h.answer_producer_id(error_code=31)
+    waiting = h.append(b"b")
+    h.step()
+    assert not h.client.requests
+    assert not waiting.done()
+    h.retry()
+    assert [type(each.message) for each in h.client.requests] == [InitProducerIdRequest]
 
 
 def test_a_broker_without_idempotence_is_told_with_what_to_do() -> None:
