@@ -55,6 +55,8 @@ from .search import (
 _INTERRUPTED = 130
 _SAMPLE_RECORDS = 5000
 _NO_LIMIT = 10**12
+#: Each measures the given configuration for twice as long as the one before, if no record is acknowledged in time.
+_ATTEMPTS = 5
 _GOALS = ("throughput", "latency", "balanced")
 #: The units that a search takes about: the planned time is divided by it.
 _UNITS = 75
@@ -187,6 +189,17 @@ class _Measuring:
 
     def measure(self, settings: Settings, seconds: float) -> Point:
         """Raises Stopped, KafkaError."""
+        for attempt in range(_ATTEMPTS):
+            point = self._measure_once(settings, seconds * 2**attempt)
+            # without a measurement of the given configuration there is nothing to compare with
+            if point.rate or settings:
+                return point
+        raise KafkaConfigurationError(
+            f"no record was acknowledged within {seconds * 2 ** (_ATTEMPTS - 1):.1f} s; is the cluster well? "
+            "Otherwise give more --seconds"
+        )
+
+    def _measure_once(self, settings: Settings, seconds: float) -> Point:
         if self._bytes_left <= 0:
             self.is_out_of_bytes = True
             raise Stopped
@@ -202,16 +215,14 @@ class _Measuring:
             seconds=seconds,
             drain=False,
         )
-        summary = load.run()
+        try:
+            summary = load.run()
+        except KeyboardInterrupt:
+            raise Stopped from None
         self._bytes_left -= summary.enqueued_bytes
         if summary.interrupted:
             raise Stopped
         if not summary.acknowledged:
-            if not settings:
-                raise KafkaConfigurationError(
-                    f"no record was acknowledged within {seconds:.1f} s; give more --seconds"
-                    + (f" ({summary.first_error})" if summary.failed else "")
-                )
             return Point(0.0, seconds * 1000.0, seconds * 1000.0, 0.0, summary.failed)
         self._show(settings)
         return Point(
