@@ -660,7 +660,7 @@ class SecretTransport(PlaintextTransport):
 
     ready = False  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, _host: str) -> None:
         super().__init__(sock)
         self._greeting = b"hello"
         self._expected = 5
