@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...network.addresses import Address
-from ...network.client.blocking_connection import BlockingConnection, open_plaintext_socket
+from ...network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
 from ...network.protocol.errors import KafkaConnectionError
 from ...network.protocol.message import Request
+from ..config.broker_config import BrokerConfig
 from ..metadata import BrokerEndpoint
+from ..security.listener_tls import inter_broker_opener
 
 _MAX_RESPONSE_BYTES = 2**30
 #: Prefix of the client ids of brokers. A broker never acts as an older release toward these clients.
@@ -37,9 +39,9 @@ class InterBrokerConnection(BlockingConnection):
     """A `BlockingConnection` that a test may cut."""
 
     def __init__(
-        self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, receive_buffer_bytes: int, links: Links
+        self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, open_socket: OpenSocket, links: Links
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default."""
+        """`open_socket` is that of `inter_broker_socket_opener`."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -47,7 +49,7 @@ class InterBrokerConnection(BlockingConnection):
             timeout_ms=timeout_ms,
             max_response_bytes=_MAX_RESPONSE_BYTES,
             peer=f"broker {peer.node_id} ({address})",
-            open_socket=partial(_open_socket, receive_buffer_bytes),
+            open_socket=open_socket,
         )
         self._own_id = own_id
         self._peer_id = peer.node_id
@@ -59,6 +61,14 @@ class InterBrokerConnection(BlockingConnection):
             self.close()
             raise KafkaConnectionError(f"broker {self._own_id} is cut off from broker {self._peer_id}")
         return super().request(message, version)
+
+
+def inter_broker_socket_opener(config: BrokerConfig) -> OpenSocket:
+    """What opens connections to other brokers, with TLS if the listener between brokers has it.
+
+    Raises KafkaConfigurationError.
+    """
+    return inter_broker_opener(config, partial(_open_socket, config.replica_socket_receive_buffer_bytes))
 
 
 def _open_socket(receive_buffer_bytes: int, address: Address, timeout_s: float) -> socket.socket:

@@ -13,6 +13,7 @@ from ...network.protocol.errors import BrokerResponseError, EncodeError
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
 from ..metadata import BrokerEndpoint, ClusterImage
+from ..security.listener_tls import ANONYMOUS
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -48,10 +49,14 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`.
+    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal_of`
+    returns the principal of the client's certificate, on an SSL listener.
     """
 
-    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
+    __slots__ = (
+        *("_principal", "aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer"),
+        *("principal_of", "slots", "unsent"),
+    )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
         self.listener = listener
@@ -64,6 +69,15 @@ class Connection:
         self.unsent = 0
         self.is_open = True
         self.half_closes = False
+        self.principal_of: Callable[[], str] | None = None
+        self._principal: str | None = None
+
+    @property
+    def principal(self) -> str:
+        """The client's principal, such as `User:CN=app`. For requests: the TLS handshake is complete by then."""
+        if self._principal is None:
+            self._principal = ANONYMOUS if self.principal_of is None else self.principal_of()
+        return self._principal
 
 
 class RequestContext:

@@ -247,6 +247,16 @@ class TlsConfig(
         "ssl.crl.location",
     )
 
+    ssl_endpoint_identification_algorithm: str = key(
+        default="https",
+        importance="low",
+        none_means="",
+        parse=_parse_algorithm,
+        allowed="https, or empty text",
+        aliases=("ssl.check.hostname",),
+        doc="Whether a broker's certificate must be for the host name or address that is connected to: `https`, or empty "
+        "for no such check. Without it, anyone with a certificate of the same authority can pose as a broker.",
+    )
     @classmethod
     def tls_names(cls) -> frozenset[str]:
         """The dotted names of the keys of this table."""
@@ -292,16 +302,6 @@ class SecurityConfig(
         choices=SECURITY_PROTOCOLS,
         doc="The protocol for connections to brokers. `SSL`: TLS. `PLAINTEXT`: neither encrypted nor authenticated. "
         "See [Securing connections](securing.md).",
-    )
-    ssl_endpoint_identification_algorithm: str = key(
-        default="https",
-        importance="low",
-        none_means="",
-        parse=_parse_algorithm,
-        allowed="https, or empty text",
-        aliases=("ssl.check.hostname",),
-        doc="Whether a broker's certificate must be for the host name or address that the client connects to: `https`, "
-        "or empty for no such check. Without it, anyone with a certificate of the same authority can pose as a broker.",
     )
     enable_ssl_certificate_verification: bool = key(
         default=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from ....network.config import Config, Key
@@ -148,6 +149,10 @@ def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=value, source=source)
 
 
+def _masked(synonyms: list[DescribeConfigsSynonym]) -> list[DescribeConfigsSynonym]:
+    return [dataclasses.replace(each, value=None) for each in synonyms]
+
+
 def _result(
     entry: Key,
     value: str,
@@ -158,11 +163,11 @@ def _result(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
-        value=value,
+        value=None if entry.secret else value,
         read_only=read_only,
         config_source=synonyms[0].source,
         is_sensitive=entry.secret,
-        synonyms=synonyms if request.include_synonyms else [],
+        synonyms=(_masked(synonyms) if entry.secret else synonyms) if request.include_synonyms else [],
         config_type=type_of(entry),
         documentation=entry.doc if request.include_documentation else None,
     )

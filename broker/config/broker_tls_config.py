@@ -1,0 +1,63 @@
+"""The broker's keys of TLS, and their values for one listener (`listener.name.<name>.ssl.*`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ...network.config import Draft, key
+from ...network.security.tls_config import TlsConfig
+from .principal_rules import PrincipalRule, parse_principal_rules, show_principal_rules
+
+
+class BrokerTlsConfig(TlsConfig):
+    """The keys of TLS on a broker. Its certificate also identifies it to other brokers."""
+
+    ssl_client_auth: str = key(
+        default="none",
+        choices=("none", "requested", "required"),
+        doc="Whether clients of SSL listeners show a certificate. `requested`: they may. `required`: without one, the "
+        "handshake fails. The authorities are those of the truststore.",
+    )
+    ssl_principal_mapping_rules: tuple[PrincipalRule, ...] = key(
+        default=(PrincipalRule(None),),
+        parse=parse_principal_rules,
+        allowed="`RULE:pattern/replacement/[LU]` and `DEFAULT`, separated by commas",
+        show=show_principal_rules,
+        default_text="DEFAULT",
+        doc="How the subject of a client's certificate becomes the name in its principal: the first rule whose pattern "
+        "matches the whole subject, such as `RULE:^CN=(.*?),.*$/$1/L,DEFAULT`. `DEFAULT` is the subject itself.",
+    )
+
+
+#: The keys that can be given per listener.
+LISTENER_KEYS = BrokerTlsConfig.tls_names() | {"ssl.client.auth", "ssl.principal.mapping.rules"}
+
+
+def parse_listener_overrides(value: Any) -> tuple[tuple[str, Any], ...]:
+    """Parse the keys after `listener.name.`, with their values. Raises ValueError."""
+    if isinstance(value, Mapping):
+        return tuple(sorted(value.items()))
+    if isinstance(value, tuple):
+        return value
+    raise ValueError("is not a table of keys; write listener.name.<listener>.<key>")
+
+
+def overrides_of(listener: str, overrides: Collection[tuple[str, Any]]) -> dict[str, Any]:
+    """The keys that are given for a listener, by the name they have without it."""
+    prefix = f"{listener.lower().replace('_', '.')}."
+    found = ((name.lower().removeprefix(prefix), value) for name, value in overrides if name.lower().startswith(prefix))
+    return {name: value for name, value in found if name in LISTENER_KEYS}
+
+
+def check_overrides(draft: Draft) -> None:
+    """Keys that start with `listener.name.` go on with the name of a listener and one of the keys that can be given
+    per listener."""
+    names = {each.name for each in draft["listeners"]}
+    names |= {entry.partition(":")[0] for entry in draft["listener_security_protocol_map"]}
+    for name, value in draft["listener_name"]:
+        if not any(overrides_of(each, [(name, value)]) for each in names):
+            draft.problem(
+                f"listener.name.{name} is not supported: it needs the name of a listener ({', '.join(sorted(names))}) "
+                f"and a key of TLS, such as listener.name.{sorted(names)[0].lower()}.ssl.keystore.location"
+            )

@@ -1,0 +1,1 @@
+"""What secures an embedded cluster: TLS of its listeners, and throw-away certificates."""
