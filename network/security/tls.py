@@ -118,7 +118,8 @@ class TlsContexts:
 
     def transport(self, sock: socket.socket, host: str) -> TlsTransport:
         """The transport of a socket, which it owns from then on. `host` is the name to verify; "" on a broker."""
-        name = _name_to_verify(host) or None
+        # never None on a client: an SSL object without a name verifies none, whatever the context says
+        name = None if self._settings.server_side else _name_to_verify(host)
         context, trust = self._context, self._trust
         return TlsTransport(
             sock,

@@ -271,8 +271,13 @@ def _refuse_sasl(draft: Draft) -> None:
 
 def _check_protocol(draft: Draft) -> None:
     """Keys of TLS need `security.protocol` SSL or SASL_SSL. `ssl.context` replaces all other `ssl.*` keys."""
+    # a value that is the default, as in a copy of another client's defaults, asks for nothing
     used = [
-        name for name in sorted(SecurityConfig.tls_names() | {"ssl.context"}) if draft.is_explicit(name.replace(".", "_"))
+        entry.name
+        for entry in SecurityConfig.entries
+        if (entry.name in TlsConfig.tls_names() or entry.name == "ssl.context")
+        and draft.is_explicit(entry.attribute)
+        and draft[entry.attribute] != entry.default
     ]
     protocol = draft["security_protocol"]
     # shared settings may have the keys of an encrypted listener as well; without a protocol, they are meant to be used
@@ -282,7 +287,7 @@ def _check_protocol(draft: Draft) -> None:
             "security.protocol to SSL or SASL_SSL, or to PLAINTEXT if that is meant"
         )
     if draft["ssl_context"] is not None:
-        others = [name for name in used if name != "ssl.context" and draft[name.replace(".", "_")]]
+        others = [name for name in used if name != "ssl.context"]
         if others:
             draft.problem(f"ssl.context and {', '.join(others)} exclude each other; set the context up instead")
 

@@ -48,8 +48,10 @@ _PLAINTEXT_REASONS = (
 )
 
 
-def tls_error(error: Exception, ssl_object: Any, *, name: str | None, trust: str, server_side: bool) -> KafkaError:
-    """The error to raise for `error`, which a transport's SSL object has raised.
+def tls_error(
+    error: Exception, ssl_object: Any, is_established: bool, *, name: str | None, trust: str, server_side: bool
+) -> KafkaError:
+    """The error to raise for `error`, which a transport's SSL object has raised, `is_established` after its handshake.
 
     `name` is the host name that a client verifies. `trust` describes the certificate authorities that were tried. A
     failed handshake is an SslAuthenticationError, which is not retried for callers that wait, and a connection that
@@ -61,7 +63,7 @@ def tls_error(error: Exception, ssl_object: Any, *, name: str | None, trust: str
     if isinstance(error, ssl.SSLCertVerificationError):
         return SslAuthenticationError(_rejection(error, ssl_object, peer, name, trust))
     if isinstance(error, (EOFError, ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return DisconnectedError(_cut(server_side))
+        return DisconnectedError("the TLS connection was cut" if is_established else _cut(server_side))
     if not isinstance(error, ssl.SSLError):
         if isinstance(error, OSError):
             return DisconnectedError(f"the connection broke during the TLS handshake: {error.strerror or error}")
@@ -85,7 +87,7 @@ def tls_error(error: Exception, ssl_object: Any, *, name: str | None, trust: str
         return SslAuthenticationError(
             f"the {peer} refused the TLS handshake: it may demand a certificate of this {own}, or {_CIPHERS_DIFFER}"
         )
-    if reason in _PLAINTEXT_REASONS and not _is_established(ssl_object):
+    if reason in _PLAINTEXT_REASONS and not is_established:
         return SslAuthenticationError(
             "the client does not speak TLS; set its security.protocol to SSL or SASL_SSL, or send it to a PLAINTEXT "
             f"listener ({reason})"
@@ -93,13 +95,9 @@ def tls_error(error: Exception, ssl_object: Any, *, name: str | None, trust: str
             else "the server answers without TLS; set security.protocol to PLAINTEXT or SASL_PLAINTEXT for this "
             f"listener, or use the broker's SSL listener ({reason})"
         )
-    if _is_established(ssl_object):
+    if is_established:
         return DisconnectedError(f"the TLS connection broke: {reason}")
     return SslAuthenticationError(f"the TLS handshake failed: {reason}")
-
-
-def _is_established(ssl_object: Any) -> bool:
-    return ssl_object is not None and ssl_object.version() is not None and ssl_object.cipher() is not None
 
 
 def _cut(server_side: bool) -> str:

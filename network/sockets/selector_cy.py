@@ -222,6 +222,9 @@ class Selector:
             channel.state = ChannelState.PREPARING
             _set_options(sock)
             self._prepare(channel)
+            if channel.ready and transport.has_buffered_reads:
+                # the peer's first frames came with the last bytes of its handshake: no event reports them
+                self._immediately_connected.append(channel)
         except (OSError, KafkaError) as error:
             self._broken.append((channel, error))
 
@@ -348,7 +351,7 @@ class Selector:
         if self._immediately_connected:
             connected, self._immediately_connected = self._immediately_connected, []
             for channel in connected:
-                self._handle(channel, EVENT_WRITE, now_ms)
+                self._handle(channel, EVENT_READ | EVENT_WRITE, now_ms)
         for data, events in ready:
             if data.__class__ is KafkaChannel:
                 self._handle(data, events, now_ms)

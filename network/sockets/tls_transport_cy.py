@@ -40,8 +40,9 @@ PIECE_BYTES = 256 * 1024
 _JOINED_BYTES = 32 * 1024  # a buffer of at least this size is encrypted where it is, instead of being joined to others
 _RECEIVE_BYTES = 64 * 1024
 
-#: Called with an error of the SSL object and that object, or None if it could not be made. Returns what to raise.
-Explain = Callable[[Exception, Any], Exception]
+#: Called with an error of the SSL object, that object, or None if it could not be made, and whether the handshake was
+#: complete. Returns what to raise.
+Explain = Callable[[Exception, Any, bool], Exception]
 
 
 class _Scratch(threading.local):
@@ -116,7 +117,7 @@ class TlsTransport:
             return self._shake_hands()
         except (OSError, ValueError, EOFError) as error:
             self._send_alert()
-            raise self._explain(error, self._object) from error
+            raise self._explain(error, self._object, False) from error
 
     @cython.cfunc
     def _shake_hands(self) -> cython.int:
@@ -173,7 +174,7 @@ class TlsTransport:
                     continue
                 except OSError as error:
                     self._send_alert()
-                    self._failure = self._explain(error, self._object)
+                    self._failure = self._explain(error, self._object, True)
                     if total:
                         break  # it is raised once these bytes are processed
                     raise self._failure from error
@@ -281,7 +282,7 @@ class TlsTransport:
                 "the peer began a TLS renegotiation, which is not supported: disable it there, or use TLS 1.3"
             ) from None
         except OSError as error:
-            raise self._explain(error, self._object) from error
+            raise self._explain(error, self._object, True) from error
         if written != len(piece):
             raise IllegalStateError(f"TLS took {written} of {len(piece)} bytes, but a memory BIO takes all")
         return self._flush(MSG_MORE if more else 0)
