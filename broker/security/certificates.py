@@ -69,11 +69,23 @@ class ThrowAwayAuthority:
         return self._write(common_name if name is None else name, issued)
 
     def _write(self, name: str, issued: Any) -> Path:
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - trustme is made of it
+
+        # Java reads private keys in PKCS8 format only
+        key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
         path = self._directory / f"{name}.pem"
-        path.touch(mode=0o600)
-        path.write_bytes(issued.private_key_and_cert_chain_pem.bytes())
-        # kafka-python and aiokafka take the certificate and the key as two files
-        key_path = self._directory / f"{name}.key.pem"
-        key_path.touch(mode=0o600)
-        key_path.write_bytes(issued.private_key_pem.bytes())
+        # some clients take the certificate and the key as two files
+        for target, content in (
+            (path, key + b"".join(each.bytes() for each in issued.cert_chain_pems)),
+            (self.key_path(path), key),
+        ):
+            target.touch(mode=0o600)
+            target.write_bytes(content)
         return path
+
+    @staticmethod
+    def key_path(path: Path) -> Path:
+        """The file with only the private key of an issued file."""
+        return path.with_suffix(".key.pem")

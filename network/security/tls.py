@@ -60,6 +60,16 @@ class TlsSettings:
         )
 
     @property
+    def has_certificate(self) -> bool:
+        """Whether this end has a certificate, as far as is known."""
+        config = self.config
+        given = (
+            *(config.ssl_keystore_location, config.ssl_certificate_location, config.ssl_keystore_certificate_chain),
+            self.context,
+        )
+        return any(each is not None for each in given)
+
+    @property
     def files(self) -> tuple[str, ...]:
         """The paths that the context is read from."""
         config = self.config
@@ -126,7 +136,13 @@ class TlsContexts:
             context,
             server_side=self._settings.server_side,
             server_name=name,
-            explain=partial(tls_error, name=name, trust=trust, server_side=self._settings.server_side),
+            explain=partial(
+                tls_error,
+                name=name,
+                trust=trust,
+                server_side=self._settings.server_side,
+                has_certificate=self._settings.has_certificate,
+            ),
         )
 
 

@@ -49,12 +49,19 @@ _PLAINTEXT_REASONS = (
 
 
 def tls_error(
-    error: Exception, ssl_object: Any, is_established: bool, *, name: str | None, trust: str, server_side: bool
+    error: Exception,
+    ssl_object: Any,
+    is_established: bool,
+    *,
+    name: str | None,
+    trust: str,
+    server_side: bool,
+    has_certificate: bool,
 ) -> KafkaError:
     """The error to raise for `error`, which a transport's SSL object has raised, `is_established` after its handshake.
 
-    `name` is the host name that a client verifies. `trust` describes the certificate authorities that were tried. A
-    failed handshake is an SslAuthenticationError, which is not retried for callers that wait, and a connection that
+    `name` is the host name that a client verifies. `trust` describes the certificate authorities that were tried.
+    `has_certificate` is false if this end is known to have none. A failed handshake is an SslAuthenticationError, which is not retried for callers that wait, and a connection that
     was cut is a DisconnectedError, which is.
     """
     peer, own = ("client", "broker") if server_side else ("broker", "client")
@@ -70,9 +77,10 @@ def tls_error(
         return SslAuthenticationError(f"TLS can't verify the host name {name!r}: {error}")
     reason = error.reason or str(error)
     why = _CERTIFICATE_ALERTS.get(reason)
-    if why is not None:
+    if why is not None and has_certificate:
         return SslAuthenticationError(_REJECTED.format(peer=peer, own=own, why=why))
-    if reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "PEER_DID_NOT_RETURN_A_CERTIFICATE"):
+    # Java complains about a missing certificate in TLS 1.2 as about a bad one
+    if why is not None or reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "PEER_DID_NOT_RETURN_A_CERTIFICATE"):
         return SslAuthenticationError(
             "the client gave no certificate, which ssl.client.auth=required demands"
             if server_side

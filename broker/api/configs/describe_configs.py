@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable
 
 from ....network.config import Config, Key
@@ -150,7 +149,7 @@ def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:
 
 
 def _masked(synonyms: list[DescribeConfigsSynonym]) -> list[DescribeConfigsSynonym]:
-    return [dataclasses.replace(each, value=None) for each in synonyms]
+    return [DescribeConfigsSynonym(name=each.name, value=None, source=each.source) for each in synonyms]
 
 
 def _result(

@@ -226,7 +226,7 @@ def test_a_blocking_connection_to_a_server_that_stalls(credentials: Credentials,
         open_socket=tls_opener(credentials.client_contexts()),
     )
     with pytest.raises(KafkaConnectionError, match="did not complete the TLS handshake within 300 ms"):
-        connection.request(MetadataRequest())
+        connection.request(MetadataRequest(topics=[]))
 
 
 def test_a_blocking_connection(credentials: Credentials) -> None:
@@ -241,11 +241,11 @@ def test_a_blocking_connection(credentials: Credentials) -> None:
             open_socket=tls_opener(contexts),
         )
         for _ in range(2):
-            assert connection.request(MetadataRequest()).brokers[0].node_id == 1
+            assert connection.request(MetadataRequest(topics=[])).brokers[0].node_id == 1
         connection.interrupt()
         connection.close()
         connection.rearm()
-        assert connection.request(MetadataRequest()).brokers[0].node_id == 1
+        assert connection.request(MetadataRequest(topics=[])).brokers[0].node_id == 1
         connection.close()
 
 
@@ -268,6 +268,8 @@ def test_a_client_that_stalls_is_dropped_by_the_broker(credentials: Credentials)
 def test_no_plaintext_on_the_wire(credentials: Credentials) -> None:
     """Everything between a producer and a broker passes through a relay that keeps it."""
     captured = bytearray()
+    relayed: list[socket.socket] = []
+    pumps: list[threading.Thread] = []
     with cluster(credentials) as broker, socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -293,10 +295,13 @@ def test_no_plaintext_on_the_wire(credentials: Credentials) -> None:
                 except OSError:
                     return
                 outside = socket.create_connection((host, int(port)))
+                relayed.extend((inside, outside))
                 for pair in ((inside, outside), (outside, inside)):
-                    threading.Thread(target=pump, args=pair, daemon=True).start()
+                    pumps.append(threading.Thread(target=pump, args=pair))
+                    pumps[-1].start()
 
-        threading.Thread(target=accept, daemon=True).start()
+        acceptor = threading.Thread(target=accept)
+        acceptor.start()
         # the broker sends clients to the relay
         broker._brokers[1]._advertised = {"SSL": ("127.0.0.1", advertised)}
         broker.controller.register_brokers([(broker.broker(1).endpoint, broker.broker(1).apply_image)])
@@ -316,6 +321,11 @@ def test_no_plaintext_on_the_wire(credentials: Credentials) -> None:
             for future in futures:
                 future.get(20)
         listener.shutdown(socket.SHUT_RDWR)
+        acceptor.join()
+    for thread in pumps:
+        thread.join()
+    for sock in relayed:
+        sock.close()
     assert len(captured) > 40 * 30_000 * 13
     assert b"planted" not in captured
 
