@@ -133,7 +133,9 @@ def _check_inter_broker(draft: Draft, names: Collection[str], protocols: Mapping
     name = draft["inter_broker_listener_name"]
     if name is None:
         wanted = draft["security_inter_broker_protocol"]
-        if draft.is_explicit("security_inter_broker_protocol") and wanted not in {protocols.get(each) for each in names}:
+        if draft.is_explicit("security_inter_broker_protocol") and wanted not in {
+            protocols.get(each) for each in names
+        }:
             draft.problem(f"security.inter.broker.protocol is {wanted}, but no listener has that protocol")
         return
     if name.upper() not in names:

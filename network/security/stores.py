@@ -92,9 +92,7 @@ def _open_pkcs12(data: bytes, password: str | None, path: str, key: str) -> Any:
         raise KafkaConfigurationError(f"{key}: the PKCS12 file {path} can't be opened: {reason}") from error
 
 
-def authorities(
-    path: str, password: str | None, declared: str | None, key: str = "ssl.truststore.location"
-) -> str:
+def authorities(path: str, password: str | None, declared: str | None, key: str = "ssl.truststore.location") -> str:
     """The certificates of a truststore, as PEM text. Blocks on the disk. Raises KafkaConfigurationError."""
     data = read_file(path, key)
     text = _as_pem(data, path, key, declared)

@@ -84,15 +84,11 @@ def _parse_context(value: Any) -> Any:
 
 
 def _pem_key(doc: str, *aliases: str) -> Any:
-    return key(
-        default=None, parse=_parse_pem, allowed="text in PEM format", secret=True, aliases=aliases, doc=doc
-    )
+    return key(default=None, parse=_parse_pem, allowed="text in PEM format", secret=True, aliases=aliases, doc=doc)
 
 
 def _file_key(doc: str, *aliases: str, allowed: str = "the path of a file") -> Any:
-    return key(
-        default=None, importance="high", parse=parse_path, allowed=allowed, aliases=aliases, show=str, doc=doc
-    )
+    return key(default=None, importance="high", parse=parse_path, allowed=allowed, aliases=aliases, show=str, doc=doc)
 
 
 def _type_key(doc: str) -> Any:
@@ -257,6 +253,7 @@ class TlsConfig(
         doc="Whether a broker's certificate must be for the host name or address that is connected to: `https`, or empty "
         "for no such check. Without it, anyone with a certificate of the same authority can pose as a broker.",
     )
+
     @classmethod
     def tls_names(cls) -> frozenset[str]:
         """The dotted names of the keys of this table."""
@@ -329,5 +326,3 @@ class SecurityConfig(
     def uses_tls(self) -> bool:
         """Whether connections are encrypted."""
         return self.security_protocol in TLS_PROTOCOLS
-
-

@@ -578,9 +578,7 @@ class Selector:
             self.connected.remove(channel.id)
         _log.debug("connection %s is lost: %s", channel.id, failure)
 
-    def _read_last_words(
-        self, channel: KafkaChannel, error: OSError
-    ) -> OSError | InvalidLength | AuthenticationError:
+    def _read_last_words(self, channel: KafkaChannel, error: OSError) -> OSError | InvalidLength | AuthenticationError:
         """Read what the peer sent before a write failed: responses, bytes that show that it is not a Kafka broker, or
         the alert with which it rejected a certificate.
 

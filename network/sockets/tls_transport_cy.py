@@ -99,7 +99,12 @@ class TlsTransport:
     @property
     def has_buffered_reads(self) -> bool:
         """Whether decrypted bytes, records, the end of the stream or an error may be buffered."""
-        return self._has_ended or self._failure is not None or self._incoming.pending > 0 or (self.ready and self._object.pending() > 0)
+        return (
+            self._has_ended
+            or self._failure is not None
+            or self._incoming.pending > 0
+            or (self.ready and self._object.pending() > 0)
+        )
 
     @property
     def ssl_object(self) -> Any:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tls import Credentials
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.errors import KafkaConfigurationError, SslAuthenticationError
 from headrace.producer import KafkaProducer
-from support.tls import Credentials
 
 
 @pytest.fixture(scope="module")
@@ -105,9 +105,11 @@ def test_replication_over_tls(credentials: Credentials) -> None:
     ) as cluster:
         cluster.on_request(
             None,
-            lambda context, _: principals.add(context.connection.principal)
-            if (context.client_id or "").startswith("headrace-broker")
-            else None,
+            lambda context, _: (
+                principals.add(context.connection.principal)
+                if (context.client_id or "").startswith("headrace-broker")
+                else None
+            ),
         )
         send(cluster, "PLAINTEXT")
     assert {each.partition(",")[0] for each in principals} == {"User:CN=localhost"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import trustme
+from support.tls import Credentials
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.addresses import Address
@@ -27,7 +28,6 @@ from headrace.network.protocol.errors import (
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.sockets.selector_cy import Selector
 from headrace.producer import KafkaProducer
-from support.tls import Credentials
 
 BLOCK_MS = 1_500
 
@@ -72,9 +72,8 @@ def failure(bootstrap: str, **keys: Any) -> KafkaError:
     settings = {"security_protocol": "SSL", "max_block_ms": BLOCK_MS, "reconnect_backoff_max_ms": 200, **keys}
     before = _process_seconds()
     started_ms = SYSTEM_CLOCK.now_ms()
-    with KafkaProducer(bootstrap_servers=bootstrap, **settings) as producer:
-        with pytest.raises(KafkaError) as caught:
-            producer.send("t", b"secret value").get(10)
+    with KafkaProducer(bootstrap_servers=bootstrap, **settings) as producer, pytest.raises(KafkaError) as caught:
+        producer.send("t", b"secret value").get(10)
     elapsed_ms = SYSTEM_CLOCK.now_ms() - started_ms
     used_s = _process_seconds() - before
     assert elapsed_ms < BLOCK_MS + 5_000

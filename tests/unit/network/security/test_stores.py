@@ -8,13 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 from cryptography.x509 import load_pem_x509_certificates
+from support.tls import Credentials, TlsPair
 
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.network.security import stores
-from support.tls import Credentials, TlsPair
 
 
 def parts(path: str) -> tuple[str, str]:
@@ -35,9 +41,7 @@ def write_pkcs12(source: str, target: Path, password: str) -> str:
 
 def encrypted_key(source: str, password: str) -> str:
     private: Any = load_pem_private_key(parts(source)[0].encode(), None)
-    return private.private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())
-    ).decode()
+    return private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password.encode())).decode()
 
 
 def agree(credentials: Credentials, client: dict[str, Any], server: dict[str, Any] | None = None) -> None:
@@ -85,9 +89,7 @@ def test_an_encrypted_key_without_its_password(credentials: Credentials, passwor
     _, chain = parts(credentials.client)
     key = encrypted_key(credentials.client, "hush")
     with pytest.raises(KafkaConfigurationError, match=r"ssl\.key\.password") as caught:
-        credentials.client_contexts(
-            **{"ssl.key.pem": key, "ssl.certificate.pem": chain, "ssl.key.password": password}
-        )
+        credentials.client_contexts(**{"ssl.key.pem": key, "ssl.certificate.pem": chain, "ssl.key.password": password})
     assert "hush" not in str(caught.value)
 
 
@@ -161,9 +163,7 @@ def test_a_missing_file(credentials: Credentials) -> None:
 
 def test_the_declared_type_must_be_that_of_the_file(credentials: Credentials) -> None:
     with pytest.raises(KafkaConfigurationError, match=r"is a PEM file, but ssl\.keystore\.type is PKCS12"):
-        credentials.client_contexts(
-            **{"ssl.keystore.location": credentials.client, "ssl.keystore.type": "PKCS12"}
-        )
+        credentials.client_contexts(**{"ssl.keystore.location": credentials.client, "ssl.keystore.type": "PKCS12"})
 
 
 def test_a_key_of_another_certificate(credentials: Credentials) -> None:

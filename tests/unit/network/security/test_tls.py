@@ -15,10 +15,10 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from support.tls import Credentials, TlsPair
 
 from headrace.network.protocol.errors import DisconnectedError, KafkaConfigurationError, SslAuthenticationError
 from headrace.network.security.tls import openssl_name
-from support.tls import Credentials, TlsPair
 
 LONG_AGO = datetime.datetime(2001, 1, 1, tzinfo=datetime.timezone.utc)
 FAR_AHEAD = datetime.datetime(2999, 1, 1, tzinfo=datetime.timezone.utc)
@@ -206,9 +206,7 @@ def test_a_required_client_certificate_that_is_missing(
             pair.client.read_into(memoryview(bytearray(100)))
 
 
-def test_a_client_certificate_of_an_unknown_authority(
-    credentials: Credentials, connect: Agree, tmp_path: Path
-) -> None:
+def test_a_client_certificate_of_an_unknown_authority(credentials: Credentials, connect: Agree, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger.pem"
     trustme.CA().issue_cert("x@y.z").private_key_and_cert_chain_pem.write_to_path(str(stranger))
     with pytest.raises(SslAuthenticationError, match="certificate of the client is rejected"):

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.tls import Credentials, TlsPair
 
 from headrace.network.protocol.errors import DisconnectedError, IllegalStateError
 from headrace.network.sockets.tls_transport_cy import PIECE_BYTES
 from headrace.network.sockets.transport import FileRegion
-from support.tls import Credentials, TlsPair
 
 #: Recognized on the wire wherever it is cut.
 SECRET = b"plaintext-" * 10
@@ -22,9 +22,7 @@ RECORD_TYPES = range(20, 24)
 
 @pytest.fixture(params=["TLSv1.2", "TLSv1.3"])
 def pair(request: pytest.FixtureRequest, credentials: Credentials) -> Iterator[TlsPair]:
-    pair = TlsPair(
-        credentials.client_contexts(ssl_enabled_protocols=request.param), credentials.server_contexts()
-    )
+    pair = TlsPair(credentials.client_contexts(ssl_enabled_protocols=request.param), credentials.server_contexts())
     pair.shake_hands()
     yield pair
     pair.close()
