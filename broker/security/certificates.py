@@ -35,11 +35,6 @@ class ThrowAwayAuthority:
         self.ca_path = directory / "ca.pem"
         self.ca_path.write_bytes(self._authority.cert_pem.bytes())
 
-    @property
-    def ca_pem(self) -> str:
-        """The authority's certificate, for clients that take it as text."""
-        return self._authority.cert_pem.bytes().decode()
-
     def issue_server(
         self,
         hosts: Sequence[str] = _HOSTS,

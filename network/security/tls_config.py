@@ -250,8 +250,8 @@ class TlsConfig(
         parse=_parse_algorithm,
         allowed="https, or empty text",
         aliases=("ssl.check.hostname",),
-        doc="Whether a broker's certificate must be for the host name or address that is connected to: `https`, or empty "
-        "for no such check. Without it, anyone with a certificate of the same authority can pose as a broker.",
+        doc="Whether a broker's certificate must be for the host name or address that is connected to: `https`, or "
+        "empty for no such check. Without it, anyone with a certificate of the same authority can pose as a broker.",
     )
 
     @classmethod

@@ -61,8 +61,8 @@ def tls_error(
     """The error to raise for `error`, which a transport's SSL object has raised, `is_established` after its handshake.
 
     `name` is the host name that a client verifies. `trust` describes the certificate authorities that were tried.
-    `has_certificate` is false if this end is known to have none. A failed handshake is an SslAuthenticationError, which is not retried for callers that wait, and a connection that
-    was cut is a DisconnectedError, which is.
+    `has_certificate` is false if this end is known to have none. A failed handshake is an SslAuthenticationError, which
+    is not retried for callers that wait, and a connection that was cut is a DisconnectedError, which is.
     """
     peer, own = ("client", "broker") if server_side else ("broker", "client")
     if isinstance(error, KafkaError):

@@ -178,8 +178,8 @@ class Selector:
     ) -> None:
         """Open a connection to a resolved address. A later poll reports it as connected or disconnected.
 
-        `host` is the name that TLS expects in the peer's certificate. The buffer sizes are SO_SNDBUF and SO_RCVBUF; -1 leaves them to the system. Raises IllegalStateError if the id
-        is in use, and never a network error.
+        `host` is the name that TLS expects in the peer's certificate. The buffer sizes are SO_SNDBUF and SO_RCVBUF; -1
+        leaves them to the system. Raises IllegalStateError if the id is in use, and never a network error.
         """
         self._ensure_unused(channel_id)
         peer = describe_address(address)
@@ -209,7 +209,8 @@ class Selector:
     def register(self, channel_id: str, sock: socket.socket, transport: Transport | None = None) -> None:
         """Take over a connected socket, for instance an accepted one. It is not listed in `connected`.
 
-        `transport` is the socket's, if it has one already. Raises IllegalStateError if the id is in use, and leaves the socket alone then. Never raises a network error.
+        `transport` is the socket's, if it has one already. Raises IllegalStateError if the id is in use, and leaves the
+        socket alone then. Never raises a network error.
         """
         self._ensure_unused(channel_id)
         try:

@@ -19,6 +19,7 @@ with reads, and their answers leave with the next write.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -114,9 +115,9 @@ class TlsTransport:
     # --- Handshake ---
 
     def handshake(self) -> int:
-        """Continue the handshake. Returns the selector events it waits for, 0 if `ready`. Raises what `explain` returns.
+        """Continue the handshake. Returns the selector events it waits for, 0 if `ready`.
 
-        `explain` gets an EOFError if the peer closes the connection.
+        Raises what `explain` returns. It gets an EOFError if the peer closes the connection.
         """
         try:
             return self._shake_hands()
@@ -152,10 +153,8 @@ class TlsTransport:
 
     def _send_alert(self) -> None:
         """Send the alert that says why the handshake failed, as far as the socket takes it."""
-        try:
+        with contextlib.suppress(OSError):  # the handshake's error says more
             self._flush(0)
-        except OSError:
-            pass  # the handshake's error says more
 
     # --- Reading ---
 
@@ -313,10 +312,8 @@ class TlsTransport:
             return
         if self.ready:
             self.ready = False
-            try:
+            with contextlib.suppress(OSError, ValueError):  # the peer's close_notify is not waited for
                 self._object.unwrap()
-            except (OSError, ValueError):
-                pass  # the peer's close_notify is not waited for
             self._send_alert()
         # the number may be that of another file from now on
         self._fd = -1

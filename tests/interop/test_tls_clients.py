@@ -8,8 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import aiokafka
+import kafka
 import pytest
+from confluent_kafka import Consumer, Producer
 from support.apache_kafka import ApacheKafka
+from support.apache_kafka.cluster import HOST, free_ports
 from support.apache_kafka.fixtures import start_or_skip
 from support.tls import Credentials
 
@@ -45,8 +49,6 @@ def key_of(credentials: Credentials) -> str:
 
 
 def test_confluent_kafka(cluster: EmbeddedCluster, credentials: Credentials) -> None:
-    from confluent_kafka import Consumer, Producer
-
     settings: dict[str, Any] = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "security.protocol": "SSL",
@@ -65,8 +67,6 @@ def test_confluent_kafka(cluster: EmbeddedCluster, credentials: Credentials) -> 
 
 
 def test_kafka_python(cluster: EmbeddedCluster, credentials: Credentials) -> None:
-    import kafka
-
     settings: dict[str, Any] = {
         "bootstrap_servers": cluster.bootstrap_servers,
         "security_protocol": "SSL",
@@ -90,8 +90,6 @@ def test_kafka_python(cluster: EmbeddedCluster, credentials: Credentials) -> Non
 
 
 def test_aiokafka(cluster: EmbeddedCluster, credentials: Credentials) -> None:
-    import aiokafka
-
     context = ssl.create_default_context(cafile=credentials.ca)
     context.load_cert_chain(credentials.client)
     settings: dict[str, Any] = {
@@ -120,8 +118,6 @@ class SecuredKafka(ApacheKafka):
     ssl_port: int
 
     def _prepare(self, folder: Path) -> None:
-        from support.apache_kafka.cluster import HOST, free_ports
-
         super()._prepare(folder)
         (broker,) = self._brokers.values()
         (type(self).ssl_port,) = free_ports(1)

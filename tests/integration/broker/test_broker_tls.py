@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # pyright: ignore
 from support.tls import Credentials
 
-from headrace.broker import EmbeddedCluster
+from headrace.broker import EmbeddedCluster, ProcessCluster
 from headrace.network.protocol.errors import KafkaConfigurationError, SslAuthenticationError
 from headrace.producer import KafkaProducer
 
@@ -116,8 +117,6 @@ def test_replication_over_tls(credentials: Credentials) -> None:
 
 
 def test_processes(credentials: Credentials) -> None:
-    from headrace.broker import ProcessCluster
-
     with (
         ProcessCluster(
             2,
@@ -152,8 +151,6 @@ def test_what_cannot_be_served(keys: dict[str, str], text: str) -> None:
 
 
 def test_secrets_of_a_broker_are_not_described(credentials: Credentials) -> None:
-    from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # pyright: ignore
-
     config = {
         "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "ssl.keystore.location": credentials.server,

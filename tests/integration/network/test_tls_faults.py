@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import socket
 import ssl
@@ -26,6 +27,7 @@ from headrace.network.protocol.errors import (
     SslAuthenticationError,
 )
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
+from headrace.network.security import stores
 from headrace.network.sockets.selector_cy import Selector
 from headrace.producer import KafkaProducer
 
@@ -53,10 +55,8 @@ def listen() -> Iterator[Callable[..., str]]:
                     except OSError:
                         return
                     held.append(sock)
-                    try:
+                    with contextlib.suppress(OSError):
                         serve(sock)
-                    except OSError:
-                        pass
 
             threading.Thread(target=run, daemon=True).start()
             return f"127.0.0.1:{listener.getsockname()[1]}"
@@ -200,10 +200,8 @@ def test_a_server_that_stops_in_the_handshake(
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         server = credentials.server_contexts()._context.wrap_bio(incoming, outgoing, server_side=True)
         incoming.write(sock.recv(65536))
-        try:
+        with contextlib.suppress(ssl.SSLWantReadError):
             server.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
         flight = outgoing.read()
         sock.sendall(flight[: int(len(flight) * share)])
         if then == "cut":
@@ -333,8 +331,6 @@ def test_files_are_not_read_on_the_sender_thread(
     credentials: Credentials, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Files on a slow disk delay only the connection that waits for them."""
-    from headrace.network.security import stores
-
     ca = tmp_path / "ca.pem"
     ca.write_bytes(Path(credentials.ca).read_bytes())
     threads: list[str] = []

@@ -137,7 +137,7 @@ def test_a_java_keystore_is_refused_with_the_command_that_converts_it(
     path = tmp_path / "client.jks"
     path.write_bytes(magic + bytes(100))
     for key in ("ssl.keystore.location", "ssl.truststore.location"):
-        with pytest.raises(KafkaConfigurationError, match="keytool -importkeystore -srckeystore .*client.jks .*p12"):
+        with pytest.raises(KafkaConfigurationError, match=r"keytool -importkeystore -srckeystore .*client.jks .*p12"):
             credentials.client_contexts(**{key: str(path)})
 
 
@@ -157,7 +157,7 @@ def test_a_file_that_is_no_keystore(credentials: Credentials, tmp_path: Path, co
 
 def test_a_missing_file(credentials: Credentials) -> None:
     for key in ("ssl.keystore.location", "ssl.truststore.location", "ssl.crlfile"):
-        with pytest.raises(KafkaConfigurationError, match="/nowhere.pem can't be read"):
+        with pytest.raises(KafkaConfigurationError, match=r"/nowhere.pem can't be read"):
             credentials.client_contexts(**{key: "/nowhere.pem"})
 
 

@@ -197,7 +197,7 @@ def test_a_required_client_certificate_that_is_missing(
         credentials.server_contexts(**trusting(credentials, **REQUIRED)),
     )
     pairs.append(pair)
-    with pytest.raises(SslAuthenticationError, match="gave no certificate|demand"):
+    with pytest.raises(SslAuthenticationError, match=r"gave no certificate|demand"):
         pair.shake_hands()
     if version == "TLSv1.3":
         # the client's own handshake is complete before the server has seen that there is no certificate
@@ -341,7 +341,7 @@ def test_a_server_that_answers_in_plaintext(credentials: Credentials, pairs: lis
     pairs.append(pair)
     pair.client.handshake()
     pair._client_end.sendall(b"\x00\x00\x00\x10" + bytes(16))
-    with pytest.raises(SslAuthenticationError, match="the server answers without TLS; set security.protocol"):
+    with pytest.raises(SslAuthenticationError, match=r"the server answers without TLS; set security.protocol"):
         pair.client.handshake()
 
 
@@ -358,5 +358,5 @@ def test_a_connection_that_is_cut_in_the_handshake(credentials: Credentials, pai
     pairs.append(pair)
     pair.client.handshake()
     pair._client_end.close()
-    with pytest.raises(DisconnectedError, match="closed the connection during the TLS handshake|broke during the TLS"):
+    with pytest.raises(DisconnectedError, match=r"closed the connection during the TLS handshake|broke during the TLS"):
         pair.client.handshake()
