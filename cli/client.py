@@ -146,7 +146,7 @@ class Client:
 
 
 def _socket_opener(command_config: str | None) -> OpenSocket:
-    """What opens the connections, with TLS if the configuration says so. Raises KafkaConfigurationError."""
+    """What opens the connections, with TLS if the configuration has it. Raises KafkaConfigurationError."""
     config = ClientConfig.resolve({} if command_config is None else {"config.file": command_config})
     if not config.uses_tls:
         return open_plaintext_socket

@@ -10,7 +10,7 @@ from ...network.config import INT32_MAX, INT64_MAX, Draft, Rule, key
 from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
-from .broker_tls_config import BrokerTlsConfig, check_overrides, overrides_of, parse_listener_overrides
+from .broker_tls_config import BrokerTlsConfig, check_overrides
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -139,23 +139,6 @@ class BrokerConfig(
     )
     security_inter_broker_protocol: str = key(
         default=PLAINTEXT, choices=SERVED, doc="The security protocol between brokers."
-    )
-    listener_name: tuple[tuple[str, Any], ...] = key(
-        default=(),
-        parse=parse_listener_overrides,
-        allowed="keys of TLS behind the name of a listener",
-        secret=True,
-        is_prefix=True,
-        default_text="none",
-        doc="Keys of TLS for one listener only, which take precedence there: "
-        "`listener.name.<listener>.ssl.keystore.location` and so on, with the listener's name in lower case.",
-    )
-    socket_connection_setup_timeout_ms: int = key(
-        default=10_000,
-        at_least=1,
-        at_most=INT64_MAX,
-        doc="The time that a client of an SSL listener has for the TLS handshake. Connecting to other brokers is "
-        "limited by `replica.socket.timeout.ms`.",
     )
     controller_listener_names: tuple[str, ...] = key(
         default=(),
@@ -595,16 +578,6 @@ class BrokerConfig(
     def protocol_of(self, listener: str) -> str:
         """The security protocol of a listener."""
         return protocols_by_name(self.listener_security_protocol_map)[listener]
-
-    def tls_of(self, listener: str) -> BrokerTlsConfig:
-        """The keys of TLS in effect for a listener. Raises KafkaConfigurationError."""
-        own = {
-            entry.name: getattr(self, entry.attribute)
-            for entry in BrokerTlsConfig.entries
-            if entry.name in self.given and entry.attribute != "config_file"
-        }
-        own.update(overrides_of(listener, self.listener_name))
-        return BrokerTlsConfig.resolve_from(own, {}, {})
 
     def max_connections_of(self, address: str) -> int:
         """The most connections that an address may have."""

@@ -32,14 +32,14 @@ LookUp = Callable[[str, int], Sequence[ResolvedAddress]]
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-#: The suites of TLS 1.3 that OpenSSL offers unless it is told otherwise.
+#: The suites of TLS 1.3 that OpenSSL offers unless it is configured otherwise.
 _DEFAULT_13 = frozenset({"TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_AES_128_GCM_SHA256"})
 _SUITES_13 = _DEFAULT_13 | {"TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"}
 
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """What a context is built from. Pickles unless it has a context of the user's."""
+    """What a context is built from. Pickles unless it has the user's own context."""
 
     config: TlsConfig
     server_side: bool = False

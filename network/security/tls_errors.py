@@ -93,7 +93,7 @@ def tls_error(
         return SslAuthenticationError(_CIPHERS_DIFFER)
     if reason in ("SSLV3_ALERT_HANDSHAKE_FAILURE", "TLSV1_ALERT_HANDSHAKE_FAILURE"):
         return SslAuthenticationError(
-            f"the {peer} refused the TLS handshake: it may demand a certificate of this {own}, or {_CIPHERS_DIFFER}"
+            f"the {peer} rejected the TLS handshake: it may demand a certificate of this {own}, or {_CIPHERS_DIFFER}"
         )
     if reason in _PLAINTEXT_REASONS and not is_established:
         return SslAuthenticationError(

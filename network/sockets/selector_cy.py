@@ -580,10 +580,8 @@ class Selector:
         _log.debug("connection %s is lost: %s", channel.id, failure)
 
     def _read_last_words(self, channel: KafkaChannel, error: OSError) -> OSError | InvalidLength | AuthenticationError:
-        """Read what the peer sent before a write failed: responses, bytes that show that it is not a Kafka broker, or
-        the alert with which it rejected a certificate.
-
-        Returns the error to report.
+        """Read what the peer sent before a write failed: responses, or why it closed the connection (an alert of TLS,
+        bytes of another protocol). Returns the error to report.
         """
         try:
             for _ in range(_MAX_LAST_READS):

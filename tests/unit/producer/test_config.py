@@ -133,7 +133,6 @@ KafkaClient.__module__ = "kafka.client_async"
     ("name", "default", "other"),
     [
         ("transaction_timeout_ms", 60_000, 60_001),
-        ("ssl_check_hostname", True, False),
         ("sasl_kerberos_service_name", "kafka", "mine"),
         ("socket_options", [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], []),
         ("selector", selectors.DefaultSelector, selectors.SelectSelector),

@@ -19,8 +19,8 @@ RULES = (
     ("subject", "name"),
     [
         ("CN=Duke,OU=ServiceUsers,O=Org,C=US", "duke"),
-        ("CN=Duke,OU=SME,O=mycp,L=Fulton,ST=MD,C=US", "duke@sme"),
-        ("cn=duke,ou=sme,dc=mycp,dc=com", "DUKE@SME"),
+        ("CN=Duke,OU=Ops,O=mycp,L=Fulton,ST=MD,C=US", "duke@ops"),
+        ("cn=duke,ou=ops,dc=mycp,dc=com", "DUKE@OPS"),
         ("cN=duke,OU=JavaSoft,O=Sun Microsystems", "DUKE"),
         ("OU=JavaSoft,O=Sun Microsystems,C=US", "OU=JavaSoft,O=Sun Microsystems,C=US"),
     ],

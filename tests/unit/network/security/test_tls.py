@@ -293,7 +293,7 @@ def test_suites_have_two_names(standard: str, openssl: str) -> None:
     ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).set_ciphers(f"{openssl}:@SECLEVEL=0")
 
 
-# --- A context of the user's ---
+# --- The user's own context ---
 
 
 def test_a_context_of_the_users(credentials: Credentials, connect: Agree) -> None:
