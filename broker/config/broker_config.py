@@ -34,6 +34,8 @@ OWN_DEFAULTS: dict[str, str] = {
     "replica.socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 65536",
     "socket.listen.backlog.size": "many clients may start at the same time; Kafka's default is 50",
     "socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
+    "ssl.keystore.type": "the file's content is recognized, and JKS is not supported; Kafka's default is JKS",
+    "ssl.truststore.type": "the file's content is recognized, and JKS is not supported; Kafka's default is JKS",
     "socket.send.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
 }
 

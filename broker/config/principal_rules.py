@@ -19,6 +19,9 @@ class PrincipalRule(NamedTuple):
     case: str = ""
     text: str = "DEFAULT"
 
+    def __str__(self) -> str:
+        return self.text
+
     def apply(self, subject: str) -> str | None:
         """The name for a subject; None if the rule does not match the whole of it."""
         if self.pattern is None:
