@@ -17,12 +17,16 @@ from typing import Any
 from ..network.protocol.api import ApiKey, requests
 from ..network.protocol.codec import decode
 from ..network.protocol.errors import (
+    AuthenticationError,
     KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
     MalformedMessageError,
     TooManyElementsError,
     UnsupportedVersionError,
 )
 from ..network.protocol.frames import MAX_REQUEST_ELEMENTS, RequestHeader, decode_request_header
+from ..network.repeats import Repeats
 from ..network.sections import section_thread
 from ..network.sockets.selector_cy import Selector, describe_address
 from .api import registry
@@ -33,6 +37,7 @@ from .config.listeners import Listener
 from .replica.connection import without_broker_token
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
+from .security.listener_tls import ListenerTls, tls_of_listener
 from .services.services import BrokerServices
 
 _log = logging.getLogger(__name__)
@@ -50,10 +55,11 @@ class BrokerServer:
     for any thread."""
 
     def __init__(self, broker: BrokerServices, listeners: Sequence[Listener]) -> None:
-        """Raises KafkaConnectionError."""
+        """Raises KafkaConnectionError, KafkaConfigurationError."""
         self._broker = broker
         self._sockets: dict[str, socket.socket] = {}
         try:
+            self._tls = {each.name: tls_of_listener(broker.config, each.name) for each in listeners}
             for each in listeners:
                 self._sockets[each.name] = _listen(each, broker.config)
         except BaseException:
@@ -98,7 +104,9 @@ class BrokerServer:
             self.connection_count += 1
             self._counts_per_ip[peer] += 1
         loop = self._loops[next(self._next_loop)]
-        loop.take_over(f"{describe_address(address)}-{next(self._connection_ids)}", sock, peer, listener)
+        loop.take_over(
+            f"{describe_address(address)}-{next(self._connection_ids)}", sock, peer, listener, self._tls[listener]
+        )
 
     def _too_many(self, peer: str) -> str | None:
         """The connection limit that is reached, in words; None if there is room for another connection."""
@@ -196,7 +204,10 @@ class _NetworkThread:
         )
         self.thread = section_thread(self._run, f"broker-{broker.node_id}-network-{number}")
         self._connections: dict[str, Connection] = {}
-        self._arrivals: deque[tuple[str, socket.socket, str, str]] = deque()
+        self._arrivals: deque[tuple[str, socket.socket, str, str, ListenerTls | None]] = deque()
+        #: The connections in their TLS handshake, and when each of them is given up.
+        self._handshakes: deque[tuple[float, str]] = deque()
+        self._repeats = Repeats()
         self._ready: deque[Connection] = deque()
         self._back: deque[tuple[Connection, int, bool]] = deque()
         self._bytes_aside = 0
@@ -210,9 +221,11 @@ class _NetworkThread:
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
 
-    def take_over(self, connection_id: str, sock: socket.socket, peer: str, listener: str) -> None:
+    def take_over(
+        self, connection_id: str, sock: socket.socket, peer: str, listener: str, tls: ListenerTls | None
+    ) -> None:
         """Serve an accepted socket."""
-        self._arrivals.append((connection_id, sock, peer, listener))
+        self._arrivals.append((connection_id, sock, peer, listener, tls))
         if threading.get_ident() != self.thread.ident:
             self.selector.wakeup()
         else:
@@ -234,7 +247,7 @@ class _NetworkThread:
     def _run(self) -> None:
         selector = self.selector
         while not self._closing:
-            selector.poll(_POLL_MS)
+            selector.poll(self._handshake_poll_ms() if self._handshakes else _POLL_MS)
             if self._arrivals:
                 self._register_arrivals()
             for receive in selector.completed_receives:
@@ -245,8 +258,10 @@ class _NetworkThread:
                 self._count_sent()
             if selector.disconnected:
                 for channel_id, reason in selector.disconnected.items():
-                    _log.debug("broker %d: connection %s ended: %s", self._broker.node_id, channel_id, reason)
+                    self._log_end(channel_id, reason)
                     self._forget(channel_id)
+            if self._handshakes:
+                self._end_stalled_handshakes()
             while self._drops:
                 for connection in list(self._connections.values()):
                     self._drop(connection)
@@ -260,9 +275,40 @@ class _NetworkThread:
 
     def _register_arrivals(self) -> None:
         while self._arrivals:
-            connection_id, sock, peer, listener = self._arrivals.popleft()
-            self._connections[connection_id] = Connection(connection_id, self, peer, listener)
-            self.selector.register(connection_id, sock)
+            connection_id, sock, peer, listener, tls = self._arrivals.popleft()
+            connection = self._connections[connection_id] = Connection(connection_id, self, peer, listener)
+            if tls is None:
+                self.selector.register(connection_id, sock)
+                continue
+            transport = tls.transport(sock)
+            connection.principal_of = partial(tls.principal, transport)
+            self.selector.register(connection_id, sock, transport)
+            deadline_ms = self._broker.clock.now_ms() + self._broker.config.socket_connection_setup_timeout_ms
+            self._handshakes.append((deadline_ms, connection_id))
+
+    def _handshake_poll_ms(self) -> float:
+        """How long a poll may wait before a handshake is to be given up."""
+        return max(self._handshakes[0][0] - self._broker.clock.now_ms(), 0.0)
+
+    def _end_stalled_handshakes(self) -> None:
+        """Close connections whose TLS handshake takes longer than socket.connection.setup.timeout.ms."""
+        now_ms = self._broker.clock.now_ms()
+        while self._handshakes:
+            deadline_ms, connection_id = self._handshakes[0]
+            if self.selector.is_in_handshake(connection_id):
+                if now_ms < deadline_ms:
+                    return
+                self._log_end(connection_id, KafkaTimeoutError("it did not complete the TLS handshake in time"))
+                self._drop(self._connections[connection_id])
+            self._handshakes.popleft()
+
+    def _log_end(self, connection_id: str, reason: KafkaError) -> None:
+        level = logging.DEBUG
+        if isinstance(reason, (AuthenticationError, KafkaTimeoutError)):
+            connection = self._connections.get(connection_id)
+            key = (type(reason), connection.peer if connection is not None else None)
+            level = self._repeats.level(key, logging.INFO, self._broker.clock.now_ms())
+        _log.log(level, "broker %d: connection %s ended: %s", self._broker.node_id, connection_id, reason)
 
     def _read_or_not(self, connection: Connection) -> None:
         """Stop reading from a connection while it has too many unanswered requests or unsent responses."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from ..network.addresses import DEFAULT_PORT
 from ..network.protocol.errors import KafkaConfigurationError
+
+if TYPE_CHECKING:
+    from ..producer.config import ProducerConfig
 
 DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 
@@ -41,11 +45,10 @@ def read_configs(entries: Iterable[str], option: str = "--config") -> dict[str, 
 
 
 def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the keys of a producer."""
+    """Declare the option for keys of a producer. --command-config, declared with --bootstrap-server, takes them too."""
     parser.add_argument(
         "--command-property", action="append", default=[], metavar="KEY=VALUE", help="a key of the producer"
     )
-    parser.add_argument("--command-config", metavar="FILE", help="a file with keys of the producer")
 
 
 def producer_keys(options: argparse.Namespace) -> dict[str, str]:
@@ -58,3 +61,8 @@ def producer_keys(options: argparse.Namespace) -> dict[str, str]:
     if "bootstrap.servers" not in keys and (is_given or options.command_config is None):
         keys["bootstrap.servers"] = options.bootstrap_server
     return keys
+
+
+def servers_text(config: ProducerConfig) -> str:
+    """The `bootstrap.servers` of a producer as text."""
+    return ",".join(map(str, config.bootstrap_servers))

@@ -9,8 +9,9 @@ from typing import Any
 from ..network.acl_advice import missing_acl
 from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.client.api_versions import CLIENT_SOFTWARE_NAME
-from ..network.client.blocking_connection import BlockingConnection
+from ..network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
 from ..network.protocol.errors import (
+    AuthenticationError,
     InvalidMetadataError,
     KafkaConfigurationError,
     KafkaConnectionError,
@@ -21,6 +22,7 @@ from ..network.protocol.errors import (
 )
 from ..network.protocol.message import Request
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..network.security.tls_config import SecurityConfig
 from .arguments import DEFAULT_SERVER
 
 _TIMEOUT_MS = 30_000.0
@@ -38,6 +40,16 @@ def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
         help=f"one or more brokers of the cluster, separated by commas; the default port is {DEFAULT_PORT} "
         f"(default: {DEFAULT_SERVER})",
     )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties or TOML file with keys of the client, such as security.protocol=SSL and "
+        "ssl.truststore.location=ca.pem",
+    )
+
+
+class ClientConfig(SecurityConfig, env_prefix="HEADRACE_", listed_in="docs/securing.md"):
+    """The keys of `--command-config`."""
 
 
 class Client:
@@ -46,24 +58,34 @@ class Client:
     Every method raises KafkaError if no broker can be reached or the response is an error.
     """
 
-    def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used."""
+    def __init__(
+        self, bootstrap: str, command_config: str | None = None, *, security: SecurityConfig | None = None
+    ) -> None:
+        """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used.
+
+        `command_config`: the path of a file with the keys of `ClientConfig`. `security`: a configuration that has them,
+        instead of the file.
+        """
+        if security is None:
+            security = ClientConfig.resolve({} if command_config is None else {"config.file": command_config})
+        self._open_socket = _socket_opener(security)
         self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
 
-    @staticmethod
-    def _connect_to_any(bootstrap: str) -> BlockingConnection:
+    def _connect_to_any(self, bootstrap: str) -> BlockingConnection:
         try:
             addresses = [parse_address(text, DEFAULT_PORT) for text in bootstrap.split(",") if text.strip()]
         except ValueError as wrong:
             raise KafkaConfigurationError(f"--bootstrap-server: {wrong}") from wrong
-        failures = []
+        failures: list[str] = []
         for address in addresses:
             try:
-                connection = _connection_to(address)
+                connection = self._connection_to(address)
                 connection.api_versions()
                 return connection
+            except AuthenticationError:
+                raise  # the other brokers have the same certificates and passwords
             except KafkaError as failed:
                 failures.append(str(failed))
         if not failures:
@@ -97,8 +119,17 @@ class Client:
         if connection is None:
             if node_id not in self._addresses:
                 raise KafkaConnectionError(f"broker {node_id} is not there; is it down?")
-            connection = self._connections[node_id] = _connection_to(self._addresses[node_id])
+            connection = self._connections[node_id] = self._connection_to(self._addresses[node_id])
         return connection
+
+    def _connection_to(self, address: Address) -> BlockingConnection:
+        return BlockingConnection(
+            address,
+            client_id=CLIENT_SOFTWARE_NAME,
+            timeout_ms=_TIMEOUT_MS,
+            max_response_bytes=_MAX_RESPONSE_BYTES,
+            open_socket=self._open_socket,
+        )
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """The brokers, and all topics or the named ones. Raises the error of a named topic."""
@@ -121,10 +152,14 @@ class Client:
         return controller_id if controller_id in self._addresses else None
 
 
-def _connection_to(address: Address) -> BlockingConnection:
-    return BlockingConnection(
-        address, client_id=CLIENT_SOFTWARE_NAME, timeout_ms=_TIMEOUT_MS, max_response_bytes=_MAX_RESPONSE_BYTES
-    )
+def _socket_opener(config: SecurityConfig) -> OpenSocket:
+    """What opens the connections, with TLS if the configuration has it. Raises KafkaConfigurationError."""
+    if not config.uses_tls:
+        return open_plaintext_socket
+    from ..network.client.tls_socket import tls_opener  # noqa: PLC0415 - it imports ssl
+    from ..network.security.tls import TlsContexts, TlsSettings  # noqa: PLC0415
+
+    return tls_opener(TlsContexts(TlsSettings.of_client(config)))
 
 
 def topic_error(

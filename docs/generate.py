@@ -359,8 +359,8 @@ removed, mostly on the sender thread, and `close()` when it is closed.
             """\
 ## Not supported
 
-Kafka's metrics of authentication, TLS ciphers and transactions (`txn-*`) are missing, because the producer supports
-none of these yet. So are `iotime-total` and `io-waittime-total`, which Kafka deprecates in favor of
+Kafka's metrics of authentication, TLS ciphers and transactions (`txn-*`) are missing, because the producer
+does not count these yet. So are `iotime-total` and `io-waittime-total`, which Kafka deprecates in favor of
 `io-time-ns-total` and `io-wait-time-ns-total`.
 """,
         ]

@@ -31,6 +31,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.sockets.channel_cy",
     "headrace.network.sockets.poller_cy",
     "headrace.network.sockets.selector_cy",
+    "headrace.network.sockets.tls_transport_cy",
     "headrace.producer.accumulator.accumulator_cy",
     "headrace.producer.accumulator.batch_cy",
     "headrace.producer.accumulator.batch_memory_cy",

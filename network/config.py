@@ -63,6 +63,7 @@ class Key:
     secret: bool
     show: Callable[[Any], str]
     default_text: str
+    is_prefix: bool
     attribute: str = ""
     name: str = ""
     type_name: str = ""
@@ -147,6 +148,7 @@ def key(
     secret: bool = False,
     show: Callable[[Any], str] = repr,
     default_text: str = "",
+    is_prefix: bool = False,
 ) -> Any:
     """Declare a key of a Config.
 
@@ -164,6 +166,8 @@ def key(
     secret: whether the value is masked everywhere.
     show: converts a typed value to text.
     default_text: the default in words, if the value itself says nothing.
+    is_prefix: whether it stands for all names that start with it and a dot. `parse` gets a dict of them, by the rest of
+    the name.
     """
     return Key(
         default=default,
@@ -180,6 +184,7 @@ def key(
         secret=secret,
         show=show,
         default_text=default_text,
+        is_prefix=is_prefix,
     )
 
 
@@ -508,10 +513,14 @@ class _Gathering:
         self.origins: dict[str, str] = {}
         self.problems: list[str] = []
         self.unsound: set[str] = set()
+        self.by_prefix: dict[str, dict[str, Any]] = {}
+        self.prefixes = tuple(entry for entry in table.entries if entry.is_prefix)
 
     def add(self, items: list[Item], is_file: bool = False) -> None:
         seen: dict[str, Item] = {}
         for item in items:
+            if self.prefixes and self._collect(item):
+                continue
             entry = self._find(item)
             if entry is None:
                 continue
@@ -526,6 +535,16 @@ class _Gathering:
                 self.problems.append(f"{item._replace(name=entry.name)} is given twice, {where}; keep one")
             elif entry.attribute not in self.values and entry.attribute not in self.unsound:
                 self._take(entry, item)
+
+    def _collect(self, item: Item) -> bool:
+        """Take an item whose name starts with a prefix key. An earlier source takes precedence, name by name."""
+        name = dotted(item.name) if isinstance(item.name, str) else ""
+        for entry in self.prefixes:
+            if name.startswith(f"{entry.name}."):
+                self.by_prefix.setdefault(entry.attribute, {}).setdefault(name[len(entry.name) + 1 :], item.value)
+                self.origins.setdefault(entry.name, item.origin)
+                return True
+        return False
 
     def _find(self, item: Item) -> Key | None:
         if not isinstance(item.name, str):
@@ -577,6 +596,9 @@ class _Gathering:
             self.origins[entry.name] = item.origin
 
     def finish(self) -> Any:
+        for entry in self.prefixes:
+            if entry.attribute in self.by_prefix:
+                self._take(entry, Item(entry.name, self.by_prefix[entry.attribute], self.origins[entry.name]))
         for entry in self.table.entries:
             if entry.attribute not in self.values:
                 self.values[entry.attribute] = entry.default

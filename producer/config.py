@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
-from ..network.config import INT32_MAX, Config, key
+from ..network.config import INT32_MAX, key
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.records.compression import Compression
 from ..network.records.compression_config import configured_level, level_key, level_key_names
+from ..network.security.tls_config import SecurityConfig
 from .config_rules import (
     RULES,
     check_client_id,
@@ -33,7 +34,7 @@ from .peer_keys import LIBRDKAFKA_NAMES
 # --- Keys of other clients ---
 
 _TRANSACTIONS = "transactions are not supported yet"
-_SECURITY = "TLS and SASL are not supported yet; only security.protocol=PLAINTEXT is"
+_SASL = "SASL is not supported yet"
 _METRICS = "metrics are cheap enough to be always on"
 _INTERNAL = "it replaces an internal part of kafka-python that doesn't exist here"
 _PROXY = "connections through a proxy are not supported yet"
@@ -42,8 +43,7 @@ LEFT_OUT = {
     "transactional.id": _TRANSACTIONS,
     "transaction.timeout.ms": _TRANSACTIONS,
     "transaction.two.phase.commit.enable": _TRANSACTIONS,
-    "ssl.*": _SECURITY,
-    "sasl.*": _SECURITY,
+    "sasl.*": _SASL,
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -80,7 +80,6 @@ WITHOUT_EFFECT = {
 #: a copy of kafka-python's `DEFAULT_CONFIG` passes them all, so they are ignored.
 KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
     "transaction.timeout.ms": lambda given: given == 60_000,
-    "ssl.check.hostname": lambda given: given is True,
     "sasl.kerberos.service.name": lambda given: given == "kafka",
     "socket.options": lambda given: given == [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     "selector": lambda given: given is selectors.DefaultSelector,
@@ -102,7 +101,7 @@ def _level(codec: Compression) -> Any:
 
 
 class ProducerConfig(
-    Config,
+    SecurityConfig,
     env_prefix="HEADRACE_",
     listed_in="docs/configuration.md",
     rules=RULES,
@@ -148,14 +147,6 @@ class ProducerConfig(
         "one connects, and resolve the name again after all have been tried. "
         "`resolve_canonical_bootstrap_servers_only`: the same, but first replace each bootstrap address with "
         "its canonical names, which Kerberos may require.",
-    )
-    security_protocol: str = key(
-        default="PLAINTEXT",
-        importance="medium",
-        choices=("PLAINTEXT",),
-        allowed="PLAINTEXT (TLS and SASL are not supported yet)",
-        doc="The protocol for connections to brokers. Only unencrypted, unauthenticated connections are supported so "
-        "far.",
     )
 
     # --- Delivery guarantees ---

@@ -27,6 +27,7 @@ from ..network.sections import section_thread
 from ..network.sockets.name_lookups import NameLookups
 from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
 from ..network.sockets.selector_cy import Selector
+from ..network.sockets.transport import TransportFactory, plaintext_transport
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig
@@ -74,6 +75,14 @@ class Engine:
             max_idle_ms=config.metadata_max_idle_ms,
             allow_auto_topic_creation=config.allow_auto_create_topics,
         )
+        transport: TransportFactory = plaintext_transport
+        look_up, at_once = resolve_host, numeric_addresses
+        if config.uses_tls:
+            from ..network.security.tls import TlsContexts, TlsSettings  # noqa: PLC0415 - it imports ssl
+
+            tls = TlsContexts(TlsSettings.of_client(config))
+            # no address is resolved at once: the lookup's thread checks whether the files of TLS have changed
+            transport, look_up, at_once = tls.transport, tls.refreshing(resolve_host), lambda host, port: None
         prepare(config.compression)
         batch_bytes = max(config.batch_size, 1)
         self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
@@ -90,8 +99,9 @@ class Engine:
             clock=clock,
             max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
+            transport=transport,
         )
-        addresses = NameLookups(resolve_host, clock, on_answer=selector.wakeup, at_once=numeric_addresses)
+        addresses = NameLookups(look_up, clock, on_answer=selector.wakeup, at_once=at_once)
         names = NameLookups(canonical_host_names, clock, on_answer=selector.wakeup)
         self.client = NetworkClient(
             selector=selector,

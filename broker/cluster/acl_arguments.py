@@ -6,6 +6,7 @@ import enum
 from typing import Any, TypeVar
 
 from ...network.protocol.errors import IllegalArgumentError, InvalidRequestError
+from ..config.principal import parse_principal
 from ..security.acls import (
     CLUSTER_NAME,
     AclBinding,
@@ -17,7 +18,6 @@ from ..security.acls import (
     check_acl,
     check_filter,
 )
-from ..security.principal import parse_principal
 
 _Code = TypeVar("_Code", bound=enum.IntEnum)
 

@@ -11,11 +11,11 @@ from ...network.protocol.errors import BrokerResponseError, IllegalStateError
 from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
+from ..config.principal import ANONYMOUS
 from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
 from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
-from ..security.principal import ANONYMOUS
 from .acl_arguments import acl_of, filter_of
 from .arguments import check_address, check_directories, check_fault, check_hook, check_racks, resolve_node_ids
 from .data_dirs import ClusterDirectories

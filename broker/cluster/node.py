@@ -71,7 +71,7 @@ class Broker(BrokerServices):
         for each in self.server.listeners:
             host, port = self._advertised.get(each.name) or (advertised_host(each.host), each.port)
             told.append(Listener(each.name, host, port))
-        name = inter_broker_name(self.server.listeners, self.config.inter_broker_listener_name)
+        name = inter_broker_name(self.server.listeners, self.config)
         own = next(each for each in told if each.name == name)
         return BrokerEndpoint(self.node_id, own.host, own.port, self.rack, tuple(told))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...network.config import Draft, key
-from ..security.principal import parse_super_users
+from .principal import parse_super_users
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 _SHORT_NAME = STANDARD_AUTHORIZER.rpartition(".")[2]

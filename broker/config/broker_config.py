@@ -6,18 +6,22 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key
+from ...network.config import INT32_MAX, INT64_MAX, Draft, Rule, key
 from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from .acl_keys import allow_everyone_key, authorizer_class_name_key, check_authorizer, super_users_key
+from .broker_tls_config import BrokerTlsConfig, check_overrides
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
+    PLAINTEXT,
+    SERVED,
     Listener,
     check_listeners,
     parse_listeners,
     parse_protocol_map,
+    protocols_by_name,
     show_listeners,
 )
 from .profiles import PROFILES, check_profile
@@ -31,6 +35,8 @@ OWN_DEFAULTS: dict[str, str] = {
     "replica.socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 65536",
     "socket.listen.backlog.size": "many clients may start at the same time; Kafka's default is 50",
     "socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
+    "ssl.keystore.type": "the file's content is recognized, and JKS is not supported; Kafka's default is JKS",
+    "ssl.truststore.type": "the file's content is recognized, and JKS is not supported; Kafka's default is JKS",
     "socket.send.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 102400",
 }
 
@@ -71,7 +77,7 @@ def _check_directories(draft: Draft) -> None:
 
 
 class BrokerConfig(
-    Config,
+    BrokerTlsConfig,
     listed_in="docs/broker-configuration.md",
     without_effect=WITHOUT_EFFECT,
     fixed=FIXED,
@@ -84,6 +90,7 @@ class BrokerConfig(
             ),
             check_listeners,
         ),
+        Rule(("listeners", "listener_security_protocol_map", "listener_name"), check_overrides),
         Rule(("log_dirs",), _check_directories),
         Rule(("authorizer_class_name", "super_users", "allow_everyone_if_no_acl_found"), check_authorizer),
     ),
@@ -127,15 +134,15 @@ class BrokerConfig(
         parse=parse_protocol_map,
         allowed="NAME:PROTOCOL, several separated by commas",
         show=",".join,
-        doc="The security protocol of each listener. Only PLAINTEXT is supported.",
+        doc="The security protocol of each listener: PLAINTEXT or SSL.",
     )
     inter_broker_listener_name: str | None = key(
         default=None,
-        default_text="the first of `listeners`",
+        default_text="the first of `listeners` with `security.inter.broker.protocol`",
         doc="The listener that brokers use to replicate from each other.",
     )
     security_inter_broker_protocol: str = key(
-        default="PLAINTEXT", choices=("PLAINTEXT",), doc="The security protocol between brokers."
+        default=PLAINTEXT, choices=SERVED, doc="The security protocol between brokers."
     )
     controller_listener_names: tuple[str, ...] = key(
         default=(),
@@ -577,6 +584,10 @@ class BrokerConfig(
     def given(self) -> frozenset[str]:
         """The names of the keys that the user has set."""
         return frozenset(name for name, origin in self.origins.items() if not origin.startswith(("default", "profile")))
+
+    def protocol_of(self, listener: str) -> str:
+        """The security protocol of a listener."""
+        return protocols_by_name(self.listener_security_protocol_map)[listener]
 
     def max_connections_of(self, address: str) -> int:
         """The most connections that an address may have."""

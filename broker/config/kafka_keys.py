@@ -16,7 +16,6 @@ _REMOTE = "there is no remote storage"
 _METRICS = "the broker has no metrics"
 _QUOTAS = "there are no quotas"
 _UNTHROTTLED = "replication is never throttled"
-_TLS = "TLS is not supported yet, so no listener uses it"
 _SASL = "SASL is not supported yet, so no listener uses it"
 _SHARE = "share groups are not supported"
 
@@ -52,7 +51,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "share.fetch.purgatory.purge.interval.requests": _SHARE,
     # Connections between brokers
     "request.timeout.ms": "requests between brokers use replica.socket.timeout.ms",
-    "socket.connection.setup.timeout.ms": "connecting to a broker uses replica.socket.timeout.ms",
     "socket.connection.setup.timeout.max.ms": "connecting to a broker uses replica.socket.timeout.ms",
     # Components that this broker does not have
     "group.consumer.*": _CLASSIC,
@@ -79,7 +77,8 @@ WITHOUT_EFFECT: dict[str, str] = {
     "alter.log.dirs.replication.quota.window.*": "a move pauses after each step to keep its rate",
     "log.preallocate": "files grow as they are written",
     # Security
-    "ssl.*": _TLS,
+    "ssl.allow.dn.changes": "certificates may change in any way",
+    "ssl.allow.san.changes": "certificates may change in any way",
     "sasl.*": _SASL,
     "connections.max.reauth.ms": _SASL,
     "connection.failed.authentication.delay.ms": _SASL,
@@ -106,6 +105,5 @@ FIXED: dict[str, tuple[str, str]] = {
 }
 
 LEFT_OUT: dict[str, str] = {
-    "listener.name.*": "listeners are PLAINTEXT, which has no settings",
     "zookeeper.*": "there is no ZooKeeper",
 }

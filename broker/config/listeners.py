@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ...network.config import Draft
 from ...network.config_values import parse_list
+from ...network.security.tls_config import PLAINTEXT, SECURITY_PROTOCOLS, SSL
 
-PLAINTEXT = "PLAINTEXT"
-SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+#: The protocols that are served.
+SERVED = (PLAINTEXT, SSL)
 DEFAULT_PROTOCOL_MAP = tuple(f"{each}:{each}" for each in SECURITY_PROTOCOLS)
 _LISTENER = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:%.]+\]|[^:/\[\]]*):([0-9]{1,5})")
 _MAX_PORT = 65_535
@@ -66,20 +67,31 @@ def of_clients(listeners: Sequence[Listener], controller_names: Collection[str])
     return tuple(each for each in listeners if each.name not in controllers)
 
 
-def inter_broker_name(listeners: Sequence[Listener], name: str | None) -> str:
-    """The name of the listener through which brokers connect to each other."""
-    return name.upper() if name is not None else listeners[0].name
+def inter_broker_name(listeners: Sequence[Listener], config: Mapping[str, Any]) -> str:
+    """The name of the listener through which brokers connect to each other: `inter.broker.listener.name`, or the first
+    one of `security.inter.broker.protocol`, or else the first."""
+    name = config["inter_broker_listener_name"]
+    if name is not None:
+        return name.upper()
+    protocols = protocols_by_name(config["listener_security_protocol_map"])
+    wanted = config["security_inter_broker_protocol"]
+    return next((each.name for each in listeners if protocols.get(each.name) == wanted), listeners[0].name)
+
+
+def protocols_by_name(entries: Sequence[str]) -> dict[str, str]:
+    """The security protocol of each listener, from the entries of `listener.security.protocol.map`."""
+    return dict(entry.split(":") for entry in entries)
 
 
 def check_listeners(draft: Draft) -> None:
-    """Each listener has its own name and port, and a security protocol; only `PLAINTEXT` is supported. An advertised
-    address belongs to a listener, and clients can connect to it."""
+    """Each listener has its own name and port, and a security protocol, `PLAINTEXT` or `SSL`. An advertised address
+    belongs to a listener, and clients can connect to it."""
     controllers = draft["controller_listener_names"]
     listeners = of_clients(draft["listeners"], controllers)
     if not listeners:
         draft.problem("listeners has none for clients; give at least one, such as PLAINTEXT://localhost:9092")
         return
-    protocols = dict(entry.split(":") for entry in draft["listener_security_protocol_map"])
+    protocols = protocols_by_name(draft["listener_security_protocol_map"])
     for key, named in (("listeners", listeners), ("advertised.listeners", draft["advertised_listeners"] or ())):
         _check_names(draft, key, named)
     for each in listeners:
@@ -110,9 +122,9 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
             f"listeners has {listener.name}, for which listener.security.protocol.map has no protocol; add "
             f"{listener.name}:{PLAINTEXT} to it"
         )
-    elif protocol != PLAINTEXT:
+    elif protocol not in SERVED:
         draft.problem(
-            f"the listener {listener} is {protocol}, but this broker serves {PLAINTEXT} only: TLS and SASL are not "
+            f"the listener {listener} is {protocol}, but this broker serves {' and '.join(SERVED)} only: SASL is not "
             "supported yet"
         )
 
@@ -120,6 +132,11 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
 def _check_inter_broker(draft: Draft, names: Collection[str], protocols: Mapping[str, str]) -> None:
     name = draft["inter_broker_listener_name"]
     if name is None:
+        wanted = draft["security_inter_broker_protocol"]
+        if draft.is_explicit("security_inter_broker_protocol") and wanted not in {
+            protocols.get(each) for each in names
+        }:
+            draft.problem(f"security.inter.broker.protocol is {wanted}, but no listener has that protocol")
         return
     if name.upper() not in names:
         draft.problem(f"inter.broker.listener.name is {name}, which is not in listeners: {', '.join(sorted(names))}")

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from ...network.addresses import Address
-from ...network.client.blocking_connection import BlockingConnection, open_plaintext_socket
+from ...network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
 from ...network.protocol.errors import KafkaConnectionError
 from ...network.protocol.message import Request
+from ..config.broker_config import BrokerConfig
 from ..metadata import BrokerEndpoint
+from ..security.listener_tls import inter_broker_opener
 
 _MAX_RESPONSE_BYTES = 2**30
 #: Prefix of the client ids of brokers.
@@ -60,12 +62,11 @@ class InterBrokerConnection(BlockingConnection):
         peer: BrokerEndpoint,
         *,
         timeout_ms: float,
-        receive_buffer_bytes: int,
+        open_socket: OpenSocket,
         links: Links,
         token: str,
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default. `token` is the image's
-        `broker_token`."""
+        """`open_socket` is that of `inter_broker_socket_opener`. `token` is the image's `broker_token`."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -73,7 +74,7 @@ class InterBrokerConnection(BlockingConnection):
             timeout_ms=timeout_ms,
             max_response_bytes=_MAX_RESPONSE_BYTES,
             peer=f"broker {peer.node_id} ({address})",
-            open_socket=partial(_open_socket, receive_buffer_bytes),
+            open_socket=open_socket,
         )
         self._own_id = own_id
         self._peer_id = peer.node_id
@@ -85,6 +86,14 @@ class InterBrokerConnection(BlockingConnection):
             self.close()
             raise KafkaConnectionError(f"broker {self._own_id} is cut off from broker {self._peer_id}")
         return super().request(message, version)
+
+
+def inter_broker_socket_opener(config: BrokerConfig) -> OpenSocket:
+    """What opens connections to other brokers, with TLS if the listener between brokers has it.
+
+    Raises KafkaConfigurationError.
+    """
+    return inter_broker_opener(config, partial(_open_socket, config.replica_socket_receive_buffer_bytes))
 
 
 def _open_socket(receive_buffer_bytes: int, address: Address, timeout_s: float) -> socket.socket:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ...network.client.blocking_connection import OpenSocket
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
@@ -30,7 +31,7 @@ from ...network.protocol.messages.records.list_offsets import ListOffsetsPartiti
 from ...network.sections import section_thread
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
-from .connection import InterBrokerConnection, Links
+from .connection import InterBrokerConnection, Links, inter_broker_socket_opener
 from .partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -85,7 +86,15 @@ class FetcherThread:
     """
 
     def __init__(
-        self, broker_id: int, leader: BrokerEndpoint, *, config: BrokerConfig, clock: Clock, links: Links, token: str
+        self,
+        broker_id: int,
+        leader: BrokerEndpoint,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        links: Links,
+        open_socket: OpenSocket,
+        token: str,
     ) -> None:
         self.leader = leader
         self._broker_id = broker_id
@@ -102,7 +111,7 @@ class FetcherThread:
             broker_id,
             leader,
             timeout_ms=config.replica_socket_timeout_ms,
-            receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
+            open_socket=open_socket,
             links=links,
             token=token,
         )
@@ -300,6 +309,7 @@ class FetcherManager:
         self._config = config
         self._clock = clock
         self._links = links
+        self._open_socket = inter_broker_socket_opener(config)
         self._threads: dict[int, FetcherThread] = {}
         self._closed = False
 
@@ -323,6 +333,7 @@ class FetcherManager:
                     clock=self._clock,
                     links=self._links,
                     token=image.broker_token,
+                    open_socket=self._open_socket,
                 )
             thread.follow(followed)
 

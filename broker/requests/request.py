@@ -21,10 +21,10 @@ from ...network.protocol.errors import (
 )
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
+from ..config.principal import ANONYMOUS
 from ..metadata import BrokerEndpoint, ClusterImage
 from ..security.acls import CLUSTER_NAME, OPERATIONS_OF, AclOperation, ResourceType
 from ..security.authorizer import Authorizer
-from ..security.principal import ANONYMOUS
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -72,24 +72,14 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal` is the
-    client's, `User:ANONYMOUS` until it has authenticated. `is_broker`: the client is a broker of the same cluster,
-    which may do everything.
+    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal_of`
+    returns the principal of the client's certificate, on an SSL listener. `is_broker`: the client is a broker of the
+    same cluster, which may do everything.
     """
 
     __slots__ = (
-        "aside",
-        "backlog",
-        "half_closes",
-        "id",
-        "is_broker",
-        "is_open",
-        "listener",
-        "loop",
-        "peer",
-        "principal",
-        "slots",
-        "unsent",
+        *("_principal", "aside", "backlog", "half_closes", "id", "is_broker", "is_open", "listener", "loop", "peer"),
+        *("principal_of", "slots", "unsent"),
     )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
@@ -97,7 +87,6 @@ class Connection:
         self.id = connection_id
         self.loop = loop
         self.peer = peer
-        self.principal = ANONYMOUS
         self.is_broker = False
         self.slots: deque[RequestContext] = deque()
         self.aside: RequestContext | None = None
@@ -105,6 +94,15 @@ class Connection:
         self.unsent = 0
         self.is_open = True
         self.half_closes = False
+        self.principal_of: Callable[[], str] | None = None
+        self._principal: str | None = None
+
+    @property
+    def principal(self) -> str:
+        """The client's principal, such as `User:CN=app`. For requests: the TLS handshake is complete by then."""
+        if self._principal is None:
+            self._principal = ANONYMOUS if self.principal_of is None else self.principal_of()
+        return self._principal
 
 
 class RequestContext:

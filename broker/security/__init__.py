@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: principals, access control lists, and the authorizer that applies them."""
+"""The security of an embedded cluster: TLS of its listeners, principals, access control lists and the authorizer."""

@@ -9,7 +9,7 @@ import enum
 from typing import NamedTuple
 
 from ...network.protocol.errors import InvalidRequestError
-from .principal import parse_principal
+from ..config.principal import parse_principal
 
 #: The only name of the resource type CLUSTER.
 CLUSTER_NAME = "kafka-cluster"

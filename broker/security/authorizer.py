@@ -20,8 +20,8 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Collection, Iterable, Iterator
 
+from ..config.principal import EVERYONE
 from .acls import OPERATIONS_OF, WILDCARD, AclBinding, AclOperation, PatternType, PermissionType, ResourceType
-from .principal import EVERYONE
 
 #: An operation -> those that imply it if they are allowed.
 _IMPLIED_BY: dict[int, frozenset[int]] = {

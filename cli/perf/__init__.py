@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 from ...producer.config import ProducerConfig
-from ..arguments import add_producer_arguments, producer_keys, whole_number
+from ..arguments import add_producer_arguments, producer_keys, servers_text, whole_number
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..topic_creation import create_missing_topic
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         f"{options.num_records + options.warmup_records} records of {payloads.size_text} to {options.topic}, {limit}",
         agreed=options.yes,
     )
-    with Client(options.bootstrap_server) as client:
+    with Client(servers_text(config), security=config) as client:
         create_missing_topic(client, options.topic, options.partitions)
     report: Report = LiveReport(options.num_records) if LiveReport.is_possible(sys.stdout) else LinesReport()
     load = Load(

@@ -30,7 +30,7 @@ from ...network.protocol.errors import KafkaConfigurationError
 from ...network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ...network.protocol.types import ZERO_UUID
 from ...producer.config import ProducerConfig
-from ..arguments import add_producer_arguments, producer_keys, read_configs, whole_number
+from ..arguments import add_producer_arguments, producer_keys, read_configs, servers_text, whole_number
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..consume import Reader
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         f"for about {options.seconds} seconds to {options.topic or 'a new topic'}, {limit}",
         agreed=options.yes,
     )
-    with Client(options.bootstrap_server) as client:
+    with Client(servers_text(config), security=config) as client:
         values = _values(client, options)
         with _topic(client, options) as topic:
             measuring = _Measuring(given, topic, values, options)

@@ -1,8 +1,8 @@
 """A blocking connection to a broker: one request, its response, then the next request.
 
 The commands and the replica fetchers use it, each on a thread of their own. The producer's I/O goes through
-`network_client_cy` instead, which never blocks. The hooks for TLS and SASL are `open_socket`, which opens the socket,
-and `_connected`, which prepares a new connection before its first request.
+`network_client_cy` instead, which never blocks. `open_socket` opens the socket, with TLS if it is `tls_opener`'s. The
+hook for SASL is `_connected`, which prepares a new connection before its first request.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ..addresses import Address
 from ..clock import SYSTEM_CLOCK, Clock
@@ -31,8 +31,23 @@ from ..sockets.channel_cy import (
 from ..sockets.resolver import resolve_host
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 
+
+class BlockingSocket(Protocol):
+    """The methods of a socket that a connection uses: those of `socket.socket` or of a `TlsSocket`."""
+
+    def settimeout(self, value: float | None, /) -> None: ...
+
+    def sendall(self, data: Any, /) -> None: ...
+
+    def recv_into(self, buffer: Any, /) -> int: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 #: Called with an address and a timeout in seconds. Returns a connected socket or raises KafkaConnectionError.
-OpenSocket = Callable[[Address, float], socket.socket]
+OpenSocket = Callable[[Address, float], BlockingSocket]
 
 
 def open_plaintext_socket(address: Address, timeout_s: float) -> socket.socket:
@@ -90,7 +105,7 @@ class BlockingConnection:
         self._open_socket = open_socket
         self._clock = clock
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._socket: BlockingSocket | None = None
         self._interrupted = False
         self._scratch = bytearray(SCRATCH_BYTES)
         self._assembler = self._new_assembler()
@@ -187,7 +202,7 @@ class BlockingConnection:
             self.close()
             raise
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> BlockingSocket:
         sock = self._socket
         if sock is None:
             self._check_interrupted()
@@ -206,7 +221,7 @@ class BlockingConnection:
             if self._interrupted:
                 raise DisconnectedError(f"the request to {self._peer} was interrupted")
 
-    def _receive(self, sock: socket.socket, deadline_ms: float) -> memoryview:
+    def _receive(self, sock: BlockingSocket, deadline_ms: float) -> memoryview:
         assembler = self._assembler
         frames: list[NetworkReceive] = []
         while not frames:

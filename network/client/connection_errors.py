@@ -39,16 +39,28 @@ def undecodable(error: ProtocolError, address: str, state: ConnectionState) -> K
     return failure
 
 
-def setup_timed_out(address: str, state: ConnectionState, timeout_ms: float) -> KafkaConnectionError:
+def setup_timed_out(
+    address: str, state: ConnectionState, timeout_ms: float, *, in_handshake: bool
+) -> KafkaConnectionError:
     """The error for a connection that was not established in time."""
     if state is ConnectionState.RESOLVING:
         return KafkaConnectionError(
             f"the name of {address} was not resolved within {RESOLVE_PATIENCE_MS:.0f} ms: this machine's name service "
             "does not answer; the lookup continues"
         )
+    if in_handshake:
+        return handshake_timed_out(address, timeout_ms)
     return KafkaConnectionError(
         f"{address} could not be connected to within {timeout_ms:.0f} ms (socket.connection.setup.timeout.ms): nothing "
         "answers at that address, or a firewall drops it"
+    )
+
+
+def handshake_timed_out(address: str, timeout_ms: float) -> KafkaConnectionError:
+    """The error for a TLS handshake that was not completed in time."""
+    return KafkaConnectionError(
+        f"{address} accepted the connection, but did not complete the TLS handshake within {timeout_ms:.0f} ms "
+        "(socket.connection.setup.timeout.ms): check that an SSL or SASL_SSL listener of a Kafka broker is there"
     )
 
 

@@ -202,6 +202,10 @@ class ClusterConnectionStates:
         node = self._node(node_id)
         return str(Address(node.host, node.port))
 
+    def host(self, node_id: int) -> str:
+        """The host name of the node's last connection."""
+        return self._node(node_id).host
+
     def last_attempt_ms(self, node_id: int) -> float:
         """When a connection was last tried or lost; minus infinity if never."""
         node = self._nodes.get(node_id)

@@ -369,6 +369,7 @@ class NetworkClient:
             str(node_id),
             family,
             address,
+            host=self._states.host(node_id),
             send_buffer_bytes=self._send_buffer_bytes,
             receive_buffer_bytes=self._receive_buffer_bytes,
         )
@@ -537,9 +538,9 @@ class NetworkClient:
 
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
-            error = setup_timed_out(
-                self._states.address(node_id), self._states.state(node_id), self._states.setup_timeout_ms(node_id)
-            )
+            address, timeout_ms = self._states.address(node_id), self._states.setup_timeout_ms(node_id)
+            in_handshake = self._selector.is_in_handshake(str(node_id))
+            error = setup_timed_out(address, self._states.state(node_id), timeout_ms, in_handshake=in_handshake)
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late: InFlightRequest | None = self._in_flight.oldest(node_id)

@@ -209,6 +209,10 @@ class AuthenticationError(BrokerResponseError):
     """The broker did not accept this client's identity."""
 
 
+class SslAuthenticationError(AuthenticationError):
+    """The TLS handshake failed: a certificate was rejected, or the two ends have no version or cipher in common."""
+
+
 class AuthorizationError(BrokerResponseError):
     """This client is not authorized for the operation; request the access rights."""
 

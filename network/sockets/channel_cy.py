@@ -430,8 +430,8 @@ class KafkaChannel:
 
 
 NEVER_ANSWERED = (
-    "it had not answered anything: check that a Kafka broker listens there, and that the listener is a PLAINTEXT one "
-    "(one that expects TLS or SASL ends connections like this)"
+    "it had not answered anything: check that a Kafka broker listens there, and that its listener has the same "
+    "security.protocol (one that expects TLS or SASL ends connections like this)"
 )
 """The hint if a peer closed the connection before its first frame."""
 
@@ -484,7 +484,7 @@ def _foreign_protocol(first_bytes: bytes, initiated: bool) -> str:
         return "it is an HTTP client: check the port it was given"
     if first_bytes[0] in range(0x14, 0x18) and first_bytes[1] == 0x03:
         if initiated:
-            return "it answers in TLS: use the broker's PLAINTEXT listener, or set security.protocol for this one"
+            return "it answers in TLS: set security.protocol to SSL or SASL_SSL, or use the broker's PLAINTEXT listener"
         return "it is a TLS client: set its security.protocol to PLAINTEXT, or send it to another listener"
     if first_bytes.startswith(b"SSH-"):
         return "it speaks SSH: check the port"

@@ -38,8 +38,6 @@ if cython.compiled and not TYPE_CHECKING:
 EVENT_READ = selectors.EVENT_READ
 EVENT_WRITE = selectors.EVENT_WRITE
 
-# A broken connection must not call the program's SIGPIPE handler; the errno suffices.
-_MSG_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _HAS_EPOLL = hasattr(select, "epoll") and hasattr(os, "eventfd")
 _EPOLLIN, _EPOLLOUT, _EPOLLET = 0x001, 0x004, 1 << 31
 _MAX_EVENTS = 256

@@ -23,12 +23,18 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..clock import NEVER_MS, Clock
-from ..protocol.errors import DisconnectedError, IllegalStateError, KafkaConnectionError, KafkaError
+from ..protocol.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+)
 from ..repeats import Repeats
 from .channel_cy import SCRATCH_BYTES, ChannelState, InvalidLength, NetworkReceive
 from .counters import SelectorCounters
 from .poller_cy import EVENT_READ, EVENT_WRITE
-from .transport import PlaintextTransport, Transport
+from .transport import Transport, TransportFactory, plaintext_transport
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -120,7 +126,7 @@ class Selector:
         max_receive_bytes: int,
         connections_max_idle_ms: float | None = None,
         max_unfinished_bytes: int | None = None,
-        transport: Callable[[socket.socket], Transport] = PlaintextTransport,
+        transport: TransportFactory = plaintext_transport,
     ) -> None:
         """Open the selector, without connections.
 
@@ -129,7 +135,7 @@ class Selector:
         `connections_max_idle_ms` is the time without traffic after which a connection is closed; None for never.
         `max_unfinished_bytes` bounds the memory of all incomplete frames together; None for no bound. Above it, the
         connection with the largest one is closed.
-        `transport` wraps each socket.
+        `transport` makes the transport of each socket, with the host name given to `connect`.
         """
         self.connected = []
         self.completed_receives = []
@@ -166,13 +172,14 @@ class Selector:
         family: int,
         address: Any,
         *,
+        host: str = "",
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
         """Open a connection to a resolved address. A later poll reports it as connected or disconnected.
 
-        The buffer sizes are SO_SNDBUF and SO_RCVBUF; -1 leaves them to the system. Raises IllegalStateError if the id
-        is in use, and never a network error.
+        `host` is the name that TLS expects in the peer's certificate. The buffer sizes are SO_SNDBUF and SO_RCVBUF; -1
+        leaves them to the system. Raises IllegalStateError if the id is in use, and never a network error.
         """
         self._ensure_unused(channel_id)
         peer = describe_address(address)
@@ -181,7 +188,7 @@ class Selector:
         except OSError as error:
             self._early_failures[channel_id] = KafkaConnectionError(f"cannot connect to {peer}: {error.strerror}")
             return
-        channel = self._add(channel_id, sock, peer, initiated=True)
+        channel = self._add(channel_id, self._transport(sock, host), sock, peer, initiated=True)
         try:
             # the receive buffer determines the window scale, which is announced in the TCP handshake
             if send_buffer_bytes != -1:
@@ -199,21 +206,26 @@ class Selector:
         except OSError as error:
             self._broken.append((channel, error))
 
-    def register(self, channel_id: str, sock: socket.socket) -> None:
+    def register(self, channel_id: str, sock: socket.socket, transport: Transport | None = None) -> None:
         """Take over a connected socket, for instance an accepted one. It is not listed in `connected`.
 
-        Raises IllegalStateError if the id is in use, and leaves the socket alone then. Never raises a network error.
+        `transport` is the socket's, if it has one already. Raises IllegalStateError if the id is in use, and leaves the
+        socket alone then. Never raises a network error.
         """
         self._ensure_unused(channel_id)
         try:
             peer = describe_address(sock.getpeername())
         except OSError:
             peer = "a peer that disconnected before its address was known"
-        channel = self._add(channel_id, sock, peer, initiated=False)
+        transport = self._transport(sock, "") if transport is None else transport
+        channel = self._add(channel_id, transport, sock, peer, initiated=False)
         try:
             channel.state = ChannelState.PREPARING
             _set_options(sock)
             self._prepare(channel)
+            if channel.ready and transport.has_buffered_reads:
+                # the peer's first frames came with the last bytes of its handshake: no event reports them
+                self._immediately_connected.append(channel)
         except (OSError, KafkaError) as error:
             self._broken.append((channel, error))
 
@@ -236,6 +248,11 @@ class Selector:
         """Whether the connection is open and its handshake is complete."""
         channel: KafkaChannel | None = self._channels.get(channel_id)
         return channel is not None and channel.state is _READY
+
+    def is_in_handshake(self, channel_id: str) -> bool:
+        """Whether the connection is open, but its transport's handshake is not complete."""
+        channel = self._channels.get(channel_id)
+        return channel is not None and channel.state is ChannelState.PREPARING
 
     def close_channel(self, channel_id: str) -> None:
         """Close a connection. Nothing more is reported about it. An id that is not open is ignored."""
@@ -335,7 +352,7 @@ class Selector:
         if self._immediately_connected:
             connected, self._immediately_connected = self._immediately_connected, []
             for channel in connected:
-                self._handle(channel, EVENT_WRITE, now_ms)
+                self._handle(channel, EVENT_READ | EVENT_WRITE, now_ms)
         for data, events in ready:
             if data.__class__ is KafkaChannel:
                 self._handle(data, events, now_ms)
@@ -505,11 +522,13 @@ class Selector:
         if channel_id in self._channels:
             raise IllegalStateError(f"there is a connection {channel_id!r} already; close it first")
 
-    def _add(self, channel_id: str, sock: socket.socket, peer: str, *, initiated: bool) -> KafkaChannel:
+    def _add(
+        self, channel_id: str, transport: Transport, sock: socket.socket, peer: str, *, initiated: bool
+    ) -> KafkaChannel:
         channel = KafkaChannel(
             channel_id,
             sock,
-            self._transport(sock),
+            transport,
             peer=peer,
             initiated=initiated,
             scratch=self._scratch,
@@ -560,16 +579,15 @@ class Selector:
             self.connected.remove(channel.id)
         _log.debug("connection %s is lost: %s", channel.id, failure)
 
-    def _read_last_words(self, channel: KafkaChannel, error: OSError) -> OSError | InvalidLength:
-        """Read what the peer sent before a write failed: responses, or bytes that show that it is not a Kafka broker.
-
-        Returns the error to report.
+    def _read_last_words(self, channel: KafkaChannel, error: OSError) -> OSError | InvalidLength | AuthenticationError:
+        """Read what the peer sent before a write failed: responses, or why it closed the connection (an alert of TLS,
+        bytes of another protocol). Returns the error to report.
         """
         try:
             for _ in range(_MAX_LAST_READS):
                 if not self._read(channel):
                     break
-        except InvalidLength as last:
+        except (InvalidLength, AuthenticationError) as last:
             return last
         except (OSError, KafkaError):
             pass  # the connection is already known to be lost

@@ -1,7 +1,7 @@
 """Moves a channel's bytes to and from its socket: one non-blocking class per security protocol.
 
 A transport is independent of frames and of Kafka. It performs the handshake, reads into a buffer of the channel's and
-writes a gather list. TLS and SASL can be added as classes of the same protocol (Kafka's `TransportLayer`).
+writes a gather list (Kafka's `TransportLayer`). `tls_transport_cy` has the one for TLS.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from .poller_cy import receive, transmit
@@ -18,9 +18,9 @@ IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 """The number of buffers the kernel takes per sendmsg."""
 
 # A broken connection must not call the program's SIGPIPE handler; the errno suffices.
-_MSG_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
+MSG_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 # More bytes of the frame follow at once. Otherwise TCP_NODELAY would send its header in a packet of its own.
-_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _FILE_CHUNK_BYTES = 64 * 1024
 _SENDFILE_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
 
@@ -98,6 +98,10 @@ class Transport(Protocol):
         ...
 
 
+#: Called with a socket and the host name it is connected to, or "" for an accepted one.
+TransportFactory = Callable[[socket.socket, str], Transport]
+
+
 class PlaintextTransport:
     """The transport for `security.protocol=PLAINTEXT`. Owns its socket and makes it non-blocking."""
 
@@ -120,7 +124,7 @@ class PlaintextTransport:
         return receive(self._socket, self._fd, buffer)
 
     def write(self, buffers: Sequence[memoryview], *, more: bool = False) -> int:
-        return transmit(self._socket, self._fd, buffers, _MSG_NOSIGNAL | _MSG_MORE if more else _MSG_NOSIGNAL)
+        return transmit(self._socket, self._fd, buffers, MSG_NOSIGNAL | MSG_MORE if more else MSG_NOSIGNAL)
 
     def write_file(self, region: FileRegion, start: int) -> int | None:
         file = region.file if isinstance(region.file, int) else region.file.fileno()
@@ -152,3 +156,8 @@ class PlaintextTransport:
         # the number may be that of another file from now on
         self._fd = -1
         self._socket.close()
+
+
+def plaintext_transport(sock: socket.socket, _host: str) -> PlaintextTransport:
+    """The `TransportFactory` for `security.protocol=PLAINTEXT`."""
+    return PlaintextTransport(sock)

@@ -66,6 +66,7 @@ class MockSelector:
         family: int,
         address: Any,
         *,
+        host: str = "",
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:
@@ -76,6 +77,9 @@ class MockSelector:
 
     def is_channel_ready(self, channel_id: str) -> bool:
         return channel_id in self.open
+
+    def is_in_handshake(self, channel_id: str) -> bool:
+        return False
 
     def send(self, channel_id: str, buffers: Iterable[Any]) -> MockSend:
         if channel_id not in self.open:

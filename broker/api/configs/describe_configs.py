@@ -151,6 +151,10 @@ def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=value, source=source)
 
 
+def _masked(synonyms: list[DescribeConfigsSynonym]) -> list[DescribeConfigsSynonym]:
+    return [DescribeConfigsSynonym(name=each.name, value=None, source=each.source) for each in synonyms]
+
+
 def _result(
     entry: Key,
     value: str,
@@ -161,11 +165,11 @@ def _result(
 ) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
-        value=value,
+        value=None if entry.secret else value,
         read_only=read_only,
         config_source=synonyms[0].source,
         is_sensitive=entry.secret,
-        synonyms=synonyms if request.include_synonyms else [],
+        synonyms=(_masked(synonyms) if entry.secret else synonyms) if request.include_synonyms else [],
         config_type=type_of(entry),
         documentation=entry.doc if request.include_documentation else None,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.broker.config.principal import parse_principal, parse_super_users
 from headrace.broker.security.acls import (
     AclBinding,
     AclFilter,
@@ -14,7 +15,6 @@ from headrace.broker.security.acls import (
     check_acl,
     check_filter,
 )
-from headrace.broker.security.principal import parse_principal, parse_super_users
 from headrace.network.protocol.errors import InvalidRequestError
 
 ACL = AclBinding(

@@ -102,7 +102,7 @@ def test_closed_before_any_answer_tells_a_client_what_to_check(peer: Peer) -> No
     error = peer.read_until_broken()
     assert isinstance(error, DisconnectedError)
     assert "node.test:9092 closed the connection" in str(error)
-    assert "PLAINTEXT" in str(error)
+    assert "security.protocol" in str(error)
 
 
 def test_closed_by_a_client_is_nothing_to_explain() -> None:

@@ -660,7 +660,7 @@ class SecretTransport(PlaintextTransport):
 
     ready = False  # pyright: ignore[reportAssignmentType]
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, _host: str) -> None:
         super().__init__(sock)
         self._greeting = b"hello"
         self._expected = 5
@@ -740,6 +740,22 @@ def test_a_request_that_came_with_the_end_of_the_handshake_is_read(make_world: C
     for _ in range(10):
         received += world.poll()
     assert received == [("client", b"request")]
+
+
+def test_a_request_that_came_with_the_whole_handshake_is_read(make_world: Callable[..., World]) -> None:
+    """The handshake is complete within `register`, after which no event reports the buffered bytes."""
+
+    class Silent(SecretTransport):
+        def __init__(self, sock: socket.socket, _host: str) -> None:
+            super().__init__(sock, _host)
+            self._greeting = b""
+
+    world = make_world(transport=Silent)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.sendall(b"hello" + bytes(byte ^ 0xFF for byte in frame(b"request")))
+        world.selector.register("client", ours)
+        assert world.poll() == [("client", b"request")]
 
 
 @pytest.mark.parametrize(
