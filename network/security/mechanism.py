@@ -25,7 +25,7 @@ class ClientMechanism(Protocol):
     def respond(self, challenge: bytes) -> bytes | None:
         """The answer to the server's challenge; None if the exchange is complete without one.
 
-        Raises SaslAuthenticationError if the challenge is malformed or does not prove the server's identity.
+        Raises SaslAuthenticationFailedError if the challenge is malformed or does not prove the server's identity.
         """
         ...
 
@@ -51,7 +51,7 @@ class ServerMechanism(Protocol):
     def respond(self, message: bytes) -> bytes:
         """The answer to the client's message, possibly empty.
 
-        Raises SaslAuthenticationError; its message is sent to the client and must not contain a secret.
+        Raises SaslAuthenticationFailedError; its message is sent to the client and must not contain a secret.
         """
         ...
 
@@ -71,7 +71,7 @@ class Credentials(Protocol):
         """The client's half of a new authentication with the broker at `host`. Never blocks.
 
         None while the credentials are being fetched; the `wakeup` given to `start` is called when that ends. Raises
-        SaslAuthenticationError if they could not be fetched.
+        SaslAuthenticationFailedError if they could not be fetched.
         """
         ...
 
