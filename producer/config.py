@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
-from ..network.config import INT32_MAX, Config, key
+from ..network.config import INT32_MAX, Key, key
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.records.compression import Compression
 from ..network.records.compression_config import configured_level, level_key, level_key_names
+from ..network.security.sasl_config import SaslConfig
 from .config_rules import (
     RULES,
     check_client_id,
@@ -32,7 +33,8 @@ from .config_rules import (
 # --- Keys of other clients ---
 
 _TRANSACTIONS = "transactions are not supported yet"
-_SECURITY = "TLS and SASL are not supported yet; only security.protocol=PLAINTEXT is"
+_TLS = "TLS is not supported yet; only security.protocol=PLAINTEXT and SASL_PLAINTEXT are"
+_TOKENS = "of the SASL mechanisms only PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are supported yet"
 _METRICS = "metrics are cheap enough to be always on"
 _INTERNAL = "it replaces an internal part of kafka-python that doesn't exist here"
 _PROXY = "connections through a proxy are not supported yet"
@@ -41,8 +43,11 @@ LEFT_OUT = {
     "transactional.id": _TRANSACTIONS,
     "transaction.timeout.ms": _TRANSACTIONS,
     "transaction.two.phase.commit.enable": _TRANSACTIONS,
-    "ssl.*": _SECURITY,
-    "sasl.*": _SECURITY,
+    "ssl.*": _TLS,
+    "sasl.kerberos.*": _TOKENS,
+    "sasl.login.*": _TOKENS,
+    "sasl.oauth.*": _TOKENS,
+    "sasl.oauthbearer.*": _TOKENS,
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -110,7 +115,7 @@ def _level(codec: Compression) -> Any:
 
 
 class ProducerConfig(
-    Config,
+    SaslConfig,
     env_prefix="HEADRACE_",
     listed_in="docs/configuration.md",
     rules=RULES,
@@ -160,10 +165,9 @@ class ProducerConfig(
     security_protocol: str = key(
         default="PLAINTEXT",
         importance="medium",
-        choices=("PLAINTEXT",),
-        allowed="PLAINTEXT (TLS and SASL are not supported yet)",
-        doc="The protocol for connections to brokers. Only unencrypted, unauthenticated connections are supported so "
-        "far.",
+        choices=("PLAINTEXT", "SASL_PLAINTEXT"),
+        doc="The protocol for connections to brokers: without authentication, or with SASL. Both are unencrypted; TLS "
+        "is not supported yet.",
     )
 
     # --- Delivery guarantees ---
@@ -530,8 +534,17 @@ class ProducerConfig(
         return configured_level(self, self.compression)
 
 
+#: Aliases of librdkafka. kafka-python calls these keys by Kafka's names.
+_LIBRDKAFKA_ALIASES = frozenset({"sasl.mechanisms"})
+
+
+def _kafka_python_name(entry: Key) -> str:
+    names = [name for name in (*entry.aliases, entry.name) if name not in _LIBRDKAFKA_ALIASES]
+    return names[0].replace(".", "_")
+
+
 #: The default of each key, under kafka-python's name for the key. Programs written for kafka-python copy its table of
 #: this name, or filter their settings by it.
 DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {(*entry.aliases, entry.name)[0].replace(".", "_"): entry.default for entry in ProducerConfig.entries}
+    {_kafka_python_name(entry): entry.default for entry in ProducerConfig.entries}
 )

@@ -235,6 +235,10 @@ class Sender:
         transactions.resolve()
         transactions.bump_epoch_if_due()
         if transactions.needs_producer_id() and self._accumulator.has_undrained:
+            refused = self._client.authentication_error()
+            if refused is not None:
+                # No broker gives this client a producer id, and waiting does not help. The client goes on connecting.
+                self._fail_waiting(refused)
             self._ask_producer_id(transactions, now_ms)
         return True
 
