@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .config.listeners import Listener
+from .security.users import Users
 
 NO_LEADER = -1
 
@@ -87,7 +88,7 @@ class ClusterImage:
 
     version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
-    of brokers and groups, by the resource's type and name.
+    of brokers and groups, by the resource's type and name. users: those of SASL.
     """
 
     cluster_id: str
@@ -99,6 +100,7 @@ class ClusterImage:
     changed: frozenset[str] = frozenset()
     deleted: frozenset[uuid.UUID] = frozenset()
     configs: ResourceConfigs = field(default_factory=dict)
+    users: Users = field(default_factory=Users)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -133,6 +135,7 @@ class ClusterImage:
             frozenset(topics),
             self.deleted,
             self.configs,
+            self.users,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

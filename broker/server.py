@@ -17,6 +17,7 @@ from typing import Any
 from ..network.protocol.api import ApiKey, requests
 from ..network.protocol.codec import decode
 from ..network.protocol.errors import (
+    IllegalSaslStateError,
     KafkaConnectionError,
     MalformedMessageError,
     TooManyElementsError,
@@ -30,9 +31,11 @@ from .api.api_versions import unsupported_version
 from .api.registry import Api
 from .config.broker_config import BrokerConfig
 from .config.listeners import Listener
+from .config.sasl_keys import sasl_listeners
 from .replica.connection import CLIENT_ID_PREFIX
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
+from .security.server_authenticator import SaslServerAuthenticator
 from .services.services import BrokerServices
 
 _log = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ class BrokerServer:
         #: The listeners, with the ports that the system assigned.
         self.listeners = tuple(each._replace(port=_port_of(self._sockets[each.name])) for each in listeners)
         self.connection_count = 0
+        #: The settings of the listeners with SASL, by name.
+        self.sasl = sasl_listeners(broker.config, listeners)
         self._counts_per_ip: Counter[str] = Counter()
         self._counts_lock = threading.Lock()
         self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
@@ -261,8 +266,15 @@ class _NetworkThread:
     def _register_arrivals(self) -> None:
         while self._arrivals:
             connection_id, sock, peer, listener = self._arrivals.popleft()
-            self._connections[connection_id] = Connection(connection_id, self, peer, listener)
+            connection = self._connections[connection_id] = Connection(connection_id, self, peer, listener)
             self.selector.register(connection_id, sock)
+            settings = self._server.sasl.get(listener)
+            if settings is not None:
+                broker = self._broker
+                connection.authenticator = SaslServerAuthenticator(
+                    settings, lambda: broker.image.users, broker.clock, connection.authenticated
+                )
+                self._limit_receives(connection)
 
     def _read_or_not(self, connection: Connection) -> None:
         """Stop reading from a connection while it has too many unanswered requests or unsent responses."""
@@ -289,12 +301,20 @@ class _NetworkThread:
             connection.backlog.append(payload)
             return
         broker = self._broker
+        authenticator = connection.authenticator
+        if authenticator is not None and (authenticator.has_failed or authenticator.takes_tokens):
+            self._take_token(connection, authenticator, payload)
+            return
         try:
             header, position = decode_request_header(payload)
             api = registry.apis.get(header.api_key)
             if api is None:
                 raise UnsupportedVersionError(f"the API {header.api_key.name} is not supported")
-            context = RequestContext(broker, connection, header, broker.clock.now_ms())
+            now_ms = broker.clock.now_ms()
+            refusal = None if authenticator is None else authenticator.refusal(header.api_key, now_ms)
+            if refusal is not None:
+                raise IllegalSaslStateError(refusal)
+            context = RequestContext(broker, connection, header, now_ms)
             connection.slots.append(context)
             broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
             is_broker = header.client_id is not None and header.client_id.startswith(CLIENT_ID_PREFIX)
@@ -305,7 +325,7 @@ class _NetworkThread:
                 context.respond(unsupported_version(broker))
                 self._send(connection)
                 return
-        except (MalformedMessageError, UnsupportedVersionError) as wrong:
+        except (IllegalSaslStateError, MalformedMessageError, UnsupportedVersionError) as wrong:
             _log.info("broker %d: closing %s: %s", broker.node_id, connection.id, wrong)
             self._drop(connection)
             return
@@ -318,10 +338,41 @@ class _NetworkThread:
         except TooManyElementsError:
             self._put_aside(connection, context, api, body)
             return
+        if authenticator is not None and header.api_key is ApiKey.SASL_AUTHENTICATE:
+            self._limit_receives(connection)
         if goes_on:
             self._send(connection)
         else:
             self._drop(connection)
+
+    def _limit_receives(self, connection: Connection) -> None:
+        """Accept only small requests of a client that has not authenticated."""
+        authenticator = connection.authenticator
+        assert authenticator is not None
+        most = self._broker.config.socket_request_max_bytes
+        if not authenticator.is_complete:
+            most = min(most, authenticator.listener.max_receive_bytes)
+        self.selector.limit_receives(connection.id, most)
+
+    def _take_token(
+        self, connection: Connection, authenticator: SaslServerAuthenticator, payload: memoryview
+    ) -> None:
+        """Answer a frame without a header (SaslHandshake v0). What follows a failure is not read."""
+        if authenticator.has_failed:
+            return
+        answer = authenticator.take_token(bytes(payload))
+        if answer is None:
+            _log.info("broker %d: %s failed to authenticate", self._broker.node_id, connection.id)
+            self._broker.after(authenticator.listener.failure_delay_ms, partial(self._drop_later, connection))
+            return
+        self._limit_receives(connection)
+        connection.unsent += 1
+        self.selector.send(connection.id, [len(answer).to_bytes(4, "big") + answer])
+
+    def _drop_later(self, connection: Connection) -> None:
+        """Any thread."""
+        self._back.append((connection, 0, False))
+        self.selector.wakeup()
 
     def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
         """Hand a request over to the request thread. Until it is answered no other request of this connection is
@@ -382,6 +433,9 @@ class _NetworkThread:
             if context.buffers:
                 connection.unsent += 1
                 self.selector.send(connection.id, context.buffers)
+            if context.closes_connection:
+                self._drop(connection)
+                return
         self._read_or_not(connection)
 
     def _send_cut(self, connection: Connection, buffers: list[Any], size_bytes: int) -> None:

@@ -60,6 +60,7 @@ class Key:
     check: Callable[[Any], str | None] | None
     none_means: Any
     aliases: tuple[str, ...]
+    prefixes: tuple[str, ...]
     secret: bool
     show: Callable[[Any], str]
     default_text: str
@@ -144,6 +145,7 @@ def key(
     check: Callable[[Any], str | None] | None = None,
     none_means: Any = _UNSET,
     aliases: tuple[str, ...] = (),
+    prefixes: tuple[str, ...] = (),
     secret: bool = False,
     show: Callable[[Any], str] = repr,
     default_text: str = "",
@@ -161,6 +163,8 @@ def key(
     check: returns the problem with a typed value, or None.
     none_means: the value that None stands for. Without it None is rejected unless the annotation allows it.
     aliases: other names of the key, dotted.
+    prefixes: every name that begins with one of these is an entry of this key's mapping, for names that a user makes
+    up, such as those of listeners. `parse` converts such a mapping. All sources are merged.
     secret: whether the value is masked everywhere.
     show: converts a typed value to text.
     default_text: the default in words, if the value itself says nothing.
@@ -177,6 +181,7 @@ def key(
         check=check,
         none_means=none_means,
         aliases=aliases,
+        prefixes=prefixes,
         secret=secret,
         show=show,
         default_text=default_text,
@@ -510,6 +515,9 @@ class _Gathering:
             entry = self._find(item)
             if entry is None:
                 continue
+            if entry.prefixes and dotted(item.name) != entry.name:
+                self._collect(entry, item)
+                continue
             if is_file and entry.attribute == "config_file":
                 self.problems.append(f"{item}: a configuration file can't name another one")
                 continue
@@ -530,6 +538,9 @@ class _Gathering:
         entry = self.table._names.get(name)
         if entry is not None:
             return entry
+        for each in self.table.entries:
+            if each.prefixes and item.name.lower().startswith(each.prefixes):
+                return each
         if name in self.table.fixed:
             self._check_fixed(item, *self.table.fixed[name])
             return None
@@ -550,6 +561,17 @@ class _Gathering:
         hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
         self.problems.append(f"{item} is not a configuration key; {hint}")
         return None
+
+    def _collect(self, entry: Key, item: Item) -> None:
+        """Add an entry to the mapping of a key with prefixes; an earlier source keeps its own."""
+        try:
+            parsed = entry.read({item.name: item.value})
+        except ValueError as error:
+            self.unsound.add(entry.attribute)
+            self.problems.append(f"{item} {error}; allowed is {entry.allowed_text}")
+            return
+        self.values[entry.attribute] = {**parsed, **self.values.get(entry.attribute, {})}
+        self.origins.setdefault(entry.name, item.origin)
 
     def _check_fixed(self, item: Item, only: str, reason: str) -> None:
         value = item.value

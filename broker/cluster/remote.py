@@ -36,10 +36,13 @@ from ..controller.controller_api import (
     MorePartitions,
     NewTopic,
     Reassignment,
+    ScramDeletion,
+    ScramUpsertion,
     TopicRef,
 )
 from ..log.files import decode_uuid, encode_uuid
 from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..security.users import Users, scram_from_json, scram_to_json
 from ..timer import SerialExecutor
 
 _log = logging.getLogger(__name__)
@@ -56,6 +59,8 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+        "passwords": dict(image.users.passwords),
+        "scram": scram_to_json(image.users.scram),
     }
     if known_version == image.version - 1:
         encoded["changes"] = {
@@ -97,9 +102,10 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     brokers = {fields[0]: decode_endpoint(fields) for fields in entry["brokers"]}
     deleted = frozenset(map(decode_uuid, entry["deleted"]))
     configs = {(kind, name): of for kind, name, of in entry["configs"]}
+    users = Users(entry["passwords"], scram_from_json(entry["scram"]))
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs)
+        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, users=users)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -110,6 +116,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         {topic.topic_id: name for name, topic in topics.items()},
         deleted=deleted,
         configs=configs,
+        users=users,
     )
 
 
@@ -313,6 +320,15 @@ def _elect_leaders(controller: Controller, partitions: list[list[Any]] | None, i
     return [(topic, index, None if error is None else _refusal(error)) for topic, index, error in outcomes]
 
 
+def _alter_scram(controller: Controller, deletions: list[list[Any]], upsertions: list[list[Any]]) -> dict[str, Any]:
+    stored = [
+        ScramUpsertion(name, type_id, iterations, base64.b64decode(salt), base64.b64decode(salted))
+        for name, type_id, iterations, salt, salted in upsertions
+    ]
+    errors = controller.alter_scram([ScramDeletion(*each) for each in deletions], stored)
+    return {name: _refusal(error) for name, error in errors.items()}
+
+
 def _refusal(error: BrokerResponseError) -> dict[str, Any]:
     return {"error": error.code, "message": str(error)}
 
@@ -342,6 +358,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "elect_leaders": _elect_leaders,
     "alter_reassignments": _alter_reassignments,
     "alter_isrs": _alter_isrs,
+    "alter_scram": _alter_scram,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -487,6 +504,16 @@ class RemoteController(ControllerApi):
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         return _decode_partitions(self._call("alter_isrs", changes=changes))
+
+    def alter_scram(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, BrokerResponseError]:
+        stored = [
+            (name, type_id, iterations, base64.b64encode(salt).decode(), base64.b64encode(salted).decode())
+            for name, type_id, iterations, salt, salted in upsertions
+        ]
+        errors = self._call("alter_scram", deletions=deletions, upsertions=stored)
+        return {name: make_error(each["error"], each["message"]) for name, each in errors.items()}
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key
+from ...network.config import INT32_MAX, INT64_MAX, Draft, Rule, key
 from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
+    PLAINTEXT,
+    SASL_PLAINTEXT,
     Listener,
     check_listeners,
     parse_listeners,
@@ -20,12 +22,15 @@ from .listeners import (
     show_listeners,
 )
 from .profiles import PROFILES, check_profile
+from .sasl_keys import SaslBrokerConfig
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 from .topic_defaults import DEFAULTS_OF_TOPICS
 
 #: Defaults that differ from Apache Kafka's in every profile -> the reason.
 OWN_DEFAULTS: dict[str, str] = {
     "num.network.threads": "Python runs one thread at a time; Kafka's default is 3",
+    "sasl.enabled.mechanisms": "users with passwords are simple to set up; Kafka's default GSSAPI needs Kerberos",
+    "sasl.mechanism.inter.broker.protocol": "Kafka's default GSSAPI needs Kerberos",
     "queued.max.request.bytes": "memory is bounded; Kafka's default -1 is unlimited",
     "replica.socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 65536",
     "socket.listen.backlog.size": "many clients may start at the same time; Kafka's default is 50",
@@ -70,7 +75,7 @@ def _check_directories(draft: Draft) -> None:
 
 
 class BrokerConfig(
-    Config,
+    SaslBrokerConfig,
     listed_in="docs/broker-configuration.md",
     without_effect=WITHOUT_EFFECT,
     fixed=FIXED,
@@ -125,7 +130,7 @@ class BrokerConfig(
         parse=parse_protocol_map,
         allowed="NAME:PROTOCOL, several separated by commas",
         show=",".join,
-        doc="The security protocol of each listener. Only PLAINTEXT is supported.",
+        doc="The security protocol of each listener: PLAINTEXT or SASL_PLAINTEXT.",
     )
     inter_broker_listener_name: str | None = key(
         default=None,
@@ -133,7 +138,10 @@ class BrokerConfig(
         doc="The listener that brokers use to replicate from each other.",
     )
     security_inter_broker_protocol: str = key(
-        default="PLAINTEXT", choices=("PLAINTEXT",), doc="The security protocol between brokers."
+        default="PLAINTEXT",
+        choices=(PLAINTEXT, SASL_PLAINTEXT),
+        doc="The security protocol between brokers, in place of `inter.broker.listener.name`: they use the first "
+        "listener that has it.",
     )
     controller_listener_names: tuple[str, ...] = key(
         default=(),

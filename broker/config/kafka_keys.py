@@ -17,7 +17,8 @@ _METRICS = "the broker has no metrics"
 _QUOTAS = "there are no quotas"
 _UNTHROTTLED = "replication is never throttled"
 _TLS = "TLS is not supported yet, so no listener uses it"
-_SASL = "SASL is not supported yet, so no listener uses it"
+_MECHANISM = "PLAIN and SCRAM are the only SASL mechanisms, and need no such setting"
+_TOKENS = "delegation tokens are not supported"
 _SHARE = "share groups are not supported"
 
 WITHOUT_EFFECT: dict[str, str] = {
@@ -80,11 +81,9 @@ WITHOUT_EFFECT: dict[str, str] = {
     "log.preallocate": "files grow as they are written",
     # Security
     "ssl.*": _TLS,
-    "sasl.*": _SASL,
-    "connections.max.reauth.ms": _SASL,
-    "connection.failed.authentication.delay.ms": _SASL,
-    "delegation.token.expiry.*": _SASL,
-    "delegation.token.max.lifetime.ms": _SASL,
+    "sasl.*": _MECHANISM,
+    "delegation.token.expiry.*": _TOKENS,
+    "delegation.token.max.lifetime.ms": _TOKENS,
 }
 
 FIXED: dict[str, tuple[str, str]] = {
@@ -94,7 +93,7 @@ FIXED: dict[str, tuple[str, str]] = {
     "client.quota.callback.class": ("", "Java classes can't be loaded"),
     "config.providers": ("", "values are taken literally"),
     "cordoned.log.dirs": ("", "new replicas may be placed in every directory"),
-    "delegation.token.secret.key": ("", "delegation tokens need SASL, which is not supported yet"),
+    "delegation.token.secret.key": ("", "delegation tokens are not supported"),
     "max.connection.creation.rate": ("2147483647", "the rate of new connections is not limited"),
     "principal.builder.class": (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
@@ -107,6 +106,5 @@ FIXED: dict[str, tuple[str, str]] = {
 }
 
 LEFT_OUT: dict[str, str] = {
-    "listener.name.*": "listeners are PLAINTEXT, which has no settings",
     "zookeeper.*": "there is no ZooKeeper",
 }

@@ -10,7 +10,10 @@ from ...network.config import Draft
 from ...network.config_values import parse_list
 
 PLAINTEXT = "PLAINTEXT"
-SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SASL_PLAINTEXT = "SASL_PLAINTEXT"
+SECURITY_PROTOCOLS = (PLAINTEXT, "SSL", SASL_PLAINTEXT, "SASL_SSL")
+_SERVED = (PLAINTEXT, SASL_PLAINTEXT)
+_WITH_SASL = (SASL_PLAINTEXT, "SASL_SSL")
 DEFAULT_PROTOCOL_MAP = tuple(f"{each}:{each}" for each in SECURITY_PROTOCOLS)
 _LISTENER = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:%.]+\]|[^:/\[\]]*):([0-9]{1,5})")
 _MAX_PORT = 65_535
@@ -66,20 +69,30 @@ def of_clients(listeners: Sequence[Listener], controller_names: Collection[str])
     return tuple(each for each in listeners if each.name not in controllers)
 
 
+def protocols_of(entries: Sequence[str]) -> dict[str, str]:
+    """The security protocol by listener name, from `listener.security.protocol.map`."""
+    return dict(entry.split(":") for entry in entries)
+
+
+def has_sasl(protocol: str) -> bool:
+    """Whether clients of a listener with this security protocol authenticate with SASL."""
+    return protocol in _WITH_SASL
+
+
 def inter_broker_name(listeners: Sequence[Listener], name: str | None) -> str:
     """The name of the listener through which brokers connect to each other."""
     return name.upper() if name is not None else listeners[0].name
 
 
 def check_listeners(draft: Draft) -> None:
-    """Each listener has its own name and port, and a security protocol; only `PLAINTEXT` is supported. An advertised
+    """Each listener has its own name and port, and a security protocol; `PLAINTEXT` and `SASL_PLAINTEXT` are supported. An advertised
     address belongs to a listener, and clients can connect to it."""
     controllers = draft["controller_listener_names"]
     listeners = of_clients(draft["listeners"], controllers)
     if not listeners:
         draft.problem("listeners has none for clients; give at least one, such as PLAINTEXT://localhost:9092")
         return
-    protocols = dict(entry.split(":") for entry in draft["listener_security_protocol_map"])
+    protocols = protocols_of(draft["listener_security_protocol_map"])
     for key, named in (("listeners", listeners), ("advertised.listeners", draft["advertised_listeners"] or ())):
         _check_names(draft, key, named)
     for each in listeners:
@@ -87,7 +100,7 @@ def check_listeners(draft: Draft) -> None:
     ports = [(each.host, each.port) for each in listeners if each.port]
     if len({port for _, port in ports}) < len(ports):
         draft.problem(f"listeners has a port twice ({show_listeners(listeners)}); give each one its own")
-    names = {each.name for each in listeners}
+    names = [each.name for each in listeners]
     for each in of_clients(draft["advertised_listeners"] or (), controllers):
         if each.name not in names:
             draft.problem(f"advertised.listeners has {each.name}, which is not in listeners: {', '.join(names)}")
@@ -110,9 +123,9 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
             f"listeners has {listener.name}, for which listener.security.protocol.map has no protocol; add "
             f"{listener.name}:{PLAINTEXT} to it"
         )
-    elif protocol != PLAINTEXT:
+    elif protocol not in _SERVED:
         draft.problem(
-            f"the listener {listener} is {protocol}, but this broker serves {PLAINTEXT} only: TLS and SASL are not "
+            f"the listener {listener} is {protocol}, but this broker serves {' and '.join(_SERVED)} only: TLS is not "
             "supported yet"
         )
 
@@ -120,6 +133,13 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
 def _check_inter_broker(draft: Draft, names: Collection[str], protocols: Mapping[str, str]) -> None:
     name = draft["inter_broker_listener_name"]
     if name is None:
+        protocol = draft["security_inter_broker_protocol"]
+        if draft.is_explicit("security_inter_broker_protocol"):
+            found = [each for each in names if protocols.get(each) == protocol]
+            if not found:
+                draft.problem(f"security.inter.broker.protocol is {protocol}, which no listener has: {', '.join(names)}")
+            else:
+                draft.adjust("inter_broker_listener_name", found[0], "from security.inter.broker.protocol")
         return
     if name.upper() not in names:
         draft.problem(f"inter.broker.listener.name is {name}, which is not in listeners: {', '.join(sorted(names))}")

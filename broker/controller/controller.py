@@ -41,7 +41,8 @@ from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
-from . import reassignment
+from ..security.users import Users, scram_from_json, scram_to_json
+from . import reassignment, scram_changes
 from .controller_api import (
     ControllerApi,
     ElectionOutcome,
@@ -49,6 +50,8 @@ from .controller_api import (
     MorePartitions,
     NewTopic,
     Reassignment,
+    ScramDeletion,
+    ScramUpsertion,
     TopicRef,
 )
 from .kept_topics import KeptTopic, keep_topic, topic_from_json
@@ -90,6 +93,7 @@ class Controller(ControllerApi):
         with self._lock:
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
+            users = Users()
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -97,6 +101,7 @@ class Controller(ControllerApi):
                     for entry in state["topics"]:
                         topics[entry["name"]] = topic_from_json(entry)
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
+                    users = Users(scram=scram_from_json(state.get("scram", [])))
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -104,7 +109,8 @@ class Controller(ControllerApi):
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            users = users.with_passwords(self._static_config.users)
+            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, users=users)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -115,6 +121,7 @@ class Controller(ControllerApi):
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+            "scram": scram_to_json(image.users.scram),
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # All topics are written at each change, but only those that have changed are encoded again.
@@ -502,6 +509,20 @@ class Controller(ControllerApi):
             of_all = changed.get((BROKER, ""), {})
             self._publish(replace(self.image.with_changes({}), configs=changed))
             self.config = self._static_config.with_dynamic(of_all, {})
+
+    def alter_scram(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, BrokerResponseError]:
+        with self._lock:
+            users, errors = scram_changes.apply(self.image.users, deletions, upsertions)
+            if users is not self.image.users:
+                self._publish(replace(self.image.with_changes({}), users=users))
+            return errors
+
+    def set_passwords(self, passwords: Mapping[str, str | None]) -> None:
+        """Add, change and remove (None) users of all SASL mechanisms. Raises KafkaStorageError."""
+        with self._lock:
+            self._publish(replace(self.image.with_changes({}), users=self.image.users.with_passwords(passwords)))
 
     def skip_producer_ids(self, last: int) -> None:
         """Never allocate producer ids up to `last`: loaded logs have producers with such ids."""

@@ -10,6 +10,7 @@ from ...network.addresses import Address
 from ...network.client.blocking_connection import BlockingConnection, open_plaintext_socket
 from ...network.protocol.errors import KafkaConnectionError
 from ...network.protocol.message import Request
+from ...network.security.mechanism import Credentials
 from ..metadata import BrokerEndpoint
 
 _MAX_RESPONSE_BYTES = 2**30
@@ -37,9 +38,17 @@ class InterBrokerConnection(BlockingConnection):
     """A `BlockingConnection` that a test may cut."""
 
     def __init__(
-        self, own_id: int, peer: BrokerEndpoint, *, timeout_ms: float, receive_buffer_bytes: int, links: Links
+        self,
+        own_id: int,
+        peer: BrokerEndpoint,
+        *,
+        timeout_ms: float,
+        receive_buffer_bytes: int,
+        links: Links,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default."""
+        """`receive_buffer_bytes` is SO_RCVBUF; -1 leaves the system's default. `credentials` are for a listener with
+        SASL."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -48,6 +57,7 @@ class InterBrokerConnection(BlockingConnection):
             max_response_bytes=_MAX_RESPONSE_BYTES,
             peer=f"broker {peer.node_id} ({address})",
             open_socket=partial(_open_socket, receive_buffer_bytes),
+            credentials=credentials,
         )
         self._own_id = own_id
         self._peer_id = peer.node_id

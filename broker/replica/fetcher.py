@@ -28,6 +28,7 @@ from ...network.protocol.messages.records.fetch import (
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...network.sections import section_thread
+from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
 from .connection import InterBrokerConnection, Links
@@ -85,7 +86,14 @@ class FetcherThread:
     """
 
     def __init__(
-        self, broker_id: int, leader: BrokerEndpoint, *, config: BrokerConfig, clock: Clock, links: Links
+        self,
+        broker_id: int,
+        leader: BrokerEndpoint,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        links: Links,
+        credentials: Credentials | None,
     ) -> None:
         self.leader = leader
         self._broker_id = broker_id
@@ -104,6 +112,7 @@ class FetcherThread:
             timeout_ms=config.replica_socket_timeout_ms,
             receive_buffer_bytes=config.replica_socket_receive_buffer_bytes,
             links=links,
+            credentials=credentials,
         )
         self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
@@ -294,11 +303,14 @@ class FetcherThread:
 class FetcherManager:
     """The fetchers, one per leader. Called by the replica manager, under its lock, in the order of images."""
 
-    def __init__(self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links) -> None:
+    def __init__(
+        self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links, credentials: Credentials | None
+    ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
         self._links = links
+        self._credentials = credentials
         self._threads: dict[int, FetcherThread] = {}
         self._closed = False
 
@@ -316,7 +328,12 @@ class FetcherManager:
             thread = self._threads.get(node_id)
             if thread is None:
                 thread = self._threads[node_id] = FetcherThread(
-                    self._broker_id, image.brokers[node_id], config=self._config, clock=self._clock, links=self._links
+                    self._broker_id,
+                    image.brokers[node_id],
+                    config=self._config,
+                    clock=self._clock,
+                    links=self._links,
+                    credentials=self._credentials,
                 )
             thread.follow(followed)
 

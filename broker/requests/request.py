@@ -13,6 +13,7 @@ from ...network.protocol.errors import BrokerResponseError, EncodeError
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
 from ..metadata import BrokerEndpoint, ClusterImage
+from ..security.server_authenticator import SaslServerAuthenticator
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -20,6 +21,9 @@ _log = logging.getLogger(__name__)
 #: The number of array elements in a request, or of partitions in a fetch, up to which the network thread handles it.
 #: A larger one goes to the request thread, because it would block other clients for longer than the hand-over takes.
 FEW_ELEMENTS = 1_000
+
+#: The principal of a client that has not authenticated.
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class ReachedBroker(Protocol):
@@ -48,10 +52,24 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`.
+    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal` is who
+    the client is, as in ACLs; `authenticator` is None on a listener without SASL.
     """
 
-    __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
+    __slots__ = (
+        "aside",
+        "authenticator",
+        "backlog",
+        "half_closes",
+        "id",
+        "is_open",
+        "listener",
+        "loop",
+        "peer",
+        "principal",
+        "slots",
+        "unsent",
+    )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
         self.listener = listener
@@ -64,6 +82,12 @@ class Connection:
         self.unsent = 0
         self.is_open = True
         self.half_closes = False
+        self.principal = ANONYMOUS
+        self.authenticator: SaslServerAuthenticator | None = None
+
+    def authenticated(self, name: str) -> None:
+        """The client is the user with this name."""
+        self.principal = f"User:{name}"
 
 
 class RequestContext:
@@ -76,6 +100,7 @@ class RequestContext:
         "broker",
         "buffers",
         "client_id",
+        "closes_connection",
         "connection",
         "correlation_id",
         "fault",
@@ -96,6 +121,8 @@ class RequestContext:
         self.fault: Fault | None = None
         self.buffers: list[Any] | None = None
         self.is_done = False
+        #: Whether the connection is closed once the response is sent.
+        self.closes_connection = False
 
     @property
     def node_id(self) -> int:

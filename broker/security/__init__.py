@@ -1,0 +1,1 @@
+"""Who a client is: users, and the broker's side of SASL."""
