@@ -270,9 +270,8 @@ class _NetworkThread:
             self.selector.register(connection_id, sock)
             settings = self._server.sasl.get(listener)
             if settings is not None:
-                broker = self._broker
                 connection.authenticator = SaslServerAuthenticator(
-                    settings, lambda: broker.image.users, broker.clock, connection.authenticated
+                    settings, lambda: self._broker.image.users, self._broker.clock, connection.authenticated
                 )
                 self._limit_receives(connection)
 
@@ -354,9 +353,7 @@ class _NetworkThread:
             most = min(most, authenticator.listener.max_receive_bytes)
         self.selector.limit_receives(connection.id, most)
 
-    def _take_token(
-        self, connection: Connection, authenticator: SaslServerAuthenticator, payload: memoryview
-    ) -> None:
+    def _take_token(self, connection: Connection, authenticator: SaslServerAuthenticator, payload: memoryview) -> None:
         """Answer a frame without a header (SaslHandshake v0). What follows a failure is not read."""
         if authenticator.has_failed:
             return

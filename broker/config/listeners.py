@@ -85,8 +85,8 @@ def inter_broker_name(listeners: Sequence[Listener], name: str | None) -> str:
 
 
 def check_listeners(draft: Draft) -> None:
-    """Each listener has its own name and port, and a security protocol; `PLAINTEXT` and `SASL_PLAINTEXT` are supported. An advertised
-    address belongs to a listener, and clients can connect to it."""
+    """Each listener has its own name and port, and a security protocol; `PLAINTEXT` and `SASL_PLAINTEXT` are
+    supported. An advertised address belongs to a listener, and clients can connect to it."""
     controllers = draft["controller_listener_names"]
     listeners = of_clients(draft["listeners"], controllers)
     if not listeners:
@@ -137,7 +137,9 @@ def _check_inter_broker(draft: Draft, names: Collection[str], protocols: Mapping
         if draft.is_explicit("security_inter_broker_protocol"):
             found = [each for each in names if protocols.get(each) == protocol]
             if not found:
-                draft.problem(f"security.inter.broker.protocol is {protocol}, which no listener has: {', '.join(names)}")
+                draft.problem(
+                    f"security.inter.broker.protocol is {protocol}, which no listener has: {', '.join(names)}"
+                )
             else:
                 draft.adjust("inter_broker_listener_name", found[0], "from security.inter.broker.protocol")
         return

@@ -51,7 +51,9 @@ class BrokerServices:
         rack: str | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Load the logs. The parameters are those of `Broker`; `credentials` are what it authenticates with to others. Raises KafkaStorageError."""
+        """Load the logs. The parameters are those of `Broker`; `credentials` are what it authenticates with to others.
+
+        Raises KafkaStorageError."""
         self.node_id = node_id
         self.static_config = config
         #: With the dynamic configurations of the cluster and this broker.

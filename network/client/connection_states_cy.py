@@ -181,7 +181,8 @@ class ClusterConnectionStates:
         """How long until the node is worth checking again.
 
         That is the rest of the backoff if the node is disconnected, of the setup timeout if it is connecting or
-        authenticating, and of RESOLVE_PATIENCE_MS if it is resolving. It is infinity if the node is connected: I/O wakes the client then.
+        authenticating, and of RESOLVE_PATIENCE_MS if it is resolving. It is infinity if the node is connected: I/O
+        wakes the client then.
         """
         node = self._nodes.get(node_id)
         if node is None:
@@ -320,7 +321,10 @@ class ClusterConnectionStates:
         self._node(node_id).state = ConnectionState.REAUTHENTICATING
 
     def ready(self, node_id: int) -> None:
-        """Record that requests may be sent: the node has answered ApiVersions and SASL. Only this resets the backoff of earlier failures."""
+        """Record that requests may be sent: the node has answered ApiVersions and SASL.
+
+        Only this resets the backoff of earlier failures.
+        """
         node = self._node(node_id)
         node.state = ConnectionState.READY
         node.failed_attempts = 0

@@ -72,8 +72,9 @@ class NetworkClient:
     threads.
 
     Each connection begins with ApiVersions. The node is ready once it has answered, and has accepted the credentials if
-    there are any (`authentications`). Requests then use the highest version that both sides support. A node answers in the order of its requests. A response that does not match the
-    oldest request closes the connection and fails all requests in flight on it, and so does a request that times out.
+    there are any (`authentications`). Requests then use the highest version that both sides support. A node answers in
+    the order of its requests. A response that does not match the oldest request closes the connection and fails all
+    requests in flight on it, and so does a request that times out.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class NetworkClient:
         `canonical_names` turns a bootstrap server into the names to connect to instead; None keeps the server's name.
         `random_unit` returns numbers in [0, 1) for jitter and for the choice of the first node.
         `metrics` records connections, requests and responses, if given.
-        `credentials` are what each connection authenticates with over SASL, if given. The client starts and closes them.
+        `credentials` are what connections authenticate with over SASL, if given. The client starts and closes them.
         The others are the configuration keys of those names (`connection_setup_timeout_ms` and its maximum are
         socket.connection.setup.timeout.ms and its maximum); a buffer size of -1 leaves the system's default.
 

@@ -130,7 +130,9 @@ def _check_password(draft: Draft, mechanism: str, jaas: JaasEntry | None, given:
             draft.problem("sasl.jaas.config has tokenauth, but delegation tokens are not supported")
         missing = [name for name in ("username", "password") if not jaas.options.get(name)]
         if missing:
-            draft.problem(f'sasl.jaas.config has no {" and no ".join(missing)}; add {missing[0]}="..." to {jaas.module}')
+            draft.problem(
+                f'sasl.jaas.config has no {" and no ".join(missing)}; add {missing[0]}="..." to {jaas.module}'
+            )
         else:
             _check_values(draft, mechanism, "sasl.jaas.config", jaas.options["username"], jaas.options["password"])
     else:

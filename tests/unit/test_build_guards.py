@@ -20,7 +20,10 @@ LINES = 620
 
 # Module -> its limit, and why it is not split.
 LARGER = {
-    "network/client/network_client_cy.py": (700, "one state machine: connections, requests and what a poll does to both"),
+    "network/client/network_client_cy.py": (
+        700,
+        "one state machine: connections, requests and what a poll does to both",
+    ),
     "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
 }
 

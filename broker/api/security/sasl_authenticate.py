@@ -29,7 +29,9 @@ def handle(
         return SaslAuthenticateResponse(error_code=error.code, error_message=str(error))
     response = authenticator.authenticate(bytes(request.auth_bytes))
     if authenticator.has_failed:
-        _log.info("broker %d: %s failed to authenticate: %s", broker.node_id, context.connection.id, response.error_message)
+        _log.info(
+            "broker %d: %s failed to authenticate: %s", broker.node_id, context.connection.id, response.error_message
+        )
         fail_later(broker, context, response)
         return None
     return response

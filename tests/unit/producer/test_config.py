@@ -231,10 +231,14 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"client_dns_lookup": "default"}, "allowed is one of use_all_dns_ips, resolve_canonical_bootstrap_servers_only"),
     (
         {"security_protocol": "SSL"},
-        "'SSL' is not a valid value; allowed is PLAINTEXT (TLS and SASL are not supported yet)",
+        "'SSL' is not a valid value; allowed is one of PLAINTEXT, SASL_PLAINTEXT",
     ),
-    ({"sasl_plain_password": "hush"}, "sasl_plain_password is not supported: TLS and SASL are not supported yet"),
-    ({"ssl_context": object()}, "not supported: TLS and SASL are not supported yet"),
+    (
+        {"sasl_plain_password": "hush"},
+        "sasl.password is set, but security.protocol=PLAINTEXT does not authenticate; set it to SASL_SSL or "
+        "SASL_PLAINTEXT",
+    ),
+    ({"ssl_context": object()}, "not supported: TLS is not supported yet"),
     ({"transactional_id": "t"}, "not supported: transactions are not supported yet"),
     ({"message.timeout.ms": 5}, "that is librdkafka's name; Kafka's is delivery.timeout.ms"),
     ({"key_serializer": 5}, "5 is neither a name nor a class, an instance or a callable"),

@@ -102,7 +102,7 @@ def test_several_listeners_with_names_of_their_own():
         ({"listeners": "PLAINTEXT://localhost"}, "is not NAME://host:port"),
         ({"listeners": "PLAINTEXT://localhost:70000"}, "port 70000 .* ports go up to 65535"),
         ({"listeners": ""}, "listeners has none for clients"),
-        ({"listeners": "SSL://:9093"}, "is SSL, but this broker serves PLAINTEXT only: TLS and SASL are not supported"),
+        ({"listeners": "SSL://:9093"}, "is SSL, but this broker serves PLAINTEXT and SASL_PLAINTEXT only"),
         ({"listeners": "INSIDE://:9092"}, "INSIDE, for which listener.security.protocol.map has no protocol"),
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "PLAINTEXT twice"),
         ({"listener.security.protocol.map": "INSIDE:PLAIN"}, "'INSIDE:PLAIN', which is not NAME:PROTOCOL"),

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.client_harness import ClientHarness, Waiter, api_versions_response
+from support.mock_client import metadata_response
 
 from headrace.network.protocol.api_keys import ApiKey
 from headrace.network.protocol.errors import (
@@ -26,8 +28,6 @@ from headrace.network.protocol.messages.security.sasl_handshake import SaslHands
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
 from headrace.network.security.passwords import PasswordCredentials
 from headrace.network.security.scram import ScramCredential, ScramMechanism, ScramServer
-from support.client_harness import ClientHarness, Waiter, api_versions_response
-from support.mock_client import metadata_response
 
 PLAIN = PasswordCredentials("PLAIN", "alice", "secret")
 LIFETIME_MS = 100_000
@@ -362,7 +362,7 @@ def test_a_rejected_renewal_closes_the_connection_with_the_error():
     harness.answer(0, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     waiter = Waiter(harness.metadata, harness.clock)
     harness.answer(0, SaslAuthenticateResponse(error_code=58, error_message="no such user"))
-    with pytest.raises(SaslAuthenticationFailedError, match="re-authentication: .*no such user"):
+    with pytest.raises(SaslAuthenticationFailedError, match=r"re-authentication: .*no such user"):
         waiter.result()
 
 
