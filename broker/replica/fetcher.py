@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
+    AuthenticationError,
     BrokerResponseError,
     KafkaConnectionError,
     MalformedMessageError,
@@ -156,7 +157,7 @@ class FetcherThread:
                 break
             try:
                 self._fetch(due)
-            except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
+            except (AuthenticationError, KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
                 # It is unknown whether the leader has applied the changes.
                 self._session = _Session()
                 with self._condition:

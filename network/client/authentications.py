@@ -25,7 +25,7 @@ from ..protocol.message import Request
 from ..repeats import Repeats
 from ..security.mechanism import Credentials
 from .api_versions import NodeApiVersions
-from .authenticator import SaslClientAuthenticator, Session, is_other_principal, session_of
+from .authenticator import SaslClientAuthenticator, Session, needs_new_connection, session_of
 
 _log = logging.getLogger(__name__)
 
@@ -179,10 +179,9 @@ class Authentications:
     def _failure(self, node_id: int, error: KafkaError) -> KafkaError:
         if node_id not in self._sessions:
             return error
-        if is_other_principal(error):
+        if needs_new_connection(error):
             # once: the new connection has no session, so what it fails with is final
-            _, address = self._addresses[node_id]
-            return DisconnectedError(f"{address} does not let this connection change its principal: {error}")
+            return DisconnectedError(f"the session is not renewed on this connection: {error}")
         if isinstance(error, AuthenticationError):
             return type(error)(f"re-authentication: {error}")
         return error

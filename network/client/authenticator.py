@@ -49,6 +49,9 @@ LATEST_RENEWAL = 0.95
 #: How often credentials that cannot be had are asked for again while the session still lasts.
 RETRY_MS = 1000.0
 
+#: Brokers refuse to renew a session more than once in a second (KafkaChannel); this is a little more.
+MIN_RENEWAL_MS = 1020.0
+
 #: What Kafka's brokers answer if the name has changed, as it may behind a token (SaslServerAuthenticator).
 _OTHER_PRINCIPAL = "Cannot change principals during re-authentication"
 
@@ -178,9 +181,12 @@ def _authentication_error(error: KafkaError, message: str) -> AuthenticationErro
     return kind(message)
 
 
-def is_other_principal(error: KafkaError) -> bool:
-    """Whether a re-authentication failed because the name is another one: a new connection is the way out."""
-    return isinstance(error, SaslAuthenticationFailedError) and _OTHER_PRINCIPAL in str(error)
+def needs_new_connection(error: KafkaError) -> bool:
+    """Whether a re-authentication failed for a reason that a new connection has not: the name is another one, or the
+    broker does not renew sessions, or not as often."""
+    return isinstance(error, IllegalSaslStateError) or (
+        isinstance(error, SaslAuthenticationFailedError) and _OTHER_PRINCIPAL in str(error)
+    )
 
 
 class Session(NamedTuple):
@@ -202,4 +208,4 @@ def session_of(
     if lifetime_ms <= 0:
         return None
     share = EARLIEST_RENEWAL + (LATEST_RENEWAL - EARLIEST_RENEWAL) * random_unit()
-    return Session(now_ms + lifetime_ms * share, now_ms + lifetime_ms)
+    return Session(now_ms + max(lifetime_ms * share, min(lifetime_ms, MIN_RENEWAL_MS)), now_ms + lifetime_ms)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..addresses import Address
 from ..clock import SYSTEM_CLOCK, Clock
-from ..protocol.errors import CorrelationIdError, DisconnectedError, SaslAuthenticationFailedError, make_error
+from ..protocol.errors import AuthenticationError, CorrelationIdError, DisconnectedError, make_error
 from ..protocol.frames import decode_response, encode_request
 from ..protocol.message import Request
 from ..protocol.messages.api_versions import ApiVersionsRequest
@@ -32,7 +32,7 @@ from ..sockets.channel_cy import (
 )
 from ..sockets.resolver import resolve_host
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
-from .authenticator import SaslClientAuthenticator, Session, is_other_principal, session_of
+from .authenticator import SaslClientAuthenticator, Session, needs_new_connection, session_of
 
 #: How often credentials that are still being fetched are asked for.
 _CREDENTIALS_CHECK_MS = 20.0
@@ -186,8 +186,8 @@ class BlockingConnection:
         elif session is not None and self._clock.now_ms() >= session.renew_at_ms:
             try:
                 self._authenticate(self._credentials, self._versions)
-            except SaslAuthenticationFailedError as error:
-                if not is_other_principal(error):
+            except AuthenticationError as error:
+                if not needs_new_connection(error):
                     raise
                 self.api_versions()  # on a new connection
 

@@ -183,6 +183,10 @@ class NetworkClient:
         """How much longer the node throttles this client (KIP-219); 0 if it does not."""
         return self._states.throttle_delay_ms(node.id, now_ms)
 
+    def connection_error(self, node_id: int) -> KafkaError | None:
+        """The last connection error of the node since it was last ready."""
+        return self._connection_errors.get(node_id)
+
     def authentication_error(self) -> AuthenticationError | None:
         """The error of the nodes that reject this client's credentials; None if a node is ready or being connected."""
         found = None

@@ -233,6 +233,9 @@ class MockClient:
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled_until_ms.get(node.id, now_ms) - now_ms, 0.0)
 
+    def connection_error(self, node_id: int) -> KafkaError | None:
+        return self._connection_errors.get(node_id)
+
     def authentication_error(self) -> AuthenticationError | None:
         return self.refused
 

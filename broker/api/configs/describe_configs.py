@@ -144,7 +144,7 @@ def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeCon
     return [*synonyms, *_built_in(entry)]
 
 
-def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:
+def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=value, source=source)
 
 
@@ -156,9 +156,12 @@ def _result(
     *,
     read_only: bool,
 ) -> DescribeConfigsResourceResult:
+    if entry.secret:
+        # as Kafka does: a client learns that there is a value, not which
+        synonyms = [_synonym(each.name, None, each.source) for each in synonyms]
     return DescribeConfigsResourceResult(
         name=entry.name,
-        value=value,
+        value=None if entry.secret else value,
         read_only=read_only,
         config_source=synonyms[0].source,
         is_sensitive=entry.secret,

@@ -366,6 +366,24 @@ def test_a_rejected_renewal_closes_the_connection_with_the_error():
         waiter.result()
 
 
+def test_a_broker_that_does_not_renew_the_session_gets_a_new_connection():
+    harness = Harness()
+    harness.sign_in(LIFETIME_MS)
+    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
+    harness.step()
+    harness.answer(0, SaslHandshakeResponse(error_code=34, mechanisms=[]))
+    assert isinstance(harness.client.connection_errors[0], DisconnectedError)
+    assert harness.client.authentication_error() is None
+
+
+@pytest.mark.parametrize(("lifetime_ms", "after_ms"), [(2_000, 1_800), (1_100, 1_020), (500, 500)])
+def test_a_short_session_is_not_renewed_more_often_than_brokers_allow(lifetime_ms, after_ms):
+    harness = Harness()
+    harness.sign_in(lifetime_ms)
+    harness.step(60_000)
+    assert harness.selector.polls[-1] == pytest.approx(after_ms)
+
+
 def test_another_principal_gets_a_new_connection_once():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
