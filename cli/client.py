@@ -9,7 +9,10 @@ from typing import Any
 from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.client.api_versions import CLIENT_SOFTWARE_NAME
 from ..network.client.blocking_connection import BlockingConnection
+from ..network.clock import SYSTEM_CLOCK
+from ..network.config import key
 from ..network.protocol.errors import (
+    AuthenticationError,
     InvalidMetadataError,
     KafkaConfigurationError,
     KafkaConnectionError,
@@ -19,6 +22,7 @@ from ..network.protocol.errors import (
 )
 from ..network.protocol.message import Request
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from ..network.security.sasl_config import SaslConfig, credentials_of
 
 DEFAULT_SERVER = f"localhost:{DEFAULT_PORT}"
 _TIMEOUT_MS = 30_000.0
@@ -27,7 +31,7 @@ _MAX_RESPONSE_BYTES = 256 * 2**20
 
 
 def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option for the cluster's address."""
+    """Declare the options for the cluster's address and its security."""
     parser.add_argument(
         "--bootstrap-server",
         "-b",
@@ -37,6 +41,20 @@ def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
         f"(default: {DEFAULT_SERVER})",
     )
 
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a file of properties with security.protocol and the sasl.* keys, for a cluster with SASL",
+    )
+
+
+class ClientConfig(SaslConfig, listed_in="docs/configuration.md"):
+    """The settings of the commands' client."""
+
+    security_protocol: str = key(
+        default="PLAINTEXT", choices=("PLAINTEXT", "SASL_PLAINTEXT"), doc="The protocol for connections to brokers."
+    )
+
 
 class Client:
     """A blocking client of a cluster, with one request at a time. A context manager; for one thread.
@@ -44,24 +62,29 @@ class Client:
     Every method raises KafkaError if no broker can be reached or the response is an error.
     """
 
-    def __init__(self, bootstrap: str) -> None:
-        """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used."""
+    def __init__(self, bootstrap: str, command_config: str | None = None) -> None:
+        """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used.
+        `command_config`: the path of a file of properties, for a cluster with SASL."""
+        given = {} if command_config is None else {"config.file": command_config}
+        self._credentials = credentials_of(ClientConfig.resolve_from(given, {}, {}), SYSTEM_CLOCK)
         self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
 
-    @staticmethod
-    def _connect_to_any(bootstrap: str) -> BlockingConnection:
+    def _connect_to_any(self, bootstrap: str) -> BlockingConnection:
         try:
             addresses = [parse_address(text, DEFAULT_PORT) for text in bootstrap.split(",") if text.strip()]
         except ValueError as wrong:
             raise KafkaConfigurationError(f"--bootstrap-server: {wrong}") from wrong
         failures = []
         for address in addresses:
+            connection = self._connection_to(address)
             try:
-                connection = _connection_to(address)
                 connection.api_versions()
                 return connection
+            except AuthenticationError:
+                connection.close()
+                raise
             except KafkaError as failed:
                 failures.append(str(failed))
         if not failures:
@@ -95,8 +118,17 @@ class Client:
         if connection is None:
             if node_id not in self._addresses:
                 raise KafkaConnectionError(f"broker {node_id} is not there; is it down?")
-            connection = self._connections[node_id] = _connection_to(self._addresses[node_id])
+            connection = self._connections[node_id] = self._connection_to(self._addresses[node_id])
         return connection
+
+    def _connection_to(self, address: Address) -> BlockingConnection:
+        return BlockingConnection(
+            address,
+            client_id=CLIENT_SOFTWARE_NAME,
+            timeout_ms=_TIMEOUT_MS,
+            max_response_bytes=_MAX_RESPONSE_BYTES,
+            credentials=self._credentials,
+        )
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """The brokers, and all topics or the named ones. Raises the error of a named topic."""
@@ -117,12 +149,6 @@ class Client:
         """The broker to send changes to, None for any."""
         controller_id = self.metadata([]).controller_id
         return controller_id if controller_id in self._addresses else None
-
-
-def _connection_to(address: Address) -> BlockingConnection:
-    return BlockingConnection(
-        address, client_id=CLIENT_SOFTWARE_NAME, timeout_ms=_TIMEOUT_MS, max_response_bytes=_MAX_RESPONSE_BYTES
-    )
 
 
 def topic_error(topic: str, code: int, message: str | None = None) -> KafkaError:

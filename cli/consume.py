@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     printed = 0
     if options.max == 0:
         return 0
-    with Client(options.bootstrap_server) as client:
+    with Client(options.bootstrap_server, options.command_config) as client:
         reader = _Reader(client, options.topic, options.partition)
         for note in reader.begin(options.start):
             print(f"headrace consume: {note}", file=sys.stderr)

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run one of the actions. Raises KafkaError."""
     actions = {"list": _list, "describe": _describe, "create": _create, "delete": _delete}
-    with Client(options.bootstrap_server) as client:
+    with Client(options.bootstrap_server, options.command_config) as client:
         return actions[options.action](client, options)
 
 
