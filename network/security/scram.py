@@ -7,7 +7,7 @@
 
 The client proves that it knows the password without sending it, and the server's signature proves that the server
 knows the user's credential. Channel binding is not used: Kafka's brokers do not offer it. Optional extensions of
-messages, such as Kafka's `tokenauth`, are ignored; the mandatory extension `m` is refused, as the RFC demands.
+messages, such as Kafka's `tokenauth`, are ignored; the mandatory extension `m` is rejected, as the RFC demands.
 """
 
 from __future__ import annotations
@@ -298,12 +298,12 @@ class ScramClient:
         name = "server-final"
         text = _text(challenge, name)
         if text.startswith("e="):
-            raise SaslAuthenticationFailedError(f"the broker refused the SCRAM proof: {text[2:].partition(',')[0]}")
+            raise SaslAuthenticationFailedError(f"the broker rejected the SCRAM proof: {text[2:].partition(',')[0]}")
         signature = _decoded(_attributes(text, name, "v")["v"], name, "a signature")
         if not hmac.compare_digest(signature, self._server_signature):
             raise SaslAuthenticationFailedError(
                 "the broker's SCRAM signature is wrong: it does not know this user's credential, so it is not the "
-                "broker that it claims to be, or the exchange was altered on the way"
+                "broker that it claims to be, or the exchange was altered in flight"
             )
 
 

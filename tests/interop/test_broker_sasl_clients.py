@@ -204,7 +204,7 @@ def test_javas_admin_stores_scram_users(apache_kafka: ApacheKafka, cluster, clie
         *("--entity-name", "carol", "--alter"),
         *("--add-config", "SCRAM-SHA-256=[iterations=8192,password=first]"),
     )
-    # Kafka's brokers refuse two credentials of a user in one request
+    # Kafka's brokers reject two credentials of a user in one request
     apache_kafka.run_class(
         configs, *users, *("--entity-name", "carol", "--alter", "--add-config", "SCRAM-SHA-512=[password=first]")
     )

@@ -46,7 +46,7 @@ MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class Raw:
-    """A connection that sends what it is told, in its order."""
+    """A connection that sends the given requests, in the given order."""
 
     def __init__(self, cluster: Any) -> None:
         host, _, port = cluster.bootstrap_servers.split(",")[0].rpartition(":")

@@ -201,7 +201,7 @@ def test_a_connection_cut_at_every_byte_of_a_request_is_made_again(cluster):
         (b"", None, "server-first"),
         (b"r=%s-server,s=c2FsdA==,i=4096", b"v=AAAA", "signature is wrong"),
         (b"r=%s-server,s=c2FsdA==,i=4096", b"", "server-final"),
-        (b"r=%s-server,s=c2FsdA==,i=4096", b"e=invalid-proof", "refused the SCRAM proof"),
+        (b"r=%s-server,s=c2FsdA==,i=4096", b"e=invalid-proof", "rejected the SCRAM proof"),
     ],
 )
 def test_altered_messages_are_refused(cluster, first, final, problem):

@@ -194,7 +194,7 @@ def test_a_replayed_server_is_refused():
 def test_the_errors_of_the_server_are_reported():
     client, server = client_of(), server_of()
     client.respond(server.respond(client.initial_message()))
-    with pytest.raises(SaslAuthenticationFailedError, match="refused the SCRAM proof: invalid-proof"):
+    with pytest.raises(SaslAuthenticationFailedError, match="rejected the SCRAM proof: invalid-proof"):
         client.respond(b"e=invalid-proof")
 
 
