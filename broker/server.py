@@ -271,7 +271,7 @@ class _NetworkThread:
             settings = self._server.sasl.get(listener)
             if settings is not None:
                 connection.authenticator = SaslServerAuthenticator(
-                    settings, lambda: self._broker.image.users, self._broker.clock, connection.authenticated
+                    settings, lambda: self._broker.controller.image.users, self._broker.clock, connection.authenticated
                 )
                 self._limit_receives(connection)
 

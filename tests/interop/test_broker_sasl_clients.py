@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-import warnings
 from typing import Any
 
 import aiokafka
@@ -129,21 +127,6 @@ def test_kafka_python_writes_and_renews_sessions(mechanism):
         producer.close()
         assert len(written(cluster)) == sent
         assert sum(each.api_key is ApiKey.SASL_HANDSHAKE for each in cluster.requests) >= 3
-
-
-def test_kafka_python_is_told_about_a_wrong_password(cluster):
-    with warnings.catch_warnings():
-        # kafka-python does not close the sockets of connections that were rejected
-        warnings.simplefilter("ignore", ResourceWarning)
-        _send_with_a_wrong_password(cluster)
-        gc.collect()
-
-
-def _send_with_a_wrong_password(cluster: EmbeddedCluster) -> None:
-    producer = kafka.KafkaProducer(**python_client(cluster, "PLAIN", "guess"), max_block_ms=5_000)
-    with pytest.raises(kafka.errors.KafkaError):
-        producer.send("t", b"v").get(10)
-    producer.close()
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

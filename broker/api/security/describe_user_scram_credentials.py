@@ -25,7 +25,7 @@ def handle(
     error = context.injected_error("")
     if error is not None:
         return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=str(error), results=[])
-    users = broker.image.users
+    users = broker.controller.image.users
     names = [each.name for each in request.users or ()] or sorted({name for name, _ in users.scram})
     counts = Counter(names)
     return DescribeUserScramCredentialsResponse(results=[_describe(users, name, counts[name]) for name in counts])
