@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from .config.listeners import Listener
 from .security.acls import AclBinding
+from .security.users import Users
 
 NO_LEADER = -1
 
@@ -90,6 +91,7 @@ class ClusterImage:
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
     of brokers and groups, by the resource's type and name. acls: the access control entries; the same object as in the
     previous image unless they have changed. broker_token: by which brokers know each other's connections.
+    of brokers and groups, by the resource's type and name. users: those of SASL.
     """
 
     cluster_id: str
@@ -103,6 +105,7 @@ class ClusterImage:
     configs: ResourceConfigs = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
     broker_token: str = field(default="", repr=False)
+    users: Users = field(default_factory=Users)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -139,6 +142,7 @@ class ClusterImage:
             self.configs,
             self.acls,
             self.broker_token,
+            self.users,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

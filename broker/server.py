@@ -18,6 +18,7 @@ from ..network.protocol.api import ApiKey, requests
 from ..network.protocol.codec import decode
 from ..network.protocol.errors import (
     AuthenticationError,
+    IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
     KafkaTimeoutError,
@@ -34,10 +35,12 @@ from .api.api_versions import unsupported_version
 from .api.registry import Api
 from .config.broker_config import BrokerConfig
 from .config.listeners import Listener
+from .config.sasl_keys import sasl_listeners
 from .replica.connection import without_broker_token
 from .requests.control import RequestSeen
 from .requests.request import FEW_ELEMENTS, Connection, RequestContext
 from .security.listener_tls import ListenerTls, tls_of_listener
+from .security.server_authenticator import SaslServerAuthenticator
 from .services.services import BrokerServices
 
 _log = logging.getLogger(__name__)
@@ -68,6 +71,8 @@ class BrokerServer:
         #: The listeners, with the ports that the system assigned.
         self.listeners = tuple(each._replace(port=_port_of(self._sockets[each.name])) for each in listeners)
         self.connection_count = 0
+        #: The settings of the listeners with SASL, by name.
+        self.sasl = sasl_listeners(broker.config, listeners)
         self._counts_per_ip: Counter[str] = Counter()
         self._counts_lock = threading.Lock()
         self._next_loop = itertools.cycle(range(broker.config.num_network_threads))
@@ -279,12 +284,19 @@ class _NetworkThread:
             connection = self._connections[connection_id] = Connection(connection_id, self, peer, listener)
             if tls is None:
                 self.selector.register(connection_id, sock)
-                continue
-            transport = tls.transport(sock)
-            connection.principal_of = partial(tls.principal, transport)
-            self.selector.register(connection_id, sock, transport)
-            deadline_ms = self._broker.clock.now_ms() + self._broker.config.socket_connection_setup_timeout_ms
-            self._handshakes.append((deadline_ms, connection_id))
+            else:
+                transport = tls.transport(sock)
+                connection.principal_of = partial(tls.principal, transport)
+                self.selector.register(connection_id, sock, transport)
+                deadline_ms = self._broker.clock.now_ms() + self._broker.config.socket_connection_setup_timeout_ms
+                self._handshakes.append((deadline_ms, connection_id))
+            settings = self._server.sasl.get(listener)
+            if settings is not None:
+                connection.principal_of = None
+                connection.authenticator = SaslServerAuthenticator(
+                    settings, lambda: self._broker.controller.image.users, self._broker.clock, connection.authenticated
+                )
+                self._limit_receives(connection)
 
     def _handshake_poll_ms(self) -> float:
         """How long a poll may wait before a handshake is to be given up."""
@@ -335,16 +347,24 @@ class _NetworkThread:
             connection.backlog.append(payload)
             return
         broker = self._broker
+        authenticator = connection.authenticator
+        if authenticator is not None and (authenticator.has_failed or authenticator.takes_tokens):
+            self._take_token(connection, authenticator, payload)
+            return
         try:
             header, position = decode_request_header(payload)
             api = registry.apis.get(header.api_key)
             if api is None:
                 raise UnsupportedVersionError(f"the API {header.api_key.name} is not supported")
+            now_ms = broker.clock.now_ms()
+            refusal = None if authenticator is None else authenticator.refusal(header.api_key, now_ms)
+            if refusal is not None:
+                raise IllegalSaslStateError(refusal)
             broker_id = without_broker_token(header.client_id, broker.image.broker_token)
             if broker_id is not None:
                 connection.is_broker = True
                 header = header._replace(client_id=broker_id)
-            context = RequestContext(broker, connection, header, broker.clock.now_ms())
+            context = RequestContext(broker, connection, header, now_ms)
             connection.slots.append(context)
             broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
             if header.api_version not in (api.versions if connection.is_broker else api.versions_of(broker.control)):
@@ -354,7 +374,7 @@ class _NetworkThread:
                 context.respond(unsupported_version(broker))
                 self._send(connection)
                 return
-        except (MalformedMessageError, UnsupportedVersionError) as wrong:
+        except (IllegalSaslStateError, MalformedMessageError, UnsupportedVersionError) as wrong:
             _log.info("broker %d: closing %s: %s", broker.node_id, connection.id, wrong)
             self._drop(connection)
             return
@@ -367,10 +387,39 @@ class _NetworkThread:
         except TooManyElementsError:
             self._put_aside(connection, context, api, body)
             return
+        if authenticator is not None and header.api_key is ApiKey.SASL_AUTHENTICATE:
+            self._limit_receives(connection)
         if goes_on:
             self._send(connection)
         else:
             self._drop(connection)
+
+    def _limit_receives(self, connection: Connection) -> None:
+        """Accept only small requests of a client that has not authenticated."""
+        authenticator = connection.authenticator
+        assert authenticator is not None
+        most = self._broker.config.socket_request_max_bytes
+        if not authenticator.is_complete:
+            most = min(most, authenticator.listener.max_receive_bytes)
+        self.selector.limit_receives(connection.id, most)
+
+    def _take_token(self, connection: Connection, authenticator: SaslServerAuthenticator, payload: memoryview) -> None:
+        """Answer a frame without a header (SaslHandshake v0). What follows a failure is not read."""
+        if authenticator.has_failed:
+            return
+        answer = authenticator.take_token(bytes(payload))
+        if answer is None:
+            _log.info("broker %d: %s failed to authenticate", self._broker.node_id, connection.id)
+            self._broker.after(authenticator.listener.failure_delay_ms, partial(self._drop_later, connection))
+            return
+        self._limit_receives(connection)
+        connection.unsent += 1
+        self.selector.send(connection.id, [len(answer).to_bytes(4, "big") + answer])
+
+    def _drop_later(self, connection: Connection) -> None:
+        """Any thread."""
+        self._back.append((connection, 0, False))
+        self.selector.wakeup()
 
     def _put_aside(self, connection: Connection, context: RequestContext, api: Api, body: memoryview) -> None:
         """Hand a request over to the request thread. Until it is answered no other request of this connection is
@@ -431,6 +480,9 @@ class _NetworkThread:
             if context.buffers:
                 connection.unsent += 1
                 self.selector.send(connection.id, context.buffers)
+            if context.closes_connection:
+                self._drop(connection)
+                return
         self._read_or_not(connection)
 
     def _send_cut(self, connection: Connection, buffers: list[Any], size_bytes: int) -> None:

@@ -10,6 +10,7 @@ from ..network.acl_advice import missing_acl
 from ..network.addresses import DEFAULT_PORT, Address, parse_address
 from ..network.client.api_versions import CLIENT_SOFTWARE_NAME
 from ..network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
+from ..network.clock import SYSTEM_CLOCK
 from ..network.protocol.errors import (
     AuthenticationError,
     InvalidMetadataError,
@@ -22,7 +23,8 @@ from ..network.protocol.errors import (
 )
 from ..network.protocol.message import Request
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from ..network.security.tls_config import SecurityConfig
+from ..network.security.client_config import ClientSecurityConfig
+from ..network.security.sasl_config import credentials_of
 from .arguments import DEFAULT_SERVER
 
 _TIMEOUT_MS = 30_000.0
@@ -31,7 +33,7 @@ _MAX_RESPONSE_BYTES = 256 * 2**20
 
 
 def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare the option for the cluster's address."""
+    """Declare the options for the cluster's address and its security."""
     parser.add_argument(
         "--bootstrap-server",
         "-b",
@@ -48,7 +50,7 @@ def add_bootstrap_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class ClientConfig(SecurityConfig, env_prefix="HEADRACE_", listed_in="docs/securing.md"):
+class ClientConfig(ClientSecurityConfig, env_prefix="HEADRACE_", listed_in="docs/securing.md"):
     """The keys of `--command-config`."""
 
 
@@ -59,7 +61,7 @@ class Client:
     """
 
     def __init__(
-        self, bootstrap: str, command_config: str | None = None, *, security: SecurityConfig | None = None
+        self, bootstrap: str, command_config: str | None = None, *, security: ClientSecurityConfig | None = None
     ) -> None:
         """`bootstrap`: HOST[:PORT] of one or more brokers, separated by commas; the first that answers is used.
 
@@ -69,6 +71,7 @@ class Client:
         if security is None:
             security = ClientConfig.resolve({} if command_config is None else {"config.file": command_config})
         self._open_socket = _socket_opener(security)
+        self._credentials = credentials_of(security, SYSTEM_CLOCK)
         self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
         self._bootstrap = self._connect_to_any(bootstrap)
@@ -80,6 +83,7 @@ class Client:
             raise KafkaConfigurationError(f"--bootstrap-server: {wrong}") from wrong
         failures: list[str] = []
         for address in addresses:
+            connection = self._connection_to(address)
             try:
                 connection = self._connection_to(address)
                 connection.api_versions()
@@ -129,6 +133,7 @@ class Client:
             timeout_ms=_TIMEOUT_MS,
             max_response_bytes=_MAX_RESPONSE_BYTES,
             open_socket=self._open_socket,
+            credentials=self._credentials,
         )
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
@@ -152,7 +157,7 @@ class Client:
         return controller_id if controller_id in self._addresses else None
 
 
-def _socket_opener(config: SecurityConfig) -> OpenSocket:
+def _socket_opener(config: ClientSecurityConfig) -> OpenSocket:
     """What opens the connections, with TLS if the configuration has it. Raises KafkaConfigurationError."""
     if not config.uses_tls:
         return open_plaintext_socket

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
@@ -60,10 +60,10 @@ class Key:
     check: Callable[[Any], str | None] | None
     none_means: Any
     aliases: tuple[str, ...]
+    prefixes: tuple[str, ...]
     secret: bool
     show: Callable[[Any], str]
     default_text: str
-    is_prefix: bool
     attribute: str = ""
     name: str = ""
     type_name: str = ""
@@ -145,10 +145,10 @@ def key(
     check: Callable[[Any], str | None] | None = None,
     none_means: Any = _UNSET,
     aliases: tuple[str, ...] = (),
+    prefixes: tuple[str, ...] = (),
     secret: bool = False,
     show: Callable[[Any], str] = repr,
     default_text: str = "",
-    is_prefix: bool = False,
 ) -> Any:
     """Declare a key of a Config.
 
@@ -163,11 +163,12 @@ def key(
     check: returns the problem with a typed value, or None.
     none_means: the value that None stands for. Without it None is rejected unless the annotation allows it.
     aliases: other names of the key, dotted.
+    prefixes: every name that begins with one of these is an entry of this key's mapping, for names that a user makes
+    up, such as those of listeners. `parse` converts such a mapping. All sources are merged.
     secret: whether the value is masked everywhere.
     show: converts a typed value to text.
     default_text: the default in words, if the value itself says nothing.
-    is_prefix: whether it stands for all names that start with it and a dot. `parse` gets a dict of them, by the rest of
-    the name.
+
     """
     return Key(
         default=default,
@@ -181,10 +182,10 @@ def key(
         check=check,
         none_means=none_means,
         aliases=aliases,
+        prefixes=prefixes,
         secret=secret,
         show=show,
         default_text=default_text,
-        is_prefix=is_prefix,
     )
 
 
@@ -199,9 +200,10 @@ def dotted(name: str) -> str:
 class Draft:
     """The values of an unfinished configuration by attribute. The rules across keys read and adjust them."""
 
-    def __init__(self, values: dict[str, Any], origins: dict[str, str]) -> None:
+    def __init__(self, values: dict[str, Any], origins: dict[str, str], defaults: Mapping[str, Any]) -> None:
         self.values = values
         self.origins = origins
+        self.defaults = defaults
         self.problems: list[str] = []
 
     def __getitem__(self, attribute: str) -> Any:
@@ -210,6 +212,11 @@ class Draft:
     def is_explicit(self, attribute: str) -> bool:
         """Whether the value comes from a source and not from a default."""
         return not self.origins[dotted(attribute)].startswith(DEFAULT)
+
+    def asks_for(self, attribute: str) -> bool:
+        """Whether a source asks for something with this key: for another value than the default, and not None."""
+        value = self[attribute]
+        return self.is_explicit(attribute) and value is not None and value != self.defaults[attribute]
 
     def adjust(self, attribute: str, value: Any, why: str) -> None:
         """Replace a value; `why` is added to its origin."""
@@ -305,16 +312,17 @@ class Config(Mapping[str, Any]):
             for name in (entry.name, *entry.aliases):
                 if names.setdefault(name, entry) is not entry:
                     raise TypeError(f"{cls.__name__} declares {name} twice")
+        bases = [base for base in reversed(cls.__mro__[1:]) if issubclass(base, Config)]
         # the base class's own key goes last, as the least interesting
         cls.entries = tuple(sorted(declared.values(), key=lambda entry: entry.attribute in vars(Config)))
         cls._names = names
-        cls.rules = (*cls.rules, *rules)
+        cls.rules = (*dict.fromkeys(rule for base in bases for rule in base.rules), *rules)
         cls.env_prefix = env_prefix or cls.env_prefix
         cls.listed_in = listed_in or f"{cls.__module__}.{cls.__qualname__}"
-        cls.left_out = {**cls.left_out, **(left_out or {})}
-        cls.without_effect = {**cls.without_effect, **(without_effect or {})}
-        cls.fixed = {**cls.fixed, **(fixed or {})}
-        cls.carried_along = {**cls.carried_along, **(carried_along or {})}
+        cls.left_out = {**_union(bases, "left_out"), **(left_out or {})}
+        cls.without_effect = {**_union(bases, "without_effect"), **(without_effect or {})}
+        cls.fixed = {**_union(bases, "fixed"), **(fixed or {})}
+        cls.carried_along = {**_union(bases, "carried_along"), **(carried_along or {})}
 
     def __init__(self) -> None:
         raise TypeError(f"{type(self).__name__} has no constructor; use {type(self).__name__}.resolve(...)")
@@ -463,6 +471,11 @@ class Config(Mapping[str, Any]):
         return _restore, (type(self), self._values(), dict(self.origins))
 
 
+def _union(bases: Iterable[type[Config]], table: str) -> dict[str, Any]:
+    """A table of all base classes together."""
+    return {name: entry for base in bases for name, entry in getattr(base, table).items()}
+
+
 def _by_name_or_prefix(reasons: Mapping[str, str], name: str) -> str | None:
     if name in reasons:
         return reasons[name]
@@ -513,16 +526,15 @@ class _Gathering:
         self.origins: dict[str, str] = {}
         self.problems: list[str] = []
         self.unsound: set[str] = set()
-        self.by_prefix: dict[str, dict[str, Any]] = {}
-        self.prefixes = tuple(entry for entry in table.entries if entry.is_prefix)
 
     def add(self, items: list[Item], is_file: bool = False) -> None:
         seen: dict[str, Item] = {}
         for item in items:
-            if self.prefixes and self._collect(item):
-                continue
             entry = self._find(item)
             if entry is None:
+                continue
+            if entry.prefixes and dotted(item.name) != entry.name:
+                self._collect(entry, item)
                 continue
             if is_file and entry.attribute == "config_file":
                 self.problems.append(f"{item}: a configuration file can't name another one")
@@ -536,16 +548,6 @@ class _Gathering:
             elif entry.attribute not in self.values and entry.attribute not in self.unsound:
                 self._take(entry, item)
 
-    def _collect(self, item: Item) -> bool:
-        """Take an item whose name starts with a prefix key. An earlier source takes precedence, name by name."""
-        name = dotted(item.name) if isinstance(item.name, str) else ""
-        for entry in self.prefixes:
-            if name.startswith(f"{entry.name}."):
-                self.by_prefix.setdefault(entry.attribute, {}).setdefault(name[len(entry.name) + 1 :], item.value)
-                self.origins.setdefault(entry.name, item.origin)
-                return True
-        return False
-
     def _find(self, item: Item) -> Key | None:
         if not isinstance(item.name, str):
             self.problems.append(f"the key {item.name!r} is not text")
@@ -554,6 +556,9 @@ class _Gathering:
         entry = self.table._names.get(name)
         if entry is not None:
             return entry
+        for each in self.table.entries:
+            if each.prefixes and item.name.lower().startswith(each.prefixes):
+                return each
         if name in self.table.fixed:
             self._check_fixed(item, *self.table.fixed[name])
             return None
@@ -574,6 +579,17 @@ class _Gathering:
         hint = f"did you mean {nearest}?" if nearest else f"{self.table.listed_in} lists the keys"
         self.problems.append(f"{item} is not a configuration key; {hint}")
         return None
+
+    def _collect(self, entry: Key, item: Item) -> None:
+        """Add an entry to the mapping of a key with prefixes; an earlier source keeps its own."""
+        try:
+            parsed = entry.read({item.name: item.value})
+        except ValueError as error:
+            self.unsound.add(entry.attribute)
+            self.problems.append(f"{item} {error}; allowed is {entry.allowed_text}")
+            return
+        self.values[entry.attribute] = {**parsed, **self.values.get(entry.attribute, {})}
+        self.origins.setdefault(entry.name, item.origin)
 
     def _check_fixed(self, item: Item, only: str, reason: str) -> None:
         value = item.value
@@ -596,14 +612,11 @@ class _Gathering:
             self.origins[entry.name] = item.origin
 
     def finish(self) -> Any:
-        for entry in self.prefixes:
-            if entry.attribute in self.by_prefix:
-                self._take(entry, Item(entry.name, self.by_prefix[entry.attribute], self.origins[entry.name]))
         for entry in self.table.entries:
             if entry.attribute not in self.values:
                 self.values[entry.attribute] = entry.default
                 self.origins[entry.name] = DEFAULT
-        draft = Draft(self.values, self.origins)
+        draft = Draft(self.values, self.origins, {entry.attribute: entry.default for entry in self.table.entries})
         for rule in self.table.rules:
             if self.unsound.isdisjoint(rule.keys):
                 rule.apply(draft)

@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
-from ..network.config import INT32_MAX, key
+from ..network.config import INT32_MAX, Key, key
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.records.compression import Compression
 from ..network.records.compression_config import configured_level, level_key, level_key_names
-from ..network.security.tls_config import SecurityConfig
+from ..network.security.client_config import ClientSecurityConfig
 from .config_rules import (
     RULES,
     check_client_id,
@@ -34,7 +34,6 @@ from .peer_keys import LIBRDKAFKA_NAMES
 # --- Keys of other clients ---
 
 _TRANSACTIONS = "transactions are not supported yet"
-_SASL = "SASL is not supported yet"
 _METRICS = "metrics are cheap enough to be always on"
 _INTERNAL = "it replaces an internal part of kafka-python that doesn't exist here"
 _PROXY = "connections through a proxy are not supported yet"
@@ -43,7 +42,6 @@ LEFT_OUT = {
     "transactional.id": _TRANSACTIONS,
     "transaction.timeout.ms": _TRANSACTIONS,
     "transaction.two.phase.commit.enable": _TRANSACTIONS,
-    "sasl.*": _SASL,
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -80,7 +78,6 @@ WITHOUT_EFFECT = {
 #: a copy of kafka-python's `DEFAULT_CONFIG` passes them all, so they are ignored.
 KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
     "transaction.timeout.ms": lambda given: given == 60_000,
-    "sasl.kerberos.service.name": lambda given: given == "kafka",
     "socket.options": lambda given: given == [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     "selector": lambda given: given is selectors.DefaultSelector,
     "kafka.client": lambda given: isinstance(given, type) and given.__module__.partition(".")[0] == "kafka",
@@ -101,7 +98,7 @@ def _level(codec: Compression) -> Any:
 
 
 class ProducerConfig(
-    SecurityConfig,
+    ClientSecurityConfig,
     env_prefix="HEADRACE_",
     listed_in="docs/configuration.md",
     rules=RULES,
@@ -513,8 +510,17 @@ class ProducerConfig(
         return configured_level(self, self.compression)
 
 
+#: Aliases of librdkafka. kafka-python calls these keys by Kafka's names.
+_LIBRDKAFKA_ALIASES = frozenset({"sasl.mechanisms"})
+
+
+def _kafka_python_name(entry: Key) -> str:
+    names = [name for name in (*entry.aliases, entry.name) if name not in _LIBRDKAFKA_ALIASES]
+    return names[0].replace(".", "_")
+
+
 #: The default of each key, under kafka-python's name for the key. Programs written for kafka-python copy its table of
 #: this name, or filter their settings by it.
 DEFAULT_CONFIG: Mapping[str, Any] = MappingProxyType(
-    {(*entry.aliases, entry.name)[0].replace(".", "_"): entry.default for entry in ProducerConfig.entries}
+    {_kafka_python_name(entry): entry.default for entry in ProducerConfig.entries}
 )

@@ -24,6 +24,7 @@ from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
 from ..network.records.compression import prepare
 from ..network.sections import section_thread
+from ..network.security.sasl_config import credentials_of
 from ..network.sockets.name_lookups import NameLookups
 from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
 from ..network.sockets.selector_cy import Selector
@@ -122,6 +123,7 @@ class Engine:
             ),
             metadata_recovery_strategy=MetadataRecoveryStrategy(config.metadata_recovery_strategy),
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
+            credentials=credentials_of(config, clock),
             metrics=ClientMetrics(self.metrics.registry, selector.counters, prefix="producer", tags=self.metrics.tags),
         )
         self.transactions = TransactionManager() if config.enable_idempotence else None

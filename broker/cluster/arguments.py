@@ -12,7 +12,7 @@ from ...network.protocol.api import ApiKey, requests
 from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationError
 from ..api.registry import apis
 from ..config.broker_config import BrokerConfig
-from ..config.listeners import PLAINTEXT, Listener, of_clients
+from ..config.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, of_clients
 from ..requests.control import names_topics
 from ..requests.faults import Fault
 
@@ -101,8 +101,8 @@ def _given_node_ids(brokers: Any, node_ids: Any, configured: int | None) -> tupl
 
 
 def check_address(host: object, port: object, config: BrokerConfig, count: int) -> tuple[Listener, ...]:
-    """The listeners of the first broker: `listeners` from the configuration, or one on `host` and `port`. Raises
-    KafkaConfigurationError."""
+    """The listeners of the first broker: `listeners` from the configuration, or one on `host` and `port`, with SASL if
+    there are users. Raises KafkaConfigurationError."""
     if "listeners" in config.given:
         if host is not None or port is not None:
             raise KafkaConfigurationError("listeners and host or port exclude each other; give one of them")
@@ -116,7 +116,8 @@ def check_address(host: object, port: object, config: BrokerConfig, count: int) 
     if number < 0:
         raise KafkaConfigurationError(f"port is {port!r} ({type(port).__name__}); give {_PORTS}")
     _check_port(number, count)
-    return (Listener(PLAINTEXT, "127.0.0.1" if host is None else host, number),)
+    name = SASL_PLAINTEXT if config.users else PLAINTEXT
+    return (Listener(name, "127.0.0.1" if host is None else host, number),)
 
 
 def _check_port(port: int, count: int) -> None:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...network.protocol.api import ApiKey
-from ...network.protocol.errors import BrokerResponseError, IllegalStateError
+from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
+from ...network.security.passwords import password_problem
 from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
 from ..config.principal import ANONYMOUS
+from ..config.sasl_keys import MECHANISMS
 from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
@@ -209,6 +211,19 @@ class ClusterBase(ABC):
                 "the cluster has no authorizer, so an ACL would do nothing; make it with "
                 "authorizer_class_name='StandardAuthorizer'"
             )
+
+    # --- Users ---
+
+    def set_password(self, name: str, password: str | None) -> None:
+        """Add a user of all SASL mechanisms, change the password, or remove the user (None).
+
+        Sessions that have begun go on. Raises IllegalArgumentError for a password that cannot be sent.
+        """
+        for mechanism in MECHANISMS[:2]:
+            problem = None if password is None else password_problem(mechanism, name, password)
+            if problem is not None:
+                raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
+        self.controller.set_passwords({name: password})
 
     # --- Leaders ---
 

@@ -38,7 +38,8 @@ class EmbeddedCluster(ClusterBase):
     uses `broker-<id>` below it, a single broker the directory itself; the key `log.dirs` takes several directories.
     host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
-    racks: the rack of each broker by its id. profile: "test" has defaults that keep tests short, "kafka" has those of
+    With the key `users` ({"alice": "secret"}) that listener has SASL, of all mechanisms. racks: the rack of each broker
+    by its id. profile: "test" has defaults that keep tests short, "kafka" has those of
     Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
     `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
 

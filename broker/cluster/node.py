@@ -8,10 +8,12 @@ from pathlib import Path
 from ...network.clock import Clock
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener, inter_broker_name
+from ..config.sasl_keys import sasl_listeners
 from ..controller.controller_api import ControllerApi
 from ..metadata import BrokerEndpoint, advertised_host
 from ..replica.connection import Links
 from ..requests.control import Control
+from ..security.mechanisms import BrokerCredentials
 from ..server import BrokerServer
 from ..services.services import BrokerServices
 
@@ -46,6 +48,12 @@ class Broker(BrokerServices):
 
         Raises KafkaStorageError, KafkaConnectionError.
         """
+        between = inter_broker_name(listeners, config)
+        sasl = sasl_listeners(config, listeners).get(between)
+        credentials = None
+        if sasl is not None:
+            mechanism = config.sasl_mechanism_inter_broker_protocol
+            credentials = BrokerCredentials(mechanism, sasl, lambda: controller.image.users)
         super().__init__(
             node_id,
             directories,
@@ -55,6 +63,7 @@ class Broker(BrokerServices):
             control=control,
             links=links,
             rack=rack,
+            credentials=credentials,
         )
         try:
             self.server = BrokerServer(self, listeners)

@@ -164,4 +164,4 @@ def main(all_settings: Sequence[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(sys.stdin.read()))

@@ -183,11 +183,14 @@ class ProcessCluster(ClusterBase):
         ]
         self._launchers.append(
             subprocess.Popen(
-                [sys.executable, "-m", "headrace.broker.cluster.process", json.dumps(settings)],
+                [sys.executable, "-m", "headrace.broker.cluster.process"],
                 pass_fds=[theirs.fileno() for _, theirs in pairs.values()],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
             )
         )
+        # not as an argument, which every user of the machine can read: the configuration may have passwords
+        with self._launchers[-1].stdin as stdin:  # type: ignore[union-attr]
+            stdin.write(json.dumps(settings).encode())
         links = []
         for node_id, (ours, theirs) in pairs.items():
             theirs.close()

@@ -36,11 +36,14 @@ from ..controller.controller_api import (
     MorePartitions,
     NewTopic,
     Reassignment,
+    ScramDeletion,
+    ScramUpsertion,
     TopicRef,
 )
 from ..log.files import decode_uuid, encode_uuid
 from ..metadata import BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..security.acls import AclBinding, AclFilter
+from ..security.users import Users, scram_from_json, scram_to_json
 from ..timer import SerialExecutor
 
 _log = logging.getLogger(__name__)
@@ -57,6 +60,8 @@ def encode_image(image: ClusterImage, known: ClusterImage | None) -> dict[str, A
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+        "passwords": dict(image.users.passwords),
+        "scram": scram_to_json(image.users.scram),
     }
     if known is None or known.acls is not image.acls:
         encoded["acls"] = list(image.acls)
@@ -104,9 +109,10 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     acls = frozenset[AclBinding]() if before is None else before.acls
     if "acls" in entry:
         acls = frozenset(AclBinding(*fields) for fields in entry["acls"])
+    users = Users(entry["passwords"], scram_from_json(entry["scram"]))
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, acls=acls)
+        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, acls=acls, users=users)
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -119,6 +125,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         configs=configs,
         acls=acls,
         broker_token=entry["broker_token"],
+        users=users,
     )
 
 
@@ -332,6 +339,15 @@ def _delete_acls(controller: Controller, filters: list[list[Any]]) -> list[Any]:
     return [_refusal(each) if isinstance(each, BrokerResponseError) else each for each in outcomes]
 
 
+def _alter_scram(controller: Controller, deletions: list[list[Any]], upsertions: list[list[Any]]) -> dict[str, Any]:
+    stored = [
+        ScramUpsertion(name, type_id, iterations, base64.b64decode(salt), base64.b64decode(salted))
+        for name, type_id, iterations, salt, salted in upsertions
+    ]
+    errors = controller.alter_scram([ScramDeletion(*each) for each in deletions], stored)
+    return {name: _refusal(error) for name, error in errors.items()}
+
+
 def _refusal(error: BrokerResponseError) -> dict[str, Any]:
     return {"error": error.code, "message": str(error)}
 
@@ -363,6 +379,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "alter_isrs": _alter_isrs,
     "create_acls": _create_acls,
     "delete_acls": _delete_acls,
+    "alter_scram": _alter_scram,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -522,6 +539,16 @@ class RemoteController(ControllerApi):
             else [AclBinding(*fields) for fields in each]
             for each in self._call("delete_acls", filters=filters)
         ]
+
+    def alter_scram(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, BrokerResponseError]:
+        stored = [
+            (name, type_id, iterations, base64.b64encode(salt).decode(), base64.b64encode(salted).decode())
+            for name, type_id, iterations, salt, salted in upsertions
+        ]
+        errors = self._call("alter_scram", deletions=deletions, upsertions=stored)
+        return {name: make_error(each["error"], each["message"]) for name, each in errors.items()}
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

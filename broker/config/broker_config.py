@@ -10,27 +10,30 @@ from ...network.config import INT32_MAX, INT64_MAX, Draft, Rule, key
 from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
+from ...network.security.tls_config import SECURITY_PROTOCOLS
 from .acl_keys import allow_everyone_key, authorizer_class_name_key, check_authorizer, super_users_key
-from .broker_tls_config import BrokerTlsConfig, check_overrides
+from .broker_tls_config import BrokerTlsConfig
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
     PLAINTEXT,
-    SERVED,
     Listener,
     check_listeners,
     parse_listeners,
     parse_protocol_map,
-    protocols_by_name,
+    protocols_of,
     show_listeners,
 )
 from .profiles import PROFILES, check_profile
+from .sasl_keys import SaslBrokerConfig
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 from .topic_defaults import DEFAULTS_OF_TOPICS
 
 #: Defaults that differ from Apache Kafka's in every profile -> the reason.
 OWN_DEFAULTS: dict[str, str] = {
     "num.network.threads": "Python runs one thread at a time; Kafka's default is 3",
+    "sasl.enabled.mechanisms": "users with passwords are simple to set up; Kafka's default GSSAPI needs Kerberos",
+    "sasl.mechanism.inter.broker.protocol": "Kafka's default GSSAPI needs Kerberos",
     "queued.max.request.bytes": "memory is bounded; Kafka's default -1 is unlimited",
     "replica.socket.receive.buffer.bytes": "the system adapts the buffer to the traffic; Kafka's default is 65536",
     "socket.listen.backlog.size": "many clients may start at the same time; Kafka's default is 50",
@@ -78,6 +81,7 @@ def _check_directories(draft: Draft) -> None:
 
 class BrokerConfig(
     BrokerTlsConfig,
+    SaslBrokerConfig,
     listed_in="docs/broker-configuration.md",
     without_effect=WITHOUT_EFFECT,
     fixed=FIXED,
@@ -90,7 +94,6 @@ class BrokerConfig(
             ),
             check_listeners,
         ),
-        Rule(("listeners", "listener_security_protocol_map", "listener_name"), check_overrides),
         Rule(("log_dirs",), _check_directories),
         Rule(("authorizer_class_name", "super_users", "allow_everyone_if_no_acl_found"), check_authorizer),
     ),
@@ -134,7 +137,7 @@ class BrokerConfig(
         parse=parse_protocol_map,
         allowed="NAME:PROTOCOL, several separated by commas",
         show=",".join,
-        doc="The security protocol of each listener: PLAINTEXT or SSL.",
+        doc="The security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     inter_broker_listener_name: str | None = key(
         default=None,
@@ -142,7 +145,10 @@ class BrokerConfig(
         doc="The listener that brokers use to replicate from each other.",
     )
     security_inter_broker_protocol: str = key(
-        default=PLAINTEXT, choices=SERVED, doc="The security protocol between brokers."
+        default=PLAINTEXT,
+        choices=SECURITY_PROTOCOLS,
+        doc="The security protocol between brokers, in place of `inter.broker.listener.name`: they use the first "
+        "listener that has it.",
     )
     controller_listener_names: tuple[str, ...] = key(
         default=(),
@@ -587,7 +593,7 @@ class BrokerConfig(
 
     def protocol_of(self, listener: str) -> str:
         """The security protocol of a listener."""
-        return protocols_by_name(self.listener_security_protocol_map)[listener]
+        return protocols_of(self.listener_security_protocol_map)[listener]
 
     def max_connections_of(self, address: str) -> int:
         """The most connections that an address may have."""

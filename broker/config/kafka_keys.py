@@ -16,7 +16,8 @@ _REMOTE = "there is no remote storage"
 _METRICS = "the broker has no metrics"
 _QUOTAS = "there are no quotas"
 _UNTHROTTLED = "replication is never throttled"
-_SASL = "SASL is not supported yet, so no listener uses it"
+_MECHANISM = "no mechanism of this broker needs such a setting"
+_TOKENS = "delegation tokens are not supported"
 _SHARE = "share groups are not supported"
 
 WITHOUT_EFFECT: dict[str, str] = {
@@ -79,11 +80,9 @@ WITHOUT_EFFECT: dict[str, str] = {
     # Security
     "ssl.allow.dn.changes": "certificates may change in any way",
     "ssl.allow.san.changes": "certificates may change in any way",
-    "sasl.*": _SASL,
-    "connections.max.reauth.ms": _SASL,
-    "connection.failed.authentication.delay.ms": _SASL,
-    "delegation.token.expiry.*": _SASL,
-    "delegation.token.max.lifetime.ms": _SASL,
+    "sasl.*": _MECHANISM,
+    "delegation.token.expiry.*": _TOKENS,
+    "delegation.token.max.lifetime.ms": _TOKENS,
 }
 
 FIXED: dict[str, tuple[str, str]] = {
@@ -92,7 +91,7 @@ FIXED: dict[str, tuple[str, str]] = {
     "client.quota.callback.class": ("", "Java classes can't be loaded"),
     "config.providers": ("", "values are taken literally"),
     "cordoned.log.dirs": ("", "new replicas may be placed in every directory"),
-    "delegation.token.secret.key": ("", "delegation tokens need SASL, which is not supported yet"),
+    "delegation.token.secret.key": ("", "delegation tokens are not supported"),
     "max.connection.creation.rate": ("2147483647", "the rate of new connections is not limited"),
     "principal.builder.class": (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ...network.config import Draft
 from ...network.config_values import parse_list
-from ...network.security.tls_config import PLAINTEXT, SECURITY_PROTOCOLS, SSL
+from ...network.security.tls_config import PLAINTEXT, SECURITY_PROTOCOLS
 
-#: The protocols that are served.
-SERVED = (PLAINTEXT, SSL)
+SASL_PLAINTEXT, SASL_SSL = "SASL_PLAINTEXT", "SASL_SSL"
+SASL_PROTOCOLS = (SASL_PLAINTEXT, SASL_SSL)
 DEFAULT_PROTOCOL_MAP = tuple(f"{each}:{each}" for each in SECURITY_PROTOCOLS)
 _LISTENER = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:%.]+\]|[^:/\[\]]*):([0-9]{1,5})")
 _MAX_PORT = 65_535
@@ -67,31 +67,36 @@ def of_clients(listeners: Sequence[Listener], controller_names: Collection[str])
     return tuple(each for each in listeners if each.name not in controllers)
 
 
+def protocols_of(entries: Sequence[str]) -> dict[str, str]:
+    """The security protocol by listener name, from `listener.security.protocol.map`."""
+    return dict(entry.split(":") for entry in entries)
+
+
+def has_sasl(protocol: str) -> bool:
+    """Whether clients of a listener with this security protocol authenticate with SASL."""
+    return protocol in SASL_PROTOCOLS
+
+
 def inter_broker_name(listeners: Sequence[Listener], config: Mapping[str, Any]) -> str:
     """The name of the listener through which brokers connect to each other: `inter.broker.listener.name`, or the first
     one of `security.inter.broker.protocol`, or else the first."""
     name = config["inter_broker_listener_name"]
     if name is not None:
         return name.upper()
-    protocols = protocols_by_name(config["listener_security_protocol_map"])
+    protocols = protocols_of(config["listener_security_protocol_map"])
     wanted = config["security_inter_broker_protocol"]
     return next((each.name for each in listeners if protocols.get(each.name) == wanted), listeners[0].name)
 
 
-def protocols_by_name(entries: Sequence[str]) -> dict[str, str]:
-    """The security protocol of each listener, from the entries of `listener.security.protocol.map`."""
-    return dict(entry.split(":") for entry in entries)
-
-
 def check_listeners(draft: Draft) -> None:
-    """Each listener has its own name and port, and a security protocol, `PLAINTEXT` or `SSL`. An advertised address
-    belongs to a listener, and clients can connect to it."""
+    """Each listener has its own name and port, and a security protocol. An advertised address belongs to a listener,
+    and clients can connect to it."""
     controllers = draft["controller_listener_names"]
     listeners = of_clients(draft["listeners"], controllers)
     if not listeners:
         draft.problem("listeners has none for clients; give at least one, such as PLAINTEXT://localhost:9092")
         return
-    protocols = protocols_by_name(draft["listener_security_protocol_map"])
+    protocols = protocols_of(draft["listener_security_protocol_map"])
     for key, named in (("listeners", listeners), ("advertised.listeners", draft["advertised_listeners"] or ())):
         _check_names(draft, key, named)
     for each in listeners:
@@ -99,7 +104,7 @@ def check_listeners(draft: Draft) -> None:
     ports = [(each.host, each.port) for each in listeners if each.port]
     if len({port for _, port in ports}) < len(ports):
         draft.problem(f"listeners has a port twice ({show_listeners(listeners)}); give each one its own")
-    names = {each.name for each in listeners}
+    names = [each.name for each in listeners]
     for each in of_clients(draft["advertised_listeners"] or (), controllers):
         if each.name not in names:
             draft.problem(f"advertised.listeners has {each.name}, which is not in listeners: {', '.join(names)}")
@@ -121,11 +126,6 @@ def _check_protocol(draft: Draft, listener: Listener, protocols: Mapping[str, st
         draft.problem(
             f"listeners has {listener.name}, for which listener.security.protocol.map has no protocol; add "
             f"{listener.name}:{PLAINTEXT} to it"
-        )
-    elif protocol not in SERVED:
-        draft.problem(
-            f"the listener {listener} is {protocol}, but this broker serves {' and '.join(SERVED)} only: SASL is not "
-            "supported yet"
         )
 
 

@@ -43,7 +43,8 @@ from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
 from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..security.acls import AclBinding, AclFilter
-from . import acl_changes, reassignment
+from ..security.users import Users, scram_from_json, scram_to_json
+from . import acl_changes, reassignment, scram_changes
 from .controller_api import (
     ControllerApi,
     ElectionOutcome,
@@ -51,6 +52,8 @@ from .controller_api import (
     MorePartitions,
     NewTopic,
     Reassignment,
+    ScramDeletion,
+    ScramUpsertion,
     TopicRef,
 )
 from .kept_topics import KeptTopic, keep_topic, topic_from_json
@@ -93,6 +96,7 @@ class Controller(ControllerApi):
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
             acls: frozenset[AclBinding] = frozenset()
+            users = Users()
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -101,6 +105,7 @@ class Controller(ControllerApi):
                         topics[entry["name"]] = topic_from_json(entry)
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
                     acls = frozenset(AclBinding(*fields) for fields in state.get("acls", ()))
+                    users = Users(scram=scram_from_json(state.get("scram", [])))
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -108,7 +113,8 @@ class Controller(ControllerApi):
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls)
+            users = users.with_passwords(self._static_config.users)
+            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls, users=users)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -120,6 +126,7 @@ class Controller(ControllerApi):
             "next_producer_id": self._next_producer_id,
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
             "acls": sorted(image.acls),
+            "scram": scram_to_json(image.users.scram),
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
         }
         # All topics are written at each change, but only those that have changed are encoded again.
@@ -526,6 +533,22 @@ class Controller(ControllerApi):
             except KafkaStorageError as failed:
                 return acl_changes.failed(outcomes, failed)
         return outcomes
+
+    # --- Users ---
+
+    def alter_scram(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, BrokerResponseError]:
+        with self._lock:
+            users, errors = scram_changes.apply(self.image.users, deletions, upsertions)
+            if users is not self.image.users:
+                self._publish(replace(self.image.with_changes({}), users=users))
+            return errors
+
+    def set_passwords(self, passwords: Mapping[str, str | None]) -> None:
+        """Add, change and remove (None) users of all SASL mechanisms. Raises KafkaStorageError."""
+        with self._lock:
+            self._publish(replace(self.image.with_changes({}), users=self.image.users.with_passwords(passwords)))
 
     # --- Producer ids ---
 

@@ -60,6 +60,26 @@ class Reassignment(NamedTuple):
     replicas: Sequence[int] | None
 
 
+class ScramDeletion(NamedTuple):
+    """The SCRAM credential to remove. `type_id` is the mechanism's number (KIP-554)."""
+
+    name: str
+    type_id: int
+
+
+class ScramUpsertion(NamedTuple):
+    """The SCRAM credential to store, in place of an earlier one. Secret."""
+
+    name: str
+    type_id: int
+    iterations: int
+    salt: bytes
+    salted_password: bytes
+
+    def __repr__(self) -> str:
+        return f"ScramUpsertion({self.name!r}, {self.type_id}, {self.iterations})"
+
+
 class ElectionOutcome(NamedTuple):
     """The outcome of a leader election. Without an error the partition has a new leader."""
 
@@ -129,6 +149,13 @@ class ControllerApi(ABC):
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         """Change in-sync replicas (AlterPartition). Errors: UnknownTopicOrPartitionError, FencedLeaderEpochError,
         InvalidUpdateVersionError if the leader's view is out of date, KafkaStorageError."""
+
+    @abstractmethod
+    def alter_scram(
+        self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
+    ) -> dict[str, BrokerResponseError]:
+        """Change SCRAM credentials. Returns the errors by user; the others are changed: DuplicateResourceError,
+        ResourceNotFoundError, UnacceptableCredentialError, UnsupportedSaslMechanismError. Raises KafkaStorageError."""
 
     @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:

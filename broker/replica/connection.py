@@ -11,6 +11,7 @@ from ...network.addresses import Address
 from ...network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
 from ...network.protocol.errors import KafkaConnectionError
 from ...network.protocol.message import Request
+from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..metadata import BrokerEndpoint
 from ..security.listener_tls import inter_broker_opener
@@ -65,8 +66,10 @@ class InterBrokerConnection(BlockingConnection):
         open_socket: OpenSocket,
         links: Links,
         token: str,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`open_socket` is that of `inter_broker_socket_opener`. `token` is the image's `broker_token`."""
+        """`open_socket` is that of `inter_broker_socket_opener`. `token` is the image's `broker_token`. `credentials`
+        are for a listener with SASL."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -75,6 +78,7 @@ class InterBrokerConnection(BlockingConnection):
             max_response_bytes=_MAX_RESPONSE_BYTES,
             peer=f"broker {peer.node_id} ({address})",
             open_socket=open_socket,
+            credentials=credentials,
         )
         self._own_id = own_id
         self._peer_id = peer.node_id

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ...network.client.blocking_connection import OpenSocket
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
+    AuthenticationError,
     BrokerResponseError,
     KafkaConnectionError,
     MalformedMessageError,
@@ -29,6 +30,7 @@ from ...network.protocol.messages.records.fetch import (
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...network.sections import section_thread
+from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
 from .connection import InterBrokerConnection, Links, inter_broker_socket_opener
@@ -95,6 +97,7 @@ class FetcherThread:
         links: Links,
         open_socket: OpenSocket,
         token: str,
+        credentials: Credentials | None,
     ) -> None:
         self.leader = leader
         self._broker_id = broker_id
@@ -114,6 +117,7 @@ class FetcherThread:
             open_socket=open_socket,
             links=links,
             token=token,
+            credentials=credentials,
         )
         self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
@@ -157,7 +161,7 @@ class FetcherThread:
                 break
             try:
                 self._fetch(due)
-            except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
+            except (AuthenticationError, KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
                 # It is unknown whether the leader has applied the changes.
                 self._session = _Session()
                 with self._condition:
@@ -304,12 +308,15 @@ class FetcherThread:
 class FetcherManager:
     """The fetchers, one per leader. Called by the replica manager, under its lock, in the order of images."""
 
-    def __init__(self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links) -> None:
+    def __init__(
+        self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links, credentials: Credentials | None
+    ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
         self._links = links
         self._open_socket = inter_broker_socket_opener(config)
+        self._credentials = credentials
         self._threads: dict[int, FetcherThread] = {}
         self._closed = False
 
@@ -334,6 +341,7 @@ class FetcherManager:
                     links=self._links,
                     token=image.broker_token,
                     open_socket=self._open_socket,
+                    credentials=self._credentials,
                 )
             thread.follow(followed)
 

@@ -25,6 +25,7 @@ from ..config.principal import ANONYMOUS
 from ..metadata import BrokerEndpoint, ClusterImage
 from ..security.acls import CLUSTER_NAME, OPERATIONS_OF, AclOperation, ResourceType
 from ..security.authorizer import Authorizer
+from ..security.server_authenticator import SaslServerAuthenticator
 from .faults import Fault
 
 _log = logging.getLogger(__name__)
@@ -73,13 +74,13 @@ class Connection:
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
     handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal_of`
-    returns the principal of the client's certificate, on an SSL listener. `is_broker`: the client is a broker of the
-    same cluster, which may do everything.
+    returns the principal of the client's certificate, on an SSL listener; `authenticator` is None on a listener without
+    SASL. `is_broker`: the client is a broker of the same cluster, which may do everything.
     """
 
     __slots__ = (
-        *("_principal", "aside", "backlog", "half_closes", "id", "is_broker", "is_open", "listener", "loop", "peer"),
-        *("principal_of", "slots", "unsent"),
+        *("_principal", "aside", "authenticator", "backlog", "half_closes", "id", "is_broker", "is_open", "listener"),
+        *("loop", "peer", "principal_of", "slots", "unsent"),
     )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
@@ -95,14 +96,19 @@ class Connection:
         self.is_open = True
         self.half_closes = False
         self.principal_of: Callable[[], str] | None = None
+        self.authenticator: SaslServerAuthenticator | None = None
         self._principal: str | None = None
 
     @property
     def principal(self) -> str:
-        """The client's principal, such as `User:CN=app`. For requests: the TLS handshake is complete by then."""
+        """The client's principal, such as `User:alice`. For requests: the TLS handshake is complete by then."""
         if self._principal is None:
             self._principal = ANONYMOUS if self.principal_of is None else self.principal_of()
         return self._principal
+
+    def authenticated(self, name: str) -> None:
+        """The client is the user with this name."""
+        self._principal = f"User:{name}"
 
 
 class RequestContext:
@@ -115,6 +121,7 @@ class RequestContext:
         "broker",
         "buffers",
         "client_id",
+        "closes_connection",
         "connection",
         "correlation_id",
         "fault",
@@ -135,6 +142,8 @@ class RequestContext:
         self.fault: Fault | None = None
         self.buffers: list[Any] | None = None
         self.is_done = False
+        #: Whether the connection is closed once the response is sent.
+        self.closes_connection = False
 
     @property
     def node_id(self) -> int:

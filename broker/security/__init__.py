@@ -1,1 +1,1 @@
-"""The security of an embedded cluster: TLS of its listeners, principals, access control lists and the authorizer."""
+"""The security of an embedded cluster: TLS, users and SASL, principals, access control lists and the authorizer."""

@@ -8,7 +8,7 @@ from ...network.client.blocking_connection import OpenSocket
 from ...network.security.tls_config import TLS_PROTOCOLS
 from ...network.sockets.transport import Transport
 from ..config.broker_config import BrokerConfig
-from ..config.broker_tls_config import BrokerTlsConfig
+from ..config.broker_tls_config import BrokerTlsConfig, overrides_of
 from ..config.listeners import inter_broker_name, of_clients
 from ..config.principal import ANONYMOUS
 from ..config.principal_rules import map_principal
@@ -44,7 +44,7 @@ def tls_of_listener(config: BrokerConfig, listener: str) -> ListenerTls | None:
     """TLS of a listener; None if it is not encrypted. Raises KafkaConfigurationError."""
     if config.protocol_of(listener) not in TLS_PROTOCOLS:
         return None
-    return ListenerTls(config.tls_of(listener))
+    return ListenerTls(config.tls_with(overrides_of(listener, config.listener_settings)))
 
 
 def inter_broker_opener(config: BrokerConfig, open_socket: OpenSocket) -> OpenSocket:
@@ -59,6 +59,6 @@ def inter_broker_opener(config: BrokerConfig, open_socket: OpenSocket) -> OpenSo
     from ...network.client.tls_socket import tls_opener  # noqa: PLC0415 - it imports ssl
     from ...network.security.tls import TlsContexts, TlsSettings  # noqa: PLC0415
 
-    tls = config.tls_of(name)
+    tls = config.tls_with(overrides_of(name, config.listener_settings))
     settings = TlsSettings(tls, check_name=tls.ssl_endpoint_identification_algorithm == "https")
     return tls_opener(TlsContexts(settings), open_socket)

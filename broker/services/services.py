@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ...network.clock import Clock
+from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..config.topic_config import TopicConfig
 from ..controller.controller_api import ControllerApi
@@ -49,8 +50,11 @@ class BrokerServices:
         control: Control,
         links: Links,
         rack: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """Load the logs. The parameters are those of `Broker`. Raises KafkaStorageError."""
+        """Load the logs. The parameters are those of `Broker`; `credentials` are what it authenticates with to others.
+
+        Raises KafkaStorageError."""
         self.node_id = node_id
         self.static_config = config
         #: With the dynamic configurations of the cluster and this broker.
@@ -93,7 +97,7 @@ class BrokerServices:
             fetch_purgatory=self.fetch_purgatory,
             run_aside=self.request_thread.submit,
         )
-        self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links)
+        self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links, credentials=credentials)
         self.replicas.fetchers = self.fetchers
         self.topic_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Topic", self.timer, self.reaper)
         self.offsets = OffsetStore(

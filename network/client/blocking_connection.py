@@ -1,8 +1,9 @@
 """A blocking connection to a broker: one request, its response, then the next request.
 
 The commands and the replica fetchers use it, each on a thread of their own. The producer's I/O goes through
-`network_client_cy` instead, which never blocks. `open_socket` opens the socket, with TLS if it is `tls_opener`'s. The
-hook for SASL is `_connected`, which prepares a new connection before its first request.
+`network_client_cy` instead, which never blocks. `open_socket` opens the socket, with TLS if it is `tls_opener`'s. With
+`credentials` each connection authenticates after ApiVersions, and again before a request when its session is to be
+renewed (KIP-368).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any, Protocol
 
 from ..addresses import Address
 from ..clock import SYSTEM_CLOCK, Clock
-from ..protocol.errors import CorrelationIdError, DisconnectedError, make_error
+from ..protocol.errors import AuthenticationError, CorrelationIdError, DisconnectedError, make_error
 from ..protocol.frames import decode_response, encode_request
 from ..protocol.message import Request
 from ..protocol.messages.api_versions import ApiVersionsRequest
+from ..security.mechanism import Credentials
 from ..sockets.channel_cy import (
     NEVER_ANSWERED,
     SCRATCH_BYTES,
@@ -30,6 +32,10 @@ from ..sockets.channel_cy import (
 )
 from ..sockets.resolver import resolve_host
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
+from .authenticator import SaslClientAuthenticator, Session, needs_new_connection, session_of
+
+#: How often credentials that are still being fetched are asked for.
+_CREDENTIALS_CHECK_MS = 20.0
 
 
 class BlockingSocket(Protocol):
@@ -85,6 +91,7 @@ class BlockingConnection:
         max_response_bytes: int,
         peer: str | None = None,
         open_socket: OpenSocket = open_plaintext_socket,
+        credentials: Credentials | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Store the settings; nothing is opened yet.
@@ -95,6 +102,7 @@ class BlockingConnection:
         `max_response_bytes` is the limit above which a response is an error.
         `peer` is how messages name the broker, its address by default.
         `open_socket` opens the socket.
+        `credentials` are what it authenticates with over SASL; their owner starts and closes them.
         `clock` measures the timeout.
         """
         self._address = address
@@ -103,6 +111,8 @@ class BlockingConnection:
         self._timeout_ms = timeout_ms
         self._max_response_bytes = max_response_bytes
         self._open_socket = open_socket
+        self._credentials = credentials
+        self._session: Session | None = None
         self._clock = clock
         self._lock = threading.Lock()
         self._socket: BlockingSocket | None = None
@@ -115,9 +125,11 @@ class BlockingConnection:
     def request(self, message: Request, version: int | None = None) -> Any:
         """Send a request and wait for its response. `version` defaults to the newest one that both sides support.
 
-        Raises KafkaConnectionError, NotKafkaError and MalformedMessageError, which close the connection, and
-        EncodeError and UnsupportedVersionError, which leave it as it was.
+        Raises KafkaConnectionError, NotKafkaError, MalformedMessageError and AuthenticationError, which close the
+        connection, and EncodeError and UnsupportedVersionError, which leave it as it was.
         """
+        if self._credentials is not None:
+            self._renew_session()
         return self._exchange(message, self.usable_version(type(message)) if version is None else version)
 
     def usable_version(self, request_class: type[Request]) -> int:
@@ -133,7 +145,10 @@ class BlockingConnection:
         Raises the errors of `request`.
         """
         if self._versions is None:
-            self._versions = self._handshake()
+            versions = self._handshake()
+            if self._credentials is not None:
+                self._authenticate(self._credentials, versions)
+            self._versions = versions
         return self._versions
 
     def close(self) -> None:
@@ -141,6 +156,7 @@ class BlockingConnection:
         with self._lock:
             sock, self._socket = self._socket, None
         self._versions = None
+        self._session = None
         if sock is not None:
             sock.close()
 
@@ -175,6 +191,41 @@ class BlockingConnection:
                 error = make_error(response.error_code)
                 raise type(error)(f"{self._peer} answered ApiVersions with: {error}")
             version = fallback
+
+    def _renew_session(self) -> None:
+        """Authenticate, or authenticate again if it is time."""
+        assert self._credentials is not None
+        session = self._session
+        if self._versions is None:
+            self.api_versions()
+        elif session is not None and self._clock.now_ms() >= session.renew_at_ms:
+            try:
+                self._authenticate(self._credentials, self._versions)
+            except AuthenticationError as error:
+                if not needs_new_connection(error):
+                    raise
+                self.api_versions()  # on a new connection
+
+    def _authenticate(self, credentials: Credentials, versions: NodeApiVersions) -> None:
+        authenticator = SaslClientAuthenticator(credentials, self._address.host, self._peer)
+        deadline_ms = self._clock.now_ms() + self._timeout_ms
+        try:
+            while not authenticator.is_complete:
+                message = authenticator.next_request(versions)
+                if message is not None:
+                    authenticator.handle(self._exchange(message, versions.usable_version(type(message))))
+                    continue
+                self._check_interrupted()
+                if self._clock.now_ms() >= deadline_ms:
+                    raise DisconnectedError(
+                        f"{self._peer} was not authenticated to within {self._timeout_ms:.0f} ms: it waited for "
+                        f"{authenticator.describe()}"
+                    )
+                self._clock.sleep(_CREDENTIALS_CHECK_MS)
+        except BaseException:
+            self.close()
+            raise
+        self._session = session_of(authenticator, self._clock.now_ms())
 
     def _exchange(self, message: Request, version: int) -> Any:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF

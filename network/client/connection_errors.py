@@ -15,14 +15,21 @@ from .connection_states_cy import ConnectionState
 #: A hint for a node that does not answer ApiVersions: Kafka 0.8 disconnects on an unknown request, 0.9 ignores it.
 MAYBE_TOO_OLD = "brokers older than Kafka 0.10 do so too, and are not supported"
 
+#: A hint for a node that disconnects during authentication.
+_DURING_SASL = (
+    "during SASL authentication; some brokers reject credentials so, and a listener with another security.protocol may"
+)
+
 
 def explained(reason: KafkaError, address: str, state: ConnectionState) -> KafkaError:
     """The selector's error `reason`, which becomes the cause, for a connection in `state`."""
-    never_ready = state is not ConnectionState.READY
+    never_ready = not state.was_ready
     if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
         error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
     elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
         error = DisconnectedError(f"{address}: {reason} ({MAYBE_TOO_OLD})")
+    elif state is ConnectionState.AUTHENTICATING and isinstance(reason, DisconnectedError):
+        error = DisconnectedError(f"{address}: {reason} ({_DURING_SASL})")
     else:
         error = type(reason)(f"{address}: {reason}")
     error.__cause__ = reason
@@ -61,6 +68,14 @@ def handshake_timed_out(address: str, timeout_ms: float) -> KafkaConnectionError
     return KafkaConnectionError(
         f"{address} accepted the connection, but did not complete the TLS handshake within {timeout_ms:.0f} ms "
         "(socket.connection.setup.timeout.ms): check that an SSL or SASL_SSL listener of a Kafka broker is there"
+    )
+
+
+def authentication_timed_out(address: str, waited_for: str, timeout_ms: float) -> KafkaConnectionError:
+    """The error for a connection that was not authenticated in time. `waited_for` is what did not arrive."""
+    return KafkaConnectionError(
+        f"{address} did not authenticate this client within {timeout_ms:.0f} ms "
+        f"(socket.connection.setup.timeout.ms): it waited for {waited_for}"
     )
 
 

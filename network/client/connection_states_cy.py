@@ -26,15 +26,18 @@ SLOW_NAME_MS = 100.0
 class ConnectionState(enum.Enum):
     """DISCONNECTED -> CONNECTING -> CHECKING_API_VERSIONS -> READY, and from each of them back to DISCONNECTED.
 
-    RESOLVING comes between the first two while the host name is looked up. AUTHENTICATION_FAILED is a DISCONNECTED
-    that waiting alone does not resolve.
+    RESOLVING comes between the first two while the host name is looked up. With SASL, AUTHENTICATING comes before
+    READY, and REAUTHENTICATING follows it for a few round trips when the session is to be renewed.
+    AUTHENTICATION_FAILED is a DISCONNECTED that waiting alone does not resolve.
     """
 
     DISCONNECTED = "disconnected"
     RESOLVING = "resolving"
     CONNECTING = "connecting"
     CHECKING_API_VERSIONS = "checking API versions"
+    AUTHENTICATING = "authenticating"
     READY = "ready"
+    REAUTHENTICATING = "re-authenticating"
     AUTHENTICATION_FAILED = "authentication failed"
 
     @property
@@ -43,7 +46,24 @@ class ConnectionState(enum.Enum):
 
     @property
     def is_connected(self) -> bool:
-        return self in (ConnectionState.CHECKING_API_VERSIONS, ConnectionState.READY)
+        return self in _CONNECTED
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether requests have been sent on the connection."""
+        return self in (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
+
+
+_CONNECTED = frozenset(
+    (
+        ConnectionState.CHECKING_API_VERSIONS,
+        ConnectionState.AUTHENTICATING,
+        ConnectionState.READY,
+        ConnectionState.REAUTHENTICATING,
+    )
+)
+#: The states that the connection setup timeout bounds.
+_IN_SETUP = frozenset((ConnectionState.CONNECTING, ConnectionState.AUTHENTICATING))
 
 
 _DISCONNECTED = ConnectionState.DISCONNECTED
@@ -160,15 +180,16 @@ class ClusterConnectionStates:
     def connection_delay_ms(self, node_id: int, now_ms: float) -> float:
         """How long until the node is worth checking again.
 
-        That is the rest of the backoff if the node is disconnected, of the setup timeout if it is connecting, and of
-        RESOLVE_PATIENCE_MS if it is resolving. It is infinity if the node is connected: I/O wakes the client then.
+        That is the rest of the backoff if the node is disconnected, of the setup timeout if it is connecting or
+        authenticating, and of RESOLVE_PATIENCE_MS if it is resolving. It is infinity if the node is connected: I/O
+        wakes the client then.
         """
         node = self._nodes.get(node_id)
         if node is None:
             return 0.0
         if node.state is ConnectionState.RESOLVING:
             return max(node.last_attempt_ms + RESOLVE_PATIENCE_MS - now_ms, 0.0)
-        if node.state is ConnectionState.CONNECTING:
+        if node.state in _IN_SETUP:
             return max(node.last_attempt_ms + node.setup_timeout_ms - now_ms, 0.0)
         if node.state.is_disconnected:
             return max(node.last_attempt_ms + node.reconnect_backoff_ms - now_ms, 0.0)
@@ -193,7 +214,8 @@ class ClusterConnectionStates:
         return node is not None and node.state is _READY and node.throttled_until_ms <= now_ms
 
     def is_preparing(self, node_id: int) -> bool:
-        """Whether the connection is being established: resolving, connecting or checking API versions."""
+        """Whether the connection is being established or renewed: resolving, connecting, checking API versions or
+        authenticating."""
         state = self.state(node_id)
         return not state.is_disconnected and state is not ConnectionState.READY
 
@@ -216,7 +238,8 @@ class ClusterConnectionStates:
         return self._node(node_id).setup_timeout_ms
 
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
-        """The nodes that have been CONNECTING past their setup timeout, or RESOLVING past RESOLVE_PATIENCE_MS."""
+        """The nodes that have been CONNECTING or AUTHENTICATING past their setup timeout, or RESOLVING past
+        RESOLVE_PATIENCE_MS."""
         if not self._connecting:
             return []
         return [node_id for node_id in self._connecting if self.connection_delay_ms(node_id, now_ms) <= 0.0]
@@ -286,8 +309,22 @@ class ClusterConnectionStates:
         self._reset_setup_timeout(node)
         self._connecting.discard(node_id)
 
+    def authenticating(self, node_id: int, now_ms: float) -> None:
+        """Record that the node has answered ApiVersions and SASL begins. The setup timeout begins again."""
+        node = self._node(node_id)
+        node.state = ConnectionState.AUTHENTICATING
+        node.last_attempt_ms = now_ms
+        self._connecting.add(node_id)
+
+    def reauthenticating(self, node_id: int) -> None:
+        """Record that no request may be sent until the session is renewed."""
+        self._node(node_id).state = ConnectionState.REAUTHENTICATING
+
     def ready(self, node_id: int) -> None:
-        """Record that the node has answered ApiVersions. Only this resets the backoff of earlier failures."""
+        """Record that requests may be sent: the node has answered ApiVersions and SASL.
+
+        Only this resets the backoff of earlier failures.
+        """
         node = self._node(node_id)
         node.state = ConnectionState.READY
         node.failed_attempts = 0
@@ -322,6 +359,7 @@ class ClusterConnectionStates:
         """Record that the node rejected this client's credentials."""
         node = self._node(node_id)
         self._back_off(node, now_ms)
+        self._reset_setup_timeout(node)
         node.state = ConnectionState.AUTHENTICATION_FAILED
         self._connecting.discard(node_id)
 

@@ -24,6 +24,8 @@ cdef class NetworkClient:
     cdef public long long _next_correlation_id
     cdef dict _handshakes
     cdef bint _closed
+    cdef object _credentials
+    cdef object _authentications
 
     cpdef bint ready(self, object node, double now_ms)
     cpdef bint is_ready(self, object node, double now_ms)

@@ -26,14 +26,25 @@ from ..protocol.errors import (
     make_error,
 )
 from ..protocol.frames import decode_response, encode_request
-from ..protocol.message import first_version_with
+from ..protocol.message import Request, first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..protocol.messages.security.sasl_authenticate import SaslAuthenticateResponse
+from ..protocol.messages.security.sasl_handshake import SaslHandshakeResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
+from ..security.mechanism import Credentials
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
+from .authentications import Authentications
 from .client_metrics import ClientMetrics
-from .connection_errors import MAYBE_TOO_OLD, explained, not_answered, setup_timed_out, undecodable
+from .connection_errors import (
+    MAYBE_TOO_OLD,
+    authentication_timed_out,
+    explained,
+    not_answered,
+    setup_timed_out,
+    undecodable,
+)
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
@@ -60,9 +71,10 @@ class NetworkClient:
     Everything except `wakeup` belongs to one thread, the sender's. Only `poll` blocks; names are resolved on other
     threads.
 
-    Each connection begins with ApiVersions. The node is ready once it has answered, and requests then use the highest
-    version that both sides support. A node answers in the order of its requests. A response that does not match the
-    oldest request closes the connection and fails all requests in flight on it, and so does a request that times out.
+    Each connection begins with ApiVersions. The node is ready once it has answered, and has accepted the credentials if
+    there are any (`authentications`). Requests then use the highest version that both sides support. A node answers in
+    the order of its requests. A response that does not match the oldest request closes the connection and fails all
+    requests in flight on it, and so does a request that times out.
     """
 
     def __init__(
@@ -86,6 +98,7 @@ class NetworkClient:
         canonical_names: Callable[[str, int], Sequence[str] | None] | None = None,
         random_unit: Callable[[], float] = random.random,
         metrics: ClientMetrics | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """Store the settings; no connection is opened yet.
 
@@ -95,6 +108,7 @@ class NetworkClient:
         `canonical_names` turns a bootstrap server into the names to connect to instead; None keeps the server's name.
         `random_unit` returns numbers in [0, 1) for jitter and for the choice of the first node.
         `metrics` records connections, requests and responses, if given.
+        `credentials` are what connections authenticate with over SASL, if given. The client starts and closes them.
         The others are the configuration keys of those names (`connection_setup_timeout_ms` and its maximum are
         socket.connection.setup.timeout.ms and its maximum); a buffer size of -1 leaves the system's default.
 
@@ -133,6 +147,11 @@ class NetworkClient:
         self._next_correlation_id = 0
         self._handshakes = {}  # version of the ApiVersions request still to be sent, by node
         self._closed = False
+        self._credentials = credentials
+        self._authentications: Authentications | None = None
+        if credentials is not None:
+            self._authentications = Authentications(credentials, self, random_unit, self._repeats)
+            credentials.start(self._selector.wakeup)
 
     # --- Connections ---
 
@@ -163,6 +182,21 @@ class NetworkClient:
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
         """How much longer the node throttles this client (KIP-219); 0 if it does not."""
         return self._states.throttle_delay_ms(node.id, now_ms)
+
+    def connection_error(self, node_id: int) -> KafkaError | None:
+        """The last connection error of the node since it was last ready."""
+        return self._connection_errors.get(node_id)
+
+    def authentication_error(self) -> AuthenticationError | None:
+        """The error of the nodes that reject this client's credentials; None if a node is ready or being connected."""
+        found = None
+        for node_id in self._metadata.cluster.nodes:
+            if not self._states.state(node_id).is_disconnected:
+                return None
+            error = self._connection_errors.get(node_id)
+            if isinstance(error, AuthenticationError):
+                found = error
+        return found
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
         """The node to use if any node will do; None if there is none.
@@ -255,6 +289,8 @@ class NetworkClient:
         wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms))
         due_ms = self._states.next_setup_timeout_ms(now_ms)
         wait_ms = min(wait_ms, due_ms)
+        if self._authentications is not None:
+            wait_ms = min(wait_ms, self._authentications.delay_ms(now_ms))
         started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
         selector.poll(max(wait_ms, 0.0))
         now_ms = self._clock.now_ms()
@@ -266,6 +302,9 @@ class NetworkClient:
         if selector.connected or self._handshakes:
             self._handle_connections(responses, now_ms)
         self._handle_resolved_names(now_ms)
+        if self._authentications is not None:
+            for node_id, error in self._authentications.turn(now_ms):
+                self._fail_connection(node_id, error, now_ms, responses)
         self._handle_timeouts(responses, now_ms)
         self._handle_rebootstrap(responses, now_ms)
         call_back(responses)
@@ -286,8 +325,32 @@ class NetworkClient:
         """
         if not self._closed:
             self._closed = True
+            if self._credentials is not None:
+                self._credentials.close()
             self._selector.close()
             self._metadata.close()
+
+    # --- For the authentications ---
+
+    def send_sasl_request(self, node_id: int, message: Request, now_ms: float) -> KafkaError | None:
+        """Send the request. Returns the error if it cannot be encoded in a version that the node supports."""
+        # a node that throttles this client answers late
+        timeout_ms = self._request_timeout_ms + self._states.throttle_delay_ms(node_id, now_ms)
+        return self._send(self.new_request(node_id, message, now_ms=now_ms, timeout_ms=timeout_ms), now_ms, True)
+
+    def hold_requests(self, node_id: int) -> None:
+        """Send nothing but SASL requests to the node until `authenticated`."""
+        self._states.reauthenticating(node_id)
+
+    def authenticated(self, node_id: int) -> None:
+        """The node is ready, for the first time or again."""
+        is_new = not self._states.state(node_id).was_ready
+        self._connection_errors.pop(node_id, None)
+        self._states.ready(node_id)
+        if is_new:
+            _log.debug("Node %d (%s) is ready", node_id, self._states.address(node_id))
+            if self._repeats.over((node_id, logging.WARNING)):
+                _log.info("Node %d (%s) answers again", node_id, self._states.address(node_id))
 
     # --- For the metadata updater ---
 
@@ -308,7 +371,7 @@ class NetworkClient:
         any_connected = False
         for index in range(len(nodes)):
             node = nodes[(offset + index) % len(nodes)]
-            any_connected = any_connected or self._states.state(node.id) is ConnectionState.READY
+            any_connected = any_connected or self._states.state(node.id).was_ready
             if self.can_send(node.id, now_ms):
                 count = self._in_flight.count(node.id)
                 if ready is None or count < fewest:
@@ -457,6 +520,12 @@ class NetworkClient:
             self._states.throttle(node_id, now_ms + throttle_ms)
         if not in_flight.is_internal:
             responses.append(request.ended(now_ms, message=message, version=in_flight.version))
+        elif self._authentications is not None and isinstance(
+            message, (SaslAuthenticateResponse, SaslHandshakeResponse)
+        ):
+            error = self._authentications.handle(node_id, message, now_ms)
+            if error is not None:
+                self._fail_connection(node_id, error, now_ms, responses)
         elif isinstance(message, ApiVersionsResponse):
             self._handle_api_versions(node_id, message, in_flight.version, responses, now_ms)
         elif isinstance(message, MetadataResponse):
@@ -485,11 +554,13 @@ class NetworkClient:
         if response.error_code == 0:
             address = self._states.address(node_id)
             self._api_versions[node_id] = versions = NodeApiVersions.from_response(response, name=address)
-            self._connection_errors.pop(node_id, None)
-            self._states.ready(node_id)
-            _log.debug("Node %d (%s) is ready: %r", node_id, address, versions)
-            if self._repeats.over((node_id, logging.WARNING)):
-                _log.info("Node %d (%s) answers again", node_id, address)
+            _log.debug("Node %d (%s) supports %r", node_id, address, versions)
+            if self._authentications is None:
+                self.authenticated(node_id)
+            else:
+                self._states.authenticating(node_id, now_ms)
+                self._metadata.record_progress(f"{address} is authenticating this client")
+                self._authentications.begin(node_id, self._states.host(node_id), address)
             return
         fallback = handshake_fallback(response, version)
         if fallback is not None:
@@ -539,8 +610,12 @@ class NetworkClient:
     def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
             address, timeout_ms = self._states.address(node_id), self._states.setup_timeout_ms(node_id)
-            in_handshake = self._selector.is_in_handshake(str(node_id))
-            error = setup_timed_out(address, self._states.state(node_id), timeout_ms, in_handshake=in_handshake)
+            state = self._states.state(node_id)
+            if state is ConnectionState.AUTHENTICATING and self._authentications is not None:
+                error = authentication_timed_out(address, self._authentications.waits_for(node_id), timeout_ms)
+            else:
+                in_handshake = self._selector.is_in_handshake(str(node_id))
+                error = setup_timed_out(address, state, timeout_ms, in_handshake=in_handshake)
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late: InFlightRequest | None = self._in_flight.oldest(node_id)
@@ -580,7 +655,7 @@ class NetworkClient:
     ) -> None:
         state = self._states.state(node_id)
         level = logging.WARNING
-        if state is ConnectionState.READY:
+        if state.was_ready and not isinstance(error, AuthenticationError):
             level = logging.ERROR if isinstance(error, ProtocolError) else logging.INFO
         if level > logging.INFO:
             # a broker that is down for minutes is retried every second
@@ -591,6 +666,8 @@ class NetworkClient:
         else:
             self._states.disconnected(node_id, now_ms, name_is_slow=state is ConnectionState.RESOLVING)
         self._api_versions.pop(node_id, None)
+        if self._authentications is not None:
+            self._authentications.forget(node_id)
         self._connection_errors[node_id] = error
         in_flight: InFlightRequest
         for in_flight in self._in_flight.clear(node_id):

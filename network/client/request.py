@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from ..cluster import Node
-from ..protocol.errors import KafkaError
+from ..protocol.errors import AuthenticationError, KafkaError
 from .api_versions import NodeApiVersions
 
 _log = logging.getLogger(__name__)
@@ -124,6 +124,10 @@ class KafkaClient(Protocol):
     def poll_delay_ms(self, node: Node, now_ms: float) -> float: ...
 
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float: ...
+
+    def connection_error(self, node_id: int) -> KafkaError | None: ...
+
+    def authentication_error(self) -> AuthenticationError | None: ...
 
     def least_loaded_node(self, now_ms: float) -> Node | None: ...
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
+from .mechanism_names import AWS_MSK_IAM
 from .token import Token, optional_module
 
-MECHANISM_ALIAS = "AWS_MSK_IAM"
 """kafka-python's name for it. On the wire the mechanism is OAUTHBEARER, which MSK offers on the same port."""
 
 #: The role session name. It is always the same: MSK compares principals when a client re-authenticates.
@@ -34,12 +34,12 @@ class MskIamSource:
         Raises KafkaConfigurationError if there is no region or the signer is not installed.
         """
         self._signer = optional_module(
-            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", "msk", f"sasl.mechanism={MECHANISM_ALIAS}"
+            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", "msk", f"sasl.mechanism={AWS_MSK_IAM}"
         )
         self._region = region or _default_region(profile)
         if not self._region:
             raise KafkaConfigurationError(
-                f"sasl.mechanism={MECHANISM_ALIAS} needs the AWS region of the cluster: give sasl.aws.msk.iam.region, "
+                f"sasl.mechanism={AWS_MSK_IAM} needs the AWS region of the cluster: give sasl.aws.msk.iam.region, "
                 "or set the environment variable AWS_REGION"
             )
         self._profile = profile
@@ -78,5 +78,5 @@ def _default_region(profile: str | None) -> Any:
     named = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if named:
         return named
-    session = optional_module("botocore.session", "msk", f"sasl.mechanism={MECHANISM_ALIAS}")
+    session = optional_module("botocore.session", "msk", f"sasl.mechanism={AWS_MSK_IAM}")
     return session.Session(profile=profile).get_config_variable("region")

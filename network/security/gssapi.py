@@ -19,9 +19,8 @@ from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from ..sections import here
 from .login_thread import LoginThread, start_thread
 from .mechanism import ClientMechanism
+from .mechanism_names import GSSAPI
 from .token import optional_module, scrubbed
-
-MECHANISM = "GSSAPI"
 
 #: A context that was begun earlier is not used: its authenticator has a time stamp that the server compares.
 MAX_AGE_MS = 30_000.0
@@ -37,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def _import_gssapi() -> Any:
-    return optional_module("gssapi", "gssapi", f"sasl.mechanism={MECHANISM}")
+    return optional_module("gssapi", "gssapi", f"sasl.mechanism={GSSAPI}")
 
 
 # --- The client ---
@@ -211,7 +210,7 @@ class GssapiCredentials:
 
     @property
     def mechanism(self) -> str:
-        return MECHANISM
+        return GSSAPI
 
     def start(self, wakeup: Callable[[], object]) -> None:
         self._wakeup = wakeup

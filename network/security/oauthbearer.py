@@ -17,8 +17,6 @@ from ..config import MASK
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from .token import check_extensions, check_token, scrubbed
 
-MECHANISM = "OAUTHBEARER"
-
 _SEPARATOR = "\x01"
 _DUMMY = b"\x01"
 _MALFORMED = "Invalid OAUTHBEARER client first message"

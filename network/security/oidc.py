@@ -11,11 +11,10 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from ..clock import SYSTEM_CLOCK, Clock
 from ..protocol.errors import SaslAuthenticationFailedError
 from .assertions import AssertionSource, read_file
+from .mechanism_names import CLIENT_CREDENTIALS, JWT_BEARER
 from .token import Token, scrubbed
 from .token_http import Endpoint
 
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-CLIENT_CREDENTIALS = "client_credentials"
 _ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 

@@ -33,7 +33,6 @@ LEFT_OUT = {
     "ssl.sigalgs.list": "the signature algorithms are OpenSSL's defaults; set others in an ssl.context of your own",
     "ssl.ca.certificate.stores": "the system's store is used as a whole if ssl.truststore.location is not set",
     "ssl.certificate.verify_cb": "certificates are verified by OpenSSL; use an ssl.context of your own",
-    "https.ca.*": "connections to identity providers trust the system's store",
 }
 
 
@@ -260,12 +259,6 @@ class TlsConfig(
         return frozenset(entry.name for entry in TlsConfig.entries if entry.attribute != "config_file")
 
 
-def _refuse_sasl(draft: Draft) -> None:
-    """SASL is not supported yet."""
-    if draft["security_protocol"].startswith("SASL"):
-        draft.problem(f"security.protocol={draft['security_protocol']} is not supported yet; use SSL or PLAINTEXT")
-
-
 def _check_protocol(draft: Draft) -> None:
     """Keys of TLS need `security.protocol` SSL or SASL_SSL. `ssl.context` replaces all other `ssl.*` keys."""
     # a value that is the default, as in a copy of another client's defaults, asks for nothing
@@ -291,10 +284,7 @@ def _check_protocol(draft: Draft) -> None:
 
 class SecurityConfig(
     TlsConfig,
-    rules=(
-        Rule(("security_protocol",), _refuse_sasl),
-        Rule(("security_protocol", "ssl_context"), _check_protocol),
-    ),
+    rules=(Rule(("security_protocol", "ssl_context"), _check_protocol),),
 ):
     """The keys by which a client secures its connections."""
 
@@ -302,8 +292,9 @@ class SecurityConfig(
         default=PLAINTEXT,
         importance="medium",
         choices=SECURITY_PROTOCOLS,
-        doc="The protocol for connections to brokers. `SSL`: TLS. `PLAINTEXT`: neither encrypted nor authenticated. "
-        "See [Securing connections](securing.md).",
+        doc="The protocol for connections to brokers. `SSL`: TLS. `SASL_SSL`: TLS and authentication with SASL. "
+        "`PLAINTEXT`: neither encrypted nor authenticated. `SASL_PLAINTEXT`: authenticated only. See [Securing "
+        "connections](securing.md).",
     )
     enable_ssl_certificate_verification: bool = key(
         default=True,

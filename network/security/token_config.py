@@ -8,10 +8,7 @@ from typing import Any
 from ..config import INT32_MAX, Config, key
 from ..config_values import parse_path, parse_str
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
-from .oidc import CLIENT_CREDENTIALS, JWT_BEARER
-from .token import check_extensions
-from .token_callbacks import CallbackSource
-from .token_http import shown_url, url_problem
+from .mechanism_names import CLIENT_CREDENTIALS, JWT_BEARER
 from .token_rules import TOKEN_RULES
 
 _JAVA_CLASS = "it names a Java class, which needs the JVM; give a callable as sasl_oauth_token_provider"
@@ -42,6 +39,8 @@ def _number(least: float, most: float) -> Callable[[Any], float]:
 
 
 def _parse_provider(value: Any) -> Any:
+    from .token_callbacks import CallbackSource  # noqa: PLC0415 - few producers use tokens
+
     try:
         CallbackSource(value)
     except KafkaConfigurationError:
@@ -50,6 +49,8 @@ def _parse_provider(value: Any) -> Any:
 
 
 def _parse_url(value: Any) -> str:
+    from .token_http import url_problem  # noqa: PLC0415 - few producers use tokens
+
     text = parse_str(value).strip()
     problem = url_problem(text, ("https", "http", "file"))
     if problem is not None:
@@ -86,6 +87,8 @@ def parse_extensions(value: Any) -> Mapping[str, str]:
             raise ValueError("is not a list of distinct name=value pairs")
     if not isinstance(value, Mapping):
         raise ValueError("is not a list of name=value pairs")
+    from .token import check_extensions  # noqa: PLC0415 - few producers use tokens
+
     try:
         check_extensions(value)
     except SaslAuthenticationFailedError as error:
@@ -98,6 +101,14 @@ def _parse_target(value: Any) -> Any:
     if isinstance(value, str) and not value.strip():
         raise ValueError("is empty")
     return value
+
+
+def _show_url(value: str | None) -> str:
+    if value is None:
+        return "None"
+    from .token_http import shown_url  # noqa: PLC0415 - few producers use tokens
+
+    return repr(shown_url(value))
 
 
 # --- The table ---
@@ -172,7 +183,7 @@ class TokenConfig(
         default=None,
         parse=_parse_url,
         allowed="an https, http or file URL",
-        show=lambda value: "None" if value is None else repr(shown_url(value)),
+        show=_show_url,
         doc="The token endpoint of the identity provider. Or the URL of a file with a token (`file:///run/token`), "
         "which another program renews. Redirects are not followed; proxies are those of the environment "
         "(`https_proxy`).",

@@ -11,13 +11,11 @@ from typing import Any
 from ..clock import SYSTEM_CLOCK, Clock
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
 from .assertions import AssertionSettings, AssertionSource, FileAssertion, SignedAssertion
-from .aws_msk_iam import MECHANISM_ALIAS, MskIamSource
-from .gssapi import MECHANISM as GSSAPI
+from .aws_msk_iam import MskIamSource
 from .gssapi import GssapiCredentials, GssapiSettings
 from .mechanism import Credentials
-from .oauthbearer import MECHANISM as OAUTHBEARER
+from .mechanism_names import AWS_MSK_IAM, GSSAPI, JWT_BEARER
 from .oidc import (
-    JWT_BEARER,
     FileSource,
     MakeRequest,
     OidcSource,
@@ -33,9 +31,6 @@ from .token_rules import NO_SOURCE
 from .tokens import TokenCredentials
 from .unsecured import UnsecuredSource, parse_unsecured
 
-#: The values of `sasl.mechanism` whose credentials are made here.
-TOKEN_MECHANISMS = (OAUTHBEARER, MECHANISM_ALIAS, GSSAPI)
-
 _NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -46,7 +41,7 @@ def token_credentials(
     make_context: Callable[[], ssl.SSLContext] | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Credentials:
-    """The credentials for `config.sasl_mechanism`, one of TOKEN_MECHANISMS. Fetches nothing and starts no thread.
+    """The credentials for `config.sasl_mechanism`, one of `TOKEN_MECHANISMS`. Fetches nothing and starts no thread.
 
     `config` is a TokenConfig with the attribute `sasl_mechanism`.
     `jaas_options` are the options of the login module in `sasl.jaas.config`; the keys win over them.
@@ -70,7 +65,7 @@ def token_credentials(
 def _token_source(
     config: Any, jaas: Mapping[str, str], make_context: Callable[[], ssl.SSLContext] | None, clock: Clock
 ) -> TokenSource:
-    if config.sasl_mechanism == MECHANISM_ALIAS or config.sasl_oauthbearer_method == "aws_msk_iam":
+    if config.sasl_mechanism == AWS_MSK_IAM or config.sasl_oauthbearer_method == "aws_msk_iam":
         return MskIamSource(
             config.sasl_aws_msk_iam_region,
             config.sasl_aws_msk_iam_profile,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ..config import Draft, Rule, dotted
-from .aws_msk_iam import MECHANISM_ALIAS
-from .oauthbearer import MECHANISM as OAUTHBEARER
-from .oidc import JWT_BEARER
+from .mechanism_names import AWS_MSK_IAM, JWT_BEARER, OAUTHBEARER
 
 _ASSERTION = "sasl.oauthbearer.assertion"
 _URL = "sasl.oauthbearer.token.endpoint.url"
@@ -39,7 +37,7 @@ def _one_token_source(draft: Draft) -> None:
     if draft["sasl_oauthbearer_method"] == "oidc" and draft["sasl_oauthbearer_token_endpoint_url"] is None:
         draft.problem(f"sasl.oauthbearer.method=oidc needs {_URL}")
     mechanism = _mechanism(draft)
-    if given and mechanism not in (None, OAUTHBEARER, MECHANISM_ALIAS):
+    if given and mechanism not in (None, OAUTHBEARER, AWS_MSK_IAM):
         draft.problem(f"{given[0]} would have no effect with sasl.mechanism={mechanism}; set OAUTHBEARER")
     # a JAAS configuration may name the source, too: `token_credentials` reads that
     if not given and mechanism == OAUTHBEARER and draft.values.get("sasl_jaas_config") is None:
@@ -81,7 +79,7 @@ def _one_assertion(draft: Draft) -> None:
             f"the JWT bearer grant needs an assertion: {_ASSERTION}.private.key.file, with claims, or {_ASSERTION}.file"
         )
     is_signed_here = any(name != _ASSERTIONS[0] for name in sources)
-    unused = [dotted(name) for name in _SIGNING_KEYS if draft.is_explicit(name) and draft[name] is not None]
+    unused = [dotted(name) for name in _SIGNING_KEYS if draft.asks_for(name)]
     if unused and not is_signed_here:
         draft.problem(f"{', '.join(unused)} would have no effect without {_ASSERTION}.private.key.file")
 
@@ -104,7 +102,7 @@ _SIGNING_KEYS = tuple(
 
 def _encrypted_tokens(draft: Draft) -> None:
     """Amazon MSK accepts IAM over TLS only: `sasl.mechanism=AWS_MSK_IAM` needs `security.protocol=SASL_SSL`."""
-    is_msk = _mechanism(draft) == MECHANISM_ALIAS or draft["sasl_oauthbearer_method"] == "aws_msk_iam"
+    is_msk = _mechanism(draft) == AWS_MSK_IAM or draft["sasl_oauthbearer_method"] == "aws_msk_iam"
     if is_msk and draft.values.get("security_protocol") == "SASL_PLAINTEXT":
         draft.problem("Amazon MSK accepts IAM over TLS only; set security.protocol=SASL_SSL")
 

@@ -31,7 +31,8 @@ from ..repeats import Repeats
 from ..sections import here
 from .login_thread import LoginThread, start_thread
 from .mechanism import ClientMechanism
-from .oauthbearer import MECHANISM, OAuthBearerClient
+from .mechanism_names import OAUTHBEARER
+from .oauthbearer import OAuthBearerClient
 from .refresh import RefreshPolicy, refresh_at_ms
 from .token import Token, TokenSource, scrubbed
 
@@ -83,7 +84,7 @@ class TokenCredentials:
 
     @property
     def mechanism(self) -> str:
-        return MECHANISM
+        return OAUTHBEARER
 
     def start(self, wakeup: Callable[[], object]) -> None:
         self._wakeup = wakeup

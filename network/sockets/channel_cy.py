@@ -123,6 +123,10 @@ class FrameAssembler:
             return f"it ended inside a frame's length, {self._rest!r} had arrived"
         return ""
 
+    def limit(self, max_receive_bytes: int) -> None:
+        """Bound frames by another size. A frame that has begun to arrive is not checked again."""
+        self._max_receive_bytes = max_receive_bytes
+
     @property
     def held_bytes(self) -> int:
         """Memory held by the incomplete frame."""
@@ -343,6 +347,11 @@ class KafkaChannel:
         if self._transport.ready:
             self.state = ChannelState.READY
         return events
+
+    def limit_receives(self, max_bytes: int) -> None:
+        """Bound frames by another size from now on."""
+        self._max_receive_bytes = max_bytes
+        self._assembler.limit(max_bytes)
 
     @property
     def held_bytes(self) -> int:

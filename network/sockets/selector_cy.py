@@ -243,6 +243,12 @@ class Selector:
         """The open channel with that id, for its state, its peer and its sends."""
         return self._channels.get(channel_id)
 
+    def limit_receives(self, channel_id: str, max_bytes: int) -> None:
+        """Bound the frames of one channel by another size from now on. Does nothing if it is closed."""
+        channel = self.channel(channel_id)
+        if channel is not None:
+            channel.limit_receives(max_bytes)
+
     @cython.ccall
     def is_channel_ready(self, channel_id: str) -> cython.bint:
         """Whether the connection is open and its handshake is complete."""

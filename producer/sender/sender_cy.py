@@ -235,6 +235,10 @@ class Sender:
         transactions.resolve()
         transactions.bump_epoch_if_due()
         if transactions.needs_producer_id() and self._accumulator.has_undrained:
+            refused = self._client.authentication_error()
+            if refused is not None:
+                # No broker gives this client a producer id, and waiting does not help. The client goes on connecting.
+                self._fail_waiting(refused)
             self._ask_producer_id(transactions, now_ms)
         return True
 
@@ -452,7 +456,10 @@ class Sender:
 
     def _expired(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
         age_ms = now_ms - batch.created_ms
-        return delivery_timeout(batch, attempts, age_ms, self._delivery_timeout_ms, self._metadata.last_error)
+        # the error of the batch's own broker, which others may hide by answering
+        known = self._metadata.cluster.partition(batch.topic_partition)
+        error = None if known is None or known.leader is None else self._client.connection_error(known.leader.id)
+        return delivery_timeout(batch, attempts, age_ms, self._delivery_timeout_ms, error or self._metadata.last_error)
 
     def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
         error = self._expired(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)

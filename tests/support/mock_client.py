@@ -23,6 +23,7 @@ from headrace.network.cluster import Node
 from headrace.network.metadata import Metadata, MetadataFetch
 from headrace.network.protocol.api import requests as known_requests
 from headrace.network.protocol.errors import (
+    AuthenticationError,
     DisconnectedError,
     EncodeError,
     IllegalStateError,
@@ -123,6 +124,8 @@ class MockClient:
         self.polls: list[float] = []
         self.wakeups = 0
         self.closed = False
+        #: What `authentication_error` returns.
+        self.refused: AuthenticationError | None = None
         self.default_api_versions = latest_api_versions()
         self.node_api_versions: dict[int, NodeApiVersions] = {}
         self.connected: set[int] = set()
@@ -229,6 +232,12 @@ class MockClient:
 
     def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
         return max(self._throttled_until_ms.get(node.id, now_ms) - now_ms, 0.0)
+
+    def connection_error(self, node_id: int) -> KafkaError | None:
+        return self._connection_errors.get(node_id)
+
+    def authentication_error(self) -> AuthenticationError | None:
+        return self.refused
 
     def least_loaded_node(self, now_ms: float) -> Node | None:
         nodes = self.metadata.cluster.nodes.values()

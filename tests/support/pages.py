@@ -37,6 +37,13 @@ PROVIDED = {
         from headrace.producer import KafkaProducer
         producer = KafkaProducer(bootstrap_servers="localhost:9092")
         producer.send("greetings", b"hello").get(10)""",
+    "bootstrap_servers": """\
+        import atexit
+        from headrace.broker import EmbeddedCluster
+        cluster = EmbeddedCluster(users={"alice": "secret"})
+        cluster.start()
+        atexit.register(cluster.close)
+        bootstrap_servers = cluster.bootstrap_servers""",
     "prometheus_client": "import prometheus_client",
     "handler": """\
         import logging

@@ -147,7 +147,7 @@ def _broker_synonyms(broker: BrokerServices, attribute: str) -> list[DescribeCon
     return [*synonyms, *_built_in(entry)]
 
 
-def _synonym(name: str, value: str, source: int) -> DescribeConfigsSynonym:
+def _synonym(name: str, value: str | None, source: int) -> DescribeConfigsSynonym:
     return DescribeConfigsSynonym(name=name, value=value, source=source)
 
 
@@ -163,6 +163,9 @@ def _result(
     *,
     read_only: bool,
 ) -> DescribeConfigsResourceResult:
+    if entry.secret:
+        # as Kafka does: a client learns that there is a value, not which
+        synonyms = [_synonym(each.name, None, each.source) for each in synonyms]
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=None if entry.secret else value,

@@ -308,3 +308,23 @@ def test_acting_as_an_old_broker(cluster, headrace):
         assert headrace("topics", "delete", "older")[1] == ["deleted older"]
     finally:
         cluster.control.max_versions = None
+
+
+def test_a_cluster_with_sasl_is_reached_with_the_keys_of_a_file(tmp_path, capsys):
+    path = tmp_path / "client.properties"
+    with EmbeddedCluster(users={"alice": "secret"}) as cluster:
+
+        def run(password: str) -> tuple[int, str]:
+            path.write_text(
+                "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\n"
+                f"sasl.username=alice\nsasl.password={password}\n"
+            )
+            code = main(["topics", "list", "-b", cluster.bootstrap_servers, "--command-config", str(path)])
+            captured = capsys.readouterr()
+            return code, captured.out + captured.err
+
+        assert run("secret") == (0, "no topics\n")
+        code, text = run("guess")
+        assert code == 1
+        assert "rejected the SCRAM-SHA-256 credentials" in text
+        assert "guess" not in text

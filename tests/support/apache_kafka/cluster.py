@@ -97,8 +97,9 @@ class Server:
 class Broker(Server):
     """One broker, which is a KRaft controller too."""
 
-    def __init__(self, broker_id: int, port: int, controller_port: int, folder: Path) -> None:
+    def __init__(self, broker_id: int, port: int, controller_port: int, sasl_port: int, folder: Path) -> None:
         super().__init__(f"broker-{broker_id}", port, folder)
+        self.sasl_port = sasl_port
         self.broker_id = broker_id
         self.controller_port = controller_port
         self.log_dir = folder / self.name
@@ -109,7 +110,8 @@ class ApacheKafka:
 
     A context manager. Entering formats the storage, starts the brokers (ids 1, 2, ...) and returns when each of them
     knows all of them; leaving ends them and removes their files. `properties` are broker settings that override the
-    ones that make a small cluster quick. Not thread-safe.
+    ones that make a small cluster quick. With `sasl_users` (passwords by name) each broker has a second listener, with
+    SASL. Not thread-safe.
 
     Raises ApacheKafkaUnavailable on entering when Java, Maven or Maven Central is missing, and RuntimeError with the
     end of the broker's output when a broker doesn't start. Releases that start differently are subclasses.
@@ -126,10 +128,12 @@ class ApacheKafka:
         brokers: int = 1,
         *,
         properties: Mapping[str, str] | None = None,
+        sasl_users: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
     ) -> None:
         self._count = brokers
         self._properties = dict(properties or {})
+        self._sasl_users = dict(sasl_users or {})
         self._jvm_options = tuple(jvm_options)
         self._java = ""
         self._class_path = ""
@@ -158,6 +162,11 @@ class ApacheKafka:
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker, running or not, separated by commas."""
         return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def sasl_bootstrap_servers(self) -> str:
+        """`host:port` of every broker's listener with SASL, for a cluster with `sasl_users`."""
+        return ",".join(f"{HOST}:{broker.sasl_port}" for broker in self._brokers.values())
 
     @property
     def broker_ids(self) -> list[int]:
@@ -229,9 +238,9 @@ class ApacheKafka:
     # --- Starting ---
 
     def _prepare(self, folder: Path) -> None:
-        ports = free_ports(2 * self._count)
+        ports = free_ports(3 * self._count)
         for broker_id in range(1, self._count + 1):
-            self._brokers[broker_id] = Broker(broker_id, ports.pop(), ports.pop(), folder)
+            self._brokers[broker_id] = Broker(broker_id, ports.pop(), ports.pop(), ports.pop(), folder)
         brokers = self._brokers.values()
         voters = ",".join(f"{broker.broker_id}@{HOST}:{broker.controller_port}" for broker in brokers)
         copies = str(min(self._count, 3))
@@ -260,9 +269,32 @@ class ApacheKafka:
                 # A killed broker is noticed within seconds, but a busy machine's pause is not mistaken for its death.
                 "broker.heartbeat.interval.ms": "500",
                 "broker.session.timeout.ms": "6000",
+                **(self._sasl_settings(broker) if self._sasl_users else {}),
                 **self._properties,
             }
             broker.configure(settings)
+
+    def _sasl_settings(self, broker: Broker) -> dict[str, str]:
+        """A second listener, with SASL. Its users are those of PLAIN; SCRAM's are stored by a test."""
+        users = " ".join(f'user_{name}="{password}"' for name, password in self._sasl_users.items())
+        listeners = {"PLAINTEXT": broker.port, "SASL_PLAINTEXT": broker.sasl_port}
+        advertised = ",".join(f"{name}://{HOST}:{port}" for name, port in listeners.items())
+        return {
+            "listeners": f"{advertised},CONTROLLER://{HOST}:{broker.controller_port}",
+            "advertised.listeners": advertised,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+                f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+            ),
+            **{
+                f"listener.name.sasl_plaintext.scram-sha-{bits}.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                )
+                for bits in (256, 512)
+            },
+        }
 
     def _before_launch(self, folder: Path) -> None:
         """Format the brokers' storage."""

@@ -54,7 +54,7 @@ class ZooKeeperKafka(ApacheKafka):
         )
         copies = str(min(self._count, 3))
         for broker_id, port in enumerate(ports, 1):
-            broker = self._brokers[broker_id] = Broker(broker_id, port, 0, folder)
+            broker = self._brokers[broker_id] = Broker(broker_id, port, 0, 0, folder)
             broker.configure(
                 {
                     "broker.id": str(broker_id),

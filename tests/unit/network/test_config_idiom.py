@@ -415,3 +415,31 @@ def test_a_table_may_extend_another() -> None:
     assert Longer.resolve_from({"low.ms": 20}, {"jmx.port": None}, {}).high_ms == 20
     assert Longer.entries[0].name == "low.ms"
     assert "extra" not in {entry.name for entry in Table.entries}
+
+
+# --- Names that users make up ---
+
+
+def _parse_colors(value: Any) -> dict[str, str]:
+    for name, color in value.items():
+        if color not in ("red", "blue"):
+            raise ValueError(f"is no color of {name}")
+    return {name.lower(): color for name, color in value.items()}
+
+
+class Painted(Config, env_prefix=""):
+    colors: dict[str, str] = key(
+        default={}, parse=_parse_colors, prefixes=("wall.",), allowed="red or blue", doc="The color of each wall."
+    )
+
+
+def test_names_with_a_prefix_are_collected_from_all_sources(tmp_path: Path) -> None:
+    path = tmp_path / "painted.properties"
+    path.write_text("wall.North_1=red\nwall.east=red\n")
+    config = Painted.resolve({"config.file": str(path), "wall.east": "blue", "wall.South": "red"})
+    assert config.colors == {"wall.north_1": "red", "wall.east": "blue", "wall.south": "red"}
+
+
+def test_a_bad_value_under_a_prefix_names_its_key() -> None:
+    with pytest.raises(KafkaConfigurationError, match=r"wall\.east is no color of wall\.east; allowed is red or blue"):
+        Painted.resolve({"wall.east": "green"})

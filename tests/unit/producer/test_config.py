@@ -133,7 +133,6 @@ KafkaClient.__module__ = "kafka.client_async"
     ("name", "default", "other"),
     [
         ("transaction_timeout_ms", 60_000, 60_001),
-        ("sasl_kerberos_service_name", "kafka", "mine"),
         ("socket_options", [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], []),
         ("selector", selectors.DefaultSelector, selectors.SelectSelector),
         ("kafka_client", KafkaClient, object),
@@ -229,8 +228,11 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
     ({"metadata_recovery_strategy": "panic"}, "allowed is one of rebootstrap, none"),
     ({"client_dns_lookup": "default"}, "allowed is one of use_all_dns_ips, resolve_canonical_bootstrap_servers_only"),
     ({"security_protocol": "TLS"}, "'TLS' is not a valid value; allowed is one of PLAINTEXT, SSL, SASL_PLAINTEXT"),
-    ({"security_protocol": "SASL_SSL"}, "security.protocol=SASL_SSL is not supported yet; use SSL or PLAINTEXT"),
-    ({"sasl_plain_password": "hush"}, "sasl_plain_password is not supported: SASL is not supported yet"),
+    (
+        {"sasl_plain_password": "hush"},
+        "sasl.password is set, but security.protocol=PLAINTEXT does not authenticate; set it to SASL_SSL or "
+        "SASL_PLAINTEXT",
+    ),
     ({"ssl_context": object()}, "is not an ssl.SSLContext: it has no wrap_bio"),
     ({"transactional_id": "t"}, "not supported: transactions are not supported yet"),
     ({"message.timeout.ms": 5}, "that is librdkafka's name; Kafka's is delivery.timeout.ms"),

@@ -12,8 +12,9 @@ from headrace.network.config import key
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.network.security import token
 from headrace.network.security.aws_msk_iam import MskIamSource
+from headrace.network.security.mechanism_names import TOKEN_MECHANISMS
 from headrace.network.security.token_config import TokenConfig
-from headrace.network.security.token_credentials import TOKEN_MECHANISMS, token_credentials
+from headrace.network.security.token_credentials import token_credentials
 
 URL = "https://idp.example/token"
 
