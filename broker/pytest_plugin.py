@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from .group.group import Group
 
 _MARKER = (
-    "kafka(brokers=1, config=None, racks=None, topic_partitions=1, topic_config=None): "
-    "settings of the test's cluster and topic; with brokers, config or racks the test gets a cluster of its own"
+    "kafka(brokers=1, config=None, racks=None, security=None, topic_partitions=1, topic_config=None): settings of the "
+    "test's cluster and topic; with brokers, config, racks or security the test gets a cluster of its own"
 )
 #: Settings that give the test a cluster of its own; the others are for its topic.
-_OF_CLUSTER = ("brokers", "config", "racks")
+_OF_CLUSTER = ("brokers", "config", "racks", "security")
 _OF_TOPIC = ("topic_partitions", "topic_config")
 _MAX_REPLICAS = 3
 _ONLY_BROKER = 1

@@ -1,6 +1,7 @@
 """`headrace broker`: run a Kafka cluster on this machine until Ctrl-C or SIGTERM.
 
-Once clients are served it prints bootstrap.servers=HOST:PORT, then the profile. With several brokers each runs in its
+Once clients are served it prints bootstrap.servers=HOST:PORT, then the profile, and with --security the keys that a
+client needs. With several brokers each runs in its
 own process, and the process ids follow. Without --data-dir all records are deleted at the end.
 """
 
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from .. import broker
 from ..broker.config.profiles import KAFKA, PROFILES
@@ -33,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(0, 65535),
         metavar="P",
         help="port of the first broker; the others take the next ones (default: any free ports)",
+    )
+    parser.add_argument(
+        "--security",
+        metavar="PROTOCOL",
+        help="SSL, SASL_PLAINTEXT or SASL_SSL, with throw-away certificates and users; prints what clients need",
     )
     parser.add_argument("--data-dir", metavar="D", help="where the logs are kept (default: a temporary directory)")
     parser.add_argument(
@@ -67,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
             "data_dir": options.data_dir,
             "host": options.host,
             "port": options.port,
+            "security": options.security,
             "profile": options.profile,
             "config": read_configs(options.config),
         }
@@ -75,11 +83,11 @@ def run(options: argparse.Namespace) -> int:
         # class in use is imported, which makes the start faster.
         if count == 1:
             with broker.EmbeddedCluster(options.brokers, **settings) as cluster:
-                _tell(cluster.bootstrap_servers, cluster.profile, {})
+                _tell(cluster, options, {})
                 stop.wait()
         else:
             with broker.ProcessCluster(options.brokers, **settings) as cluster:
-                _tell(cluster.bootstrap_servers, cluster.profile, cluster.pids)
+                _tell(cluster, options, cluster.pids)
                 stop.wait()
     except KafkaError as failed:
         print(f"headrace broker: {failed}", file=sys.stderr)
@@ -87,8 +95,12 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tell(bootstrap_servers: str, profile: str, pids: Mapping[int, int]) -> None:
-    print(f"bootstrap.servers={bootstrap_servers}", flush=True)
-    print(f"profile={profile}", flush=True)
+def _tell(cluster: Any, options: argparse.Namespace, pids: Mapping[int, int]) -> None:
+    print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
+    print(f"profile={cluster.profile}", flush=True)
     for node_id, pid in pids.items():
         print(f"broker.{node_id}.pid={pid}", flush=True)
+    if options.security is not None:
+        for key, value in cluster.client_config().items():
+            if key != "bootstrap.servers":
+                print(f"{key}={value}", flush=True)

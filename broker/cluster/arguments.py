@@ -100,10 +100,14 @@ def _given_node_ids(brokers: Any, node_ids: Any, configured: int | None) -> tupl
     return ids
 
 
-def check_address(host: object, port: object, config: BrokerConfig, count: int) -> tuple[Listener, ...]:
-    """The listeners of the first broker: `listeners` from the configuration, or one on `host` and `port`, with SASL if
-    there are users. Raises KafkaConfigurationError."""
+def check_address(
+    host: object, port: object, config: BrokerConfig, count: int, security: str | None
+) -> tuple[Listener, ...]:
+    """The listeners of the first broker: `listeners` from the configuration, or one on `host` and `port`, with this
+    `security`, or with SASL if there are users. Raises KafkaConfigurationError."""
     if "listeners" in config.given:
+        if security is not None:
+            raise KafkaConfigurationError("listeners and security exclude each other; give one of them")
         if host is not None or port is not None:
             raise KafkaConfigurationError("listeners and host or port exclude each other; give one of them")
         listeners = of_clients(config.listeners, config.controller_listener_names)
@@ -116,7 +120,7 @@ def check_address(host: object, port: object, config: BrokerConfig, count: int) 
     if number < 0:
         raise KafkaConfigurationError(f"port is {port!r} ({type(port).__name__}); give {_PORTS}")
     _check_port(number, count)
-    name = SASL_PLAINTEXT if config.users else PLAINTEXT
+    name = security or (SASL_PLAINTEXT if config.users else PLAINTEXT)
     return (Listener(name, "127.0.0.1" if host is None else host, number),)
 
 

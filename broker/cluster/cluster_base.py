@@ -21,6 +21,7 @@ from ..security.acls import AclBinding, AclOperation, PatternType, PermissionTyp
 from .acl_arguments import acl_of, filter_of
 from .arguments import check_address, check_directories, check_fault, check_hook, check_racks, resolve_node_ids
 from .data_dirs import ClusterDirectories
+from .secured import ClusterSecurity, check_security
 
 
 class ClusterBase(ABC):
@@ -36,6 +37,7 @@ class ClusterBase(ABC):
         host: Any,
         port: Any,
         racks: Any,
+        security: Any,
         profile: str,
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
@@ -43,9 +45,13 @@ class ClusterBase(ABC):
         """Raises KafkaConfigurationError."""
         self.profile = profile
         self.config = BrokerConfig.of_profile(profile, config, keywords)
+        protocol = check_security(security)
+        self._security = ClusterSecurity(protocol, host if isinstance(host, str) else None, self.config)
+        if self._security.keys:
+            self.config = BrokerConfig.of_profile(profile, {**self._security.keys, **(config or {})}, keywords)
         self.node_ids = resolve_node_ids(brokers, node_ids, self.config.node_id, default_count)
         self._racks = check_racks(racks, self.node_ids)
-        self._listeners = check_address(host, port, self.config, len(self.node_ids))
+        self._listeners = check_address(host, port, self.config, len(self.node_ids), protocol)
         self._given_directories = check_directories(data_dir, self.config)
         self._directories: ClusterDirectories | None = None
         #: The ports that each broker got at its first start and keeps, by listener.
@@ -96,6 +102,20 @@ class ClusterBase(ABC):
             told = self._advertised_of(node_id).get(first.name)
             addresses.append(told or (advertised_host(first.host), self._ports[node_id][first.name]))
         return ",".join(map(describe_address, addresses))
+
+    def client_config(
+        self, client: str = "headrace", *, user: str | None = None, certificate: str | None = None
+    ) -> dict[str, Any]:
+        """The configuration with which a client connects to this cluster, certificates and passwords included.
+
+        client: whose keys they are: "headrace", "confluent-kafka", "kafka-python", "aiokafka" or "java". user: one of
+        the cluster's users, by default the first. certificate: the common name of a client certificate to issue.
+
+        Raises IllegalArgumentError for a client, user or certificate that there is not, and IllegalStateError before
+        `start`, after `close`, and if the cluster was given certificates of its own.
+        """
+        users = self.controller.image.users.passwords
+        return self._security.client_config(client, self.bootstrap_servers, users, user, certificate)
 
     # --- Arguments of tests ---
 

@@ -55,6 +55,7 @@ class EmbeddedCluster(ClusterBase):
         host: str | None = None,
         port: int | None = None,
         racks: Mapping[int, str] | None = None,
+        security: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
@@ -69,6 +70,7 @@ class EmbeddedCluster(ClusterBase):
             host=host,
             port=port,
             racks=racks,
+            security=security,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -146,6 +148,7 @@ class EmbeddedCluster(ClusterBase):
                 if self._directories is not None:
                     self._directories.remove()
                 self._directories = None
+                self._security.remove()
 
     # --- Brokers ---
 

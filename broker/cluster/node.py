@@ -63,6 +63,7 @@ class Broker(BrokerServices):
             control=control,
             links=links,
             rack=rack,
+            listener=between,
             credentials=credentials,
         )
         try:

@@ -94,6 +94,7 @@ class ProcessCluster(ClusterBase):
         host: str | None = None,
         port: int | None = None,
         racks: Mapping[int, str] | None = None,
+        security: str | None = None,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
@@ -108,6 +109,7 @@ class ProcessCluster(ClusterBase):
             host=host,
             port=port,
             racks=racks,
+            security=security,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -234,6 +236,7 @@ class ProcessCluster(ClusterBase):
         if self._directories is not None:
             self._directories.remove()
         self._directories = None
+        self._security.remove()
 
     # --- Brokers ---
 

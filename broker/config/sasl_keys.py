@@ -10,12 +10,13 @@ from typing import Any, Protocol
 from ...network.config import INT32_MAX, INT64_MAX, Config, Draft, Rule, key
 from ...network.config_values import parse_int, parse_list, parse_str
 from ...network.security.jaas import parse_jaas
+from ...network.security.mechanism_names import OAUTHBEARER, PASSWORD_MECHANISMS
 from ...network.security.passwords import password_problem
 from .broker_tls_config import LISTENER_KEYS
 from .listeners import Listener, has_sasl, protocols_of
 
 #: The mechanisms that a broker can offer.
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = (*PASSWORD_MECHANISMS, OAUTHBEARER)
 
 _USER = "user_"
 _JAAS = "sasl.jaas.config"
@@ -80,6 +81,12 @@ def _parse_settings(value: Any) -> dict[str, Any]:
     return parsed
 
 
+def _parse_validator(value: Any) -> Any:
+    if not callable(value):
+        raise ValueError("is not a callable")
+    return value
+
+
 def _parse_users(value: Any) -> dict[str, str]:
     if isinstance(value, str):
         pairs = [each.partition(":") for each in parse_list(value)]
@@ -110,6 +117,7 @@ class SaslListener:
     plain_users: Mapping[str, str] = field(repr=False)
     max_reauth_ms: Mapping[str, int]
     logins: Mapping[str, tuple[str, str]] = field(repr=False)
+    token_validator: Callable[[str, Mapping[str, str]], Any] | None = None
 
 
 class BrokerListeners(Protocol):
@@ -126,6 +134,9 @@ class BrokerListeners(Protocol):
 
     @property
     def sasl_server_max_receive_size(self) -> int: ...
+
+    @property
+    def sasl_oauthbearer_token_validator(self) -> Callable[[str, Mapping[str, str]], Any] | None: ...
 
     @property
     def connections_max_reauth_ms(self) -> int: ...
@@ -162,6 +173,7 @@ def sasl_of(config: BrokerListeners, listener: str) -> SaslListener:
         users,
         {each: find(_MAX_REAUTH, each, config.connections_max_reauth_ms) for each in mechanisms},
         logins,
+        config.sasl_oauthbearer_token_validator,
     )
 
 
@@ -201,7 +213,7 @@ class SaslBrokerConfig(
         importance="high",
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
-        default=MECHANISMS,
+        default=PASSWORD_MECHANISMS,
         parse=parse_mechanisms,
         allowed=f"{', '.join(MECHANISMS)}, several separated by commas",
         show=",".join,
@@ -210,8 +222,17 @@ class SaslBrokerConfig(
     )
     sasl_mechanism_inter_broker_protocol: str = key(
         default="PLAIN",
-        choices=MECHANISMS,
+        choices=PASSWORD_MECHANISMS,
         doc="The mechanism with which brokers connect to each other, if the listener between brokers has SASL.",
+    )
+    sasl_oauthbearer_token_validator: Callable[[str, Mapping[str, str]], tuple[str, float | None]] | None = key(
+        default=None,
+        parse=_parse_validator,
+        allowed="a callable that takes a token and its extensions",
+        default_text="unsecured JSON Web Tokens, as in Kafka",
+        doc="Validates the tokens of OAUTHBEARER: called with the token and the SASL extensions, it returns the "
+        "principal's name and the expiry in milliseconds since 1970, or raises `InvalidTokenError`. Not a key of "
+        "Kafka's.",
     )
     sasl_server_max_receive_size: int = key(
         default=524_288,

@@ -92,12 +92,12 @@ class InterBrokerConnection(BlockingConnection):
         return super().request(message, version)
 
 
-def inter_broker_socket_opener(config: BrokerConfig) -> OpenSocket:
-    """What opens connections to other brokers, with TLS if the listener between brokers has it.
+def inter_broker_socket_opener(config: BrokerConfig, listener: str) -> OpenSocket:
+    """What opens connections to other brokers' `listener`, with TLS if it has TLS.
 
     Raises KafkaConfigurationError.
     """
-    return inter_broker_opener(config, partial(_open_socket, config.replica_socket_receive_buffer_bytes))
+    return inter_broker_opener(config, listener, partial(_open_socket, config.replica_socket_receive_buffer_bytes))
 
 
 def _open_socket(receive_buffer_bytes: int, address: Address, timeout_s: float) -> socket.socket:

@@ -309,13 +309,21 @@ class FetcherManager:
     """The fetchers, one per leader. Called by the replica manager, under its lock, in the order of images."""
 
     def __init__(
-        self, broker_id: int, *, config: BrokerConfig, clock: Clock, links: Links, credentials: Credentials | None
+        self,
+        broker_id: int,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        links: Links,
+        listener: str,
+        credentials: Credentials | None,
     ) -> None:
+        """`listener` is the name of the listener between brokers."""
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
         self._links = links
-        self._open_socket = inter_broker_socket_opener(config)
+        self._open_socket = inter_broker_socket_opener(config, listener)
         self._credentials = credentials
         self._threads: dict[int, FetcherThread] = {}
         self._closed = False

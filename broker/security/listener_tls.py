@@ -9,7 +9,6 @@ from ...network.security.tls_config import TLS_PROTOCOLS
 from ...network.sockets.transport import Transport
 from ..config.broker_config import BrokerConfig
 from ..config.broker_tls_config import BrokerTlsConfig, overrides_of
-from ..config.listeners import inter_broker_name, of_clients
 from ..config.principal import ANONYMOUS
 from ..config.principal_rules import map_principal
 
@@ -47,18 +46,16 @@ def tls_of_listener(config: BrokerConfig, listener: str) -> ListenerTls | None:
     return ListenerTls(config.tls_with(overrides_of(listener, config.listener_settings)))
 
 
-def inter_broker_opener(config: BrokerConfig, open_socket: OpenSocket) -> OpenSocket:
-    """What opens connections to other brokers: `open_socket`, with TLS if the listener between brokers has it.
+def inter_broker_opener(config: BrokerConfig, listener: str, open_socket: OpenSocket) -> OpenSocket:
+    """What opens connections to other brokers' `listener`: `open_socket`, with TLS if the listener has it.
 
     Raises KafkaConfigurationError.
     """
-    listeners = of_clients(config.listeners, config.controller_listener_names)
-    name = inter_broker_name(listeners, config)
-    if config.protocol_of(name) not in TLS_PROTOCOLS:
+    if config.protocol_of(listener) not in TLS_PROTOCOLS:
         return open_socket
     from ...network.client.tls_socket import tls_opener  # noqa: PLC0415 - it imports ssl
     from ...network.security.tls import TlsContexts, TlsSettings  # noqa: PLC0415
 
-    tls = config.tls_with(overrides_of(name, config.listener_settings))
+    tls = config.tls_with(overrides_of(listener, config.listener_settings))
     settings = TlsSettings(tls, check_name=tls.ssl_endpoint_identification_algorithm == "https")
     return tls_opener(TlsContexts(settings), open_socket)

@@ -7,6 +7,7 @@ from functools import partial
 
 from ...network.protocol.errors import SaslAuthenticationFailedError
 from ...network.security.mechanism import ClientMechanism, ServerMechanism
+from ...network.security.mechanism_names import OAUTHBEARER
 from ...network.security.passwords import PasswordCredentials
 from ...network.security.plain import PLAIN, PlainServer, same_secret
 from ...network.security.scram import ScramMechanism, ScramServer
@@ -29,10 +30,18 @@ def _scram(mechanism: ScramMechanism, _listener: SaslListener, users: FindUsers)
     return ScramServer(mechanism, lambda name: users().scram.get((name, mechanism)))
 
 
+def _oauthbearer(listener: SaslListener, _users: FindUsers) -> ServerMechanism:
+    from ...network.security.oauthbearer import OAuthBearerServer  # noqa: PLC0415 - few clusters offer it
+    from ...network.security.token_validators import UnsecuredJwtValidator  # noqa: PLC0415
+
+    return OAuthBearerServer(listener.token_validator or UnsecuredJwtValidator())
+
+
 #: Makes the server's half of a mechanism for one authentication.
 MECHANISMS: dict[str, Callable[[SaslListener, FindUsers], ServerMechanism]] = {
     PLAIN: _plain,
     **{each.label: partial(_scram, each) for each in ScramMechanism},
+    OAUTHBEARER: _oauthbearer,
 }
 
 

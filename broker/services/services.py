@@ -9,6 +9,7 @@ from pathlib import Path
 from ...network.clock import Clock
 from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
+from ..config.listeners import PLAINTEXT
 from ..config.topic_config import TopicConfig
 from ..controller.controller_api import ControllerApi
 from ..group.coordinator import GroupCoordinator
@@ -50,9 +51,11 @@ class BrokerServices:
         control: Control,
         links: Links,
         rack: str | None = None,
+        listener: str = PLAINTEXT,
         credentials: Credentials | None = None,
     ) -> None:
-        """Load the logs. The parameters are those of `Broker`; `credentials` are what it authenticates with to others.
+        """Load the logs. The parameters are those of `Broker`; `listener` is the name of the listener between
+        brokers, and `credentials` are what it authenticates with to others.
 
         Raises KafkaStorageError."""
         self.node_id = node_id
@@ -97,7 +100,9 @@ class BrokerServices:
             fetch_purgatory=self.fetch_purgatory,
             run_aside=self.request_thread.submit,
         )
-        self.fetchers = FetcherManager(node_id, config=config, clock=clock, links=links, credentials=credentials)
+        self.fetchers = FetcherManager(
+            node_id, config=config, clock=clock, links=links, listener=listener, credentials=credentials
+        )
         self.replicas.fetchers = self.fetchers
         self.topic_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Topic", self.timer, self.reaper)
         self.offsets = OffsetStore(
