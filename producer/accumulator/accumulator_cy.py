@@ -39,14 +39,11 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
-    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
-    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain
+    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain, ReadyCheck
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
-
-    from .buffer_pool_cy import BufferPool
-    from .drain_cy import ReadyCheck
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
 # the record's actual size; a partition's share is counted in these bytes.
@@ -466,26 +463,35 @@ class RecordAccumulator:
                 with here.section, self.updating:
                     topic_queues.update(cluster)
 
-    def ready(self, now_ms: float, busy: Collection[int] = ()) -> ReadyCheck:
+    @cython.ccall
+    def ready(self, now_ms: cython.double, busy: Collection[int] = ()) -> ReadyCheck:
         """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
         return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
 
+    @cython.ccall
     def drain(
-        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
-    ) -> list[ProducerBatch]:
+        self,
+        node_id: Any,
+        max_bytes: cython.longlong,
+        now_ms: cython.double,
+        answer_ms: cython.double = 0.0,
+        probe: cython.bint = False,
+    ) -> list:
         """`Drain.drain`."""
         return self.drainer.drain(node_id, max_bytes, now_ms, answer_ms, probe)
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
+    @cython.ccall
+    def expired(self, now_ms: cython.double) -> list:
         """`Drain.expired`."""
         return self.drainer.expired(now_ms)
 
-    def next_expiry_ms(self, now_ms: float) -> float:
+    @cython.ccall
+    def next_expiry_ms(self, now_ms: cython.double) -> cython.double:
         """Milliseconds until `expired` has to be called again."""
-        return self.drainer.expiry_look_ms - now_ms if self.incomplete else NEVER_MS
+        return self.drainer.expiry_look_ms - now_ms if len(self.incomplete) > 0 else NEVER_MS
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """Update the topic's estimate with a batch that was compressed."""
@@ -534,13 +540,15 @@ class RecordAccumulator:
             # the parts have their own buffers
             lease.drop_buffers()
 
-    def release(self, batch: ProducerBatch) -> None:
+    @cython.ccall
+    def release(self, batch: ProducerBatch) -> object:
         """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
         self.incomplete.pop(batch, None)
         self.stash.release(batch)
-        lease = batch.take_lease()
+        lease: Lease | None = batch.take_lease()
         if lease is not None:
             self.pool.deallocate(lease)
+        return None
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
         """Mute a partition while one of its batches is in flight; used with one request in flight, no idempotence."""

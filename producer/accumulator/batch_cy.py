@@ -179,10 +179,16 @@ class ProducerBatch:
         """Number of records."""
         return self.builder.count
 
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def bytes_now(self) -> cython.Py_ssize_t:
+        """`size_bytes`, for compiled callers."""
+        return self.builder.earlier_bytes + self.builder.position
+
     @property
     def size_bytes(self) -> int:
         """Bytes encoded so far, including the batch header."""
-        return self.builder.earlier_bytes + self.builder.position
+        return self.bytes_now()
 
     @property
     def capacity_bytes(self) -> int:
@@ -218,7 +224,8 @@ class ProducerBatch:
             self.producer_epoch = whole.producer_epoch
             self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
 
-    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
+    @cython.ccall
+    def complete(self, base_offset: cython.longlong, log_append_time: cython.longlong = -1) -> cython.bint:
         """Complete the batch as delivered. False if it was complete already."""
         return self._finish(base_offset, log_append_time, None, None)
 
@@ -236,6 +243,7 @@ class ProducerBatch:
         self.done = True
         self.settled = True
 
+    @cython.ccall
     def take_lease(self) -> Lease | None:
         """Release the records' memory and return its lease; None if it isn't the pool's or was released before.
 
@@ -246,13 +254,14 @@ class ProducerBatch:
         lease, self.lease = self.lease, None
         return lease
 
+    @cython.cfunc
     def _finish(
         self,
         base_offset: cython.longlong,
         log_append_time: cython.longlong,
         exception: Any,
         record_errors: dict | None,
-    ) -> bool:
+    ) -> cython.bint:
         with here.section, _completion:
             if self.done or self.children is not None:
                 return False
@@ -266,8 +275,10 @@ class ProducerBatch:
             wakers: list = self.wakers
             self.wakers = None
             latch = self.latch
-        self._settle_runs()
-        self._run_callbacks(wakers)
+        if self.runs is not None:
+            self._settle_runs()
+        if wakers:
+            self._run_callbacks(wakers)
         if latch is not None:
             latch.set()
         return True

@@ -4,6 +4,11 @@ from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue
 
+cdef class ReadyCheck:
+    cdef readonly dict nodes
+    cdef readonly double next_check_ms
+    cdef readonly set leaderless_topics
+
 cdef class Drain:
     cdef dict active
     cdef BufferPool pool
@@ -16,5 +21,8 @@ cdef class Drain:
     cdef dict sendable
     cdef readonly double expiry_look_ms
 
+    cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry)
+    cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms, bint probe)
+    cpdef list expired(self, double now_ms)
     cpdef object note_deadline(self, ProducerBatch batch)
     cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)

@@ -10,7 +10,7 @@ Source: Kafka's RecordAccumulator.ready, drain and expiredBatches.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.clock import LONG_AGO_MS, NEVER_MS
@@ -33,12 +33,20 @@ if TYPE_CHECKING:
     from .stash import Stash
 
 
-class ReadyCheck(NamedTuple):
+@cython.final
+@cython.cclass
+class ReadyCheck:
     """The result of `RecordAccumulator.ready`."""
 
-    nodes: dict[int, Node]
-    next_check_ms: float
-    leaderless_topics: set[str]
+    if not cython.compiled:
+        # for type checkers; drain_cy.pxd has the C types
+        nodes: dict[int, Node]
+        leaderless_topics: set[str]
+
+    def __init__(self, nodes: dict, next_check_ms: float, leaderless_topics: set) -> None:
+        self.nodes = nodes
+        self.next_check_ms = next_check_ms
+        self.leaderless_topics = leaderless_topics
 
 
 @cython.final
@@ -75,7 +83,8 @@ class Drain:
         #: When `expired` may have something to do.
         self.expiry_look_ms = LONG_AGO_MS
 
-    def ready(self, now_ms: float, busy: Collection[int], hurry: bool) -> ReadyCheck:
+    @cython.ccall
+    def ready(self, now_ms: cython.double, busy: Collection[int], hurry: cython.bint) -> ReadyCheck:
         """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
         A batch is sendable if it is closed or has lingered, or in a `hurry`; unless it backs off after a failed
@@ -95,7 +104,6 @@ class Drain:
         leaderless: set = set()
         next_check_ms: cython.double = NEVER_MS
         pressure: cython.bint = self.pool.waiting > 0
-        now: cython.double = now_ms
         wait_ms: cython.double
         for queue in list(self.active):
             batch = queue.first()
@@ -107,11 +115,11 @@ class Drain:
             if queue.muted:
                 continue
             if batch.attempts > 0:
-                wait_ms = queue.backoff_left_ms(batch, now)
+                wait_ms = queue.backoff_left_ms(batch, now_ms)
             elif hurry or batch.closed:
                 wait_ms = 0.0
             else:
-                wait_ms = batch.created_ms + self.linger_ms - now
+                wait_ms = batch.created_ms + self.linger_ms - now_ms
                 if wait_ms > 0.0:
                     if batch.full and queue.leader_id not in busy:
                         wait_ms = 0.0
@@ -139,7 +147,15 @@ class Drain:
         self.sendable = ready
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
-    def drain(self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float, probe: bool) -> list[ProducerBatch]:
+    @cython.ccall
+    def drain(
+        self,
+        node_id: Any,
+        max_bytes: cython.longlong,
+        now_ms: cython.double,
+        answer_ms: cython.double,
+        probe: cython.bint,
+    ) -> list:
         """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
 
         A drained partition goes to the end of the line, so that none starves if not all fit into a request.
@@ -149,7 +165,6 @@ class Drain:
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
-        now: cython.double = now_ms
         created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
         drained: list = []
         size: cython.Py_ssize_t = 0
@@ -161,18 +176,18 @@ class Drain:
                 batch = queue.first()
             if batch is None:
                 continue
-            if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
+            if batch.attempts > 0 and queue.backoff_left_ms(batch, now_ms) > 0.0:
                 continue
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
             queue.close(batch)
-            if drained and size + batch.size_bytes > max_bytes:
+            if drained and size + batch.bytes_now() > max_bytes:
                 break
             batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
-            size += batch.size_bytes
-            batch.drained_ms = now
+            size += batch.bytes_now()
+            batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch
             drained.append(batch)
         return drained
@@ -186,7 +201,8 @@ class Drain:
                 return batch
             self.given_up.add(batch)
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
+    @cython.ccall
+    def expired(self, now_ms: cython.double) -> list:
         """Take off and return every batch older than ``delivery.timeout.ms``.
 
         Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when there may be such a
