@@ -149,7 +149,8 @@ class Engine:
             metrics=self.metrics,
             callbacks=self._callbacks,
         )
-        self.accumulator.wakeup = self.sender.wakeup
+        # without the sender and the client in between: each new batch may call it
+        self.accumulator.wakeup = selector.wakeup
         self.topics = Topics(
             config,
             clock,

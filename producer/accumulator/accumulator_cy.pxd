@@ -14,6 +14,7 @@ cdef class RecordAccumulator:
     cdef CompressionEstimate estimate
     cdef BatchMemory memory
     cdef readonly Drain drainer
+    cdef readonly object bounds
     cdef object busy
     cdef public double next_look_ms
     cdef double linger_ms

@@ -23,6 +23,7 @@ from ...network.sections import here, interrupted
 from ..threads import check_may_wait
 from .broker_availability import BrokerAvailability
 from .flushing import await_batches
+from .size_bounds import SizeBounds
 from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -110,6 +111,7 @@ class RecordAccumulator:
             max_open_ms=self.max_open_ms,
             clock=clock,
         )
+        self.bounds = SizeBounds(max(max_batch_size, batch_size))
         #: The nodes with enough requests in flight that full batches may grow first. Set by the sender thread.
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
@@ -469,6 +471,8 @@ class RecordAccumulator:
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
+        if now_ms >= self.bounds.next_ms:
+            self.bounds.raise_due(now_ms)
         return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
 
     @cython.ccall
@@ -498,10 +502,10 @@ class RecordAccumulator:
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def note_rejected(self, batch: ProducerBatch) -> None:
-        """Let the topic's batches have half of the size of this one, which the broker rejected as too large."""
+        """Bound the topic's batches, because the broker rejected this one as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
         topic_queues.compression_ratio = 1.0
-        topic_queues.max_batch_bytes = min(topic_queues.max_batch_bytes, max(batch.size_bytes // 2, 1))
+        self.bounds.rejected(topic_queues, batch.bytes_now(), self.clock.now_ms())
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""

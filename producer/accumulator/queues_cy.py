@@ -284,7 +284,7 @@ class TopicQueues:
         self.sticky_bytes = 0
         #: The estimated compression ratio; 0 before the first batch.
         self.compression_ratio = 0.0
-        #: The largest batch since the broker rejected one as too large.
+        #: The size of the largest batch, see `SizeBounds`.
         self.max_batch_bytes = NO_LIMIT
 
     def update(self, cluster: Cluster) -> None:
