@@ -277,8 +277,8 @@ class KafkaProducer(SendPath):
         engine = self._usable_engine()
         queues = engine.accumulator.topics.get(topic)
         count = 0 if queues is None else queues.partition_count
-        size = encoded_size(key, value, None)
-        if count == 0 or headers or partition is not None or timestamp_ms is not None or size > self.config.max_request_size:
+        named = partition is not None or timestamp_ms is not None
+        if count == 0 or headers or named or encoded_size(key, value, None) > self.config.max_request_size:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             return self._append(engine, record, callback, is_serialized=True)
         # the usual record: `_send_direct` has checked everything else, and only found no room in an open batch

@@ -36,6 +36,7 @@ from .connection_errors import MAYBE_TOO_OLD, explained, not_answered, setup_tim
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
+from .node_choice import least_loaded
 from .request import ClientSelector
 from .request_cy import ClientResponse
 
@@ -311,29 +312,7 @@ class NetworkClient:
         """The node of `least_loaded_node`, and whether any node of the cluster is connected."""
         nodes = tuple(self._metadata.cluster.nodes.values())
         offset = int(self._random_unit() * len(nodes))
-        ready: Node | None = None
-        connecting: Node | None = None
-        connectable: Node | None = None
-        resolving: Node | None = None
-        fewest = 0
-        any_connected = False
-        for index in range(len(nodes)):
-            node = nodes[(offset + index) % len(nodes)]
-            any_connected = any_connected or self._states.state(node.id) is ConnectionState.READY
-            if self.can_send(node.id, now_ms):
-                count = self._in_flight.count(node.id)
-                if ready is None or count < fewest:
-                    ready, fewest = node, count
-            elif self._states.is_resolving_slowly(node.id, now_ms):
-                resolving = node
-            elif self._states.is_preparing(node.id):
-                connecting = node
-            elif self._states.can_connect(node.id, now_ms) and (
-                connectable is None
-                or self._states.last_attempt_ms(node.id) < self._states.last_attempt_ms(connectable.id)
-            ):
-                connectable = node
-        return ready or connecting or connectable or resolving, any_connected
+        return least_loaded(nodes[offset:] + nodes[:offset], self._states, self._in_flight, self.can_send, now_ms)
 
     @cython.ccall
     def can_send(self, node_id: Any, now_ms: cython.double) -> cython.bint:

@@ -39,7 +39,7 @@ cdef class RecordAccumulator:
     )
     cdef bint _note_full(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
     cdef object _wake_for(self, PartitionQueue queue, ProducerBatch batch)
-    cpdef ReadyCheck ready(self, double now_ms, object busy=*)
+    cpdef ReadyCheck ready(self, double now_ms, object busy=*, bint again=*)
     cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms=*, bint probe=*)
     cpdef list expired(self, double now_ms)
     cpdef double next_expiry_ms(self, double now_ms)

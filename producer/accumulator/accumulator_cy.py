@@ -20,9 +20,8 @@ from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
-from ..threads import check_may_wait
 from .broker_availability import BrokerAvailability
-from .flushing import await_batches
+from .flushing import flush_batches
 from .size_bounds import SizeBounds
 from .stash import Stash, StashedRecord
 
@@ -466,14 +465,14 @@ class RecordAccumulator:
                     topic_queues.update(cluster)
 
     @cython.ccall
-    def ready(self, now_ms: cython.double, busy: Collection[int] = ()) -> ReadyCheck:
+    def ready(self, now_ms: cython.double, busy: Collection[int] = (), again: cython.bint = False) -> ReadyCheck:
         """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
         if now_ms >= self.bounds.next_ms:
             self.bounds.raise_due(now_ms)
-        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
+        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0, again)
 
     @cython.ccall
     def drain(
@@ -505,7 +504,7 @@ class RecordAccumulator:
         """Bound the topic's batches, because the broker rejected this one as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
         topic_queues.compression_ratio = 1.0
-        self.bounds.rejected(topic_queues, batch.bytes_now(), self.clock.now_ms())
+        self.bounds.rejected(topic_queues, batch.size_bytes, self.clock.now_ms())
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
@@ -602,18 +601,8 @@ class RecordAccumulator:
 
         Raises KafkaTimeoutError, with the number of records left, after `timeout_ms`.
         """
-        deadline_ms = self.clock.now_ms() + timeout_ms
         # taken first: a flush doesn't wait for records sent after it starts
-        pending = self.incomplete_batches()
-        if pending:
-            check_may_wait("flush")
-        token = object()
-        try:
-            self.flushes[token] = True
-            self.wakeup()
-            await_batches(pending, self.clock, deadline_ms, timeout_ms)
-        finally:
-            self.flushes.pop(token, None)
+        flush_batches(self.incomplete_batches(), self.flushes, self.wakeup, self.clock, timeout_ms)
 
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""

@@ -43,9 +43,6 @@ cdef class ProducerBatch:
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 
-    cdef Py_ssize_t bytes_now(self) noexcept
-    cpdef bint complete(self, long long base_offset, long long log_append_time=*)
-    cpdef Lease take_lease(self)
     cdef bint _finish(
         self, long long base_offset, long long log_append_time, object exception, dict record_errors
     )

@@ -179,16 +179,10 @@ class ProducerBatch:
         """Number of records."""
         return self.builder.count
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def bytes_now(self) -> cython.Py_ssize_t:
-        """`size_bytes`, for compiled callers."""
-        return self.builder.earlier_bytes + self.builder.position
-
     @property
     def size_bytes(self) -> int:
         """Bytes encoded so far, including the batch header."""
-        return self.bytes_now()
+        return self.builder.earlier_bytes + self.builder.position
 
     @property
     def capacity_bytes(self) -> int:
@@ -224,8 +218,7 @@ class ProducerBatch:
             self.producer_epoch = whole.producer_epoch
             self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
 
-    @cython.ccall
-    def complete(self, base_offset: cython.longlong, log_append_time: cython.longlong = -1) -> cython.bint:
+    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
         """Complete the batch as delivered. False if it was complete already."""
         return self._finish(base_offset, log_append_time, None, None)
 
@@ -243,7 +236,6 @@ class ProducerBatch:
         self.done = True
         self.settled = True
 
-    @cython.ccall
     def take_lease(self) -> Lease | None:
         """Release the records' memory and return its lease; None if it isn't the pool's or was released before.
 
@@ -275,10 +267,8 @@ class ProducerBatch:
             wakers: list = self.wakers
             self.wakers = None
             latch = self.latch
-        if self.runs is not None:
-            self._settle_runs()
-        if wakers:
-            self._run_callbacks(wakers)
+        self._settle_runs()
+        self._run_callbacks(wakers)
         if latch is not None:
             latch.set()
         return True
@@ -490,9 +480,7 @@ class RecordFuture:
     @cython.cfunc
     def _error(self) -> Any:
         batch: ProducerBatch = self._live_batch()
-        if batch.exception is None:
-            return None
-        if batch.record_errors is not None:
+        if batch.exception is not None and batch.record_errors is not None:
             return batch.record_errors.get(self.index - batch.first_index, batch.exception)
         return batch.exception
 

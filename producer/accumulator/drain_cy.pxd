@@ -19,9 +19,11 @@ cdef class Drain:
     cdef double max_open_ms
     cdef readonly object given_up
     cdef dict sendable
+    cdef list found
+    cdef double later_ms
     cdef readonly double expiry_look_ms
 
-    cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry)
+    cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry, bint again)
     cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms, bint probe)
     cpdef list expired(self, double now_ms)
     cpdef object note_deadline(self, ProducerBatch batch)

@@ -80,11 +80,14 @@ class Drain:
         self.given_up = GivenUp()
         #: The queues whose first batch `ready` found sendable, by node.
         self.sendable = {}
+        #: All of these, and the result for the others.
+        self.found = []
+        self.later_ms = NEVER_MS
         #: When `expired` may have something to do.
         self.expiry_look_ms = LONG_AGO_MS
 
     @cython.ccall
-    def ready(self, now_ms: cython.double, busy: Collection[int], hurry: cython.bint) -> ReadyCheck:
+    def ready(self, now_ms: cython.double, busy: Collection[int], hurry: cython.bint, again: cython.bint) -> ReadyCheck:
         """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
         A batch is sendable if it is closed or has lingered, or in a `hurry`; unless it backs off after a failed
@@ -94,6 +97,8 @@ class Drain:
 
         While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
         with the most memory first. Then a batch doesn't count that may not be sent before the outcome of earlier ones.
+
+        `again`: look only at the queues found sendable last time, some of which have been drained since.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -102,11 +107,19 @@ class Drain:
         soon: dict = {}
         others: dict = {}
         leaderless: set = set()
-        next_check_ms: cython.double = NEVER_MS
+        next_check_ms: cython.double = self.later_ms if again else NEVER_MS
         pressure: cython.bint = self.pool.waiting > 0
         wait_ms: cython.double
-        for queue in list(self.active):
-            batch = queue.first()
+        half_ms: cython.double = self.linger_ms / 2
+        looks: cython.bint = hurry or pressure
+        for queue in self.found if again else list(self.active):
+            if not looks:
+                # most of many active queues: nothing but this is read of them
+                wait_ms = queue.lingers_until_ms - now_ms
+                if wait_ms > half_ms:
+                    next_check_ms = min(next_check_ms, wait_ms)
+                    continue
+            batch = queue.first_to_send(self.linger_ms)
             if batch is None:
                 continue
             if queue.leader_id < 0:
@@ -123,7 +136,7 @@ class Drain:
                 if wait_ms > 0.0:
                     if batch.full and queue.leader_id not in busy:
                         wait_ms = 0.0
-                    elif wait_ms <= self.linger_ms / 2:
+                    elif wait_ms <= half_ms:
                         soon.setdefault(queue.leader_id, []).append(queue)
                     elif pressure:
                         others.setdefault(queue.leader_id, []).append(queue)
@@ -145,6 +158,8 @@ class Drain:
                 nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
                 ready[node_id] = queues
         self.sendable = ready
+        self.later_ms = next_check_ms
+        self.found = [queue for queues in ready.values() for queue in queues]
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
     @cython.ccall
@@ -181,12 +196,12 @@ class Drain:
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
             queue.close(batch)
-            if drained and size + batch.bytes_now() > max_bytes:
+            if drained and size + batch.builder.earlier_bytes + batch.builder.position > max_bytes:
                 break
             batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
-            size += batch.bytes_now()
+            size += batch.builder.earlier_bytes + batch.builder.position
             batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch
             drained.append(batch)

@@ -293,9 +293,11 @@ class Sender:
         check: ReadyCheck
         times: AnswerTimes
         sent_any: cython.bint = True
+        again: cython.bint = False
         while sent_any:
-            # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, self._answer_times.busy)
+            # again after requests were sent: there may be more for the same brokers
+            check = accumulator.ready(now_ms, self._answer_times.busy, again)
+            again = True
             delay_ms = check.next_check_ms
             poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
@@ -312,9 +314,7 @@ class Sender:
                     poll_ms = min(poll_ms, delay_ms)
                     continue
                 times = self._answer_times.of(node.id)
-                batches = accumulator.drain(
-                    node.id, self._max_request_bytes, now_ms, times.expected_ms, times.is_idle
-                )
+                batches = accumulator.drain(node.id, self._max_request_bytes, now_ms, times.expected_ms, times.is_idle)
                 if availability is not None:
                     availability.note(node.id, now_ms, True)
                 if batches:
@@ -324,9 +324,7 @@ class Sender:
         if self._expire(now_ms):
             # the batches behind it may be sendable
             return 0.0
-        if (
-            self._transactions is not None and accumulator.has_undrained and not self._transactions.has_producer_id
-        ):
+        if self._transactions is not None and accumulator.has_undrained and not self._transactions.has_producer_id:
             # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
         delay_ms = accumulator.next_expiry_ms(now_ms)
