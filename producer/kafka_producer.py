@@ -278,7 +278,8 @@ class KafkaProducer(SendPath):
         queues = engine.accumulator.topics.get(topic)
         count = 0 if queues is None else queues.partition_count
         named = partition is not None or timestamp_ms is not None
-        if count == 0 or headers or named or encoded_size(key, value, None) > self.config.max_request_size:
+        too_large = encoded_size(key, value, None) > self.config.max_request_size
+        if queues is None or count == 0 or headers or named or too_large:
             record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             return self._append(engine, record, callback, is_serialized=True)
         # the usual record: `_send_direct` has checked everything else, and only found no room in an open batch

@@ -146,7 +146,7 @@ def _size_of(records: Any) -> cython.Py_ssize_t:
 
 @cython.cfunc
 def _bytes_of(topic_id: uuid.UUID) -> bytes:
-    """The bytes of an id, which it computes anew each time."""
+    """The bytes of an id, which it computes on each access."""
     number = topic_id.int
     known = _id_bytes.get(number)
     if known is None:

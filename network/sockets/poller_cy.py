@@ -57,7 +57,8 @@ class Poller:
     A wakeup costs a system call only if the thread really waits. `wait` first sets `_waiting` and then checks
     `_requested`; `wakeup` first sets `_requested` and then checks `_waiting`. One of the two therefore sees the other.
     `wakeup` returns early if `_requested` is set: what its caller has written before is read by the thread after `wait`
-    has cleared it. Without a GIL, processors keep neither order by themselves; hence the fences.
+    has cleared it. Without a GIL, processors keep neither order by themselves; hence the fences, of which
+    the interpreter needs none.
     """
 
     if not cython.compiled:
@@ -126,7 +127,8 @@ class Poller:
         """
         ready: list = []
         self._waiting = timeout_ms > 0.0
-        fence()
+        if cython.compiled:
+            full_fence()  # type: ignore  # noqa: F821
         if self._requested:
             timeout_ms = 0.0
         if self._closed:
@@ -136,7 +138,8 @@ class Poller:
         finally:
             self._waiting = False
             self._requested = False
-            fence()
+            if cython.compiled:
+                full_fence()  # type: ignore  # noqa: F821
         return ready
 
     @cython.cfunc
@@ -175,7 +178,8 @@ class Poller:
     @cython.ccall
     def wakeup(self) -> object:
         """Make the running `wait`, or else the next one, return without waiting. Any thread."""
-        fence()
+        if cython.compiled:
+            full_fence()  # type: ignore  # noqa: F821
         if self._requested:
             return None  # the wait that will see the request has not returned, so its caller will check the state again
         with here.section, self._lock:
@@ -184,7 +188,8 @@ class Poller:
             # No Python function is called between this and the write, so no exception of a signal handler comes between
             # them. The write cannot block: there is one at most for each `wait`.
             self._requested = True
-            fence()
+            if cython.compiled:
+                full_fence()  # type: ignore  # noqa: F821
             if self._waiting:
                 if self._reader is not None:
                     self._writer.send(b"\0")
@@ -208,15 +213,6 @@ class Poller:
                 self._epoll.close()
         self._data.clear()
         return True
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def fence() -> cython.void:
-    """Let no read after this come before a write before it. The interpreter needs none."""
-    if cython.compiled:
-        full_fence()  # type: ignore  # noqa: F821
 
 
 def _epoll_events(events: int) -> int:

@@ -141,7 +141,7 @@ class TimesByNode:
                     del self._nodes[known]
             times = self._nodes[node_id] = AnswerTimes(self._delivery_timeout_ms)
         times.sent()
-        if times._in_flight >= BUSY_FROM:
+        if times.is_busy:
             self.busy.add(node_id)
         return None
 
@@ -150,7 +150,7 @@ class TimesByNode:
         """Record that a request has ended, with a response after `answer` milliseconds or without one (None)."""
         times: AnswerTimes = self._nodes[node_id]
         times.ended(now_ms, answer)
-        if times._in_flight < BUSY_FROM:
+        if not times.is_busy:
             self.busy.discard(node_id)
         return None
 
