@@ -297,14 +297,14 @@ class Metadata:
 
         The backoff grows with failures, and with responses that change nothing (KIP-580).
         """
-        with here.section, self._lock:
-            expires_ms = self._last_success_ms + self._max_age_ms
-            if now_ms >= expires_ms:
-                self._equivalent_responses = 0
-                self._equivalent_backoff_ms = 0.0
-            due_ms = now_ms if self.update_requested else expires_ms
-            backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
-            return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
+        # without the lock, several times per request: other threads only request an update, and then wake this one
+        expires_ms = self._last_success_ms + self._max_age_ms
+        if now_ms >= expires_ms:
+            self._equivalent_responses = 0
+            self._equivalent_backoff_ms = 0.0
+        due_ms = now_ms if self.update_requested else expires_ms
+        backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
+        return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 
     def next_fetch(self, now_ms: float) -> MetadataFetch:
         """The request to send now.

@@ -274,8 +274,19 @@ class KafkaProducer(SendPath):
         timestamp_ms: Any,
         callback: Callable | None,
     ) -> RecordFuture:
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._append(self._usable_engine(), record, callback, is_serialized=True)
+        engine = self._usable_engine()
+        queues = engine.accumulator.topics.get(topic)
+        count = 0 if queues is None else queues.partition_count
+        named = partition is not None or timestamp_ms is not None
+        too_large = encoded_size(key, value, None) > self.config.max_request_size
+        if queues is None or count == 0 or headers or named or too_large:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self._append(engine, record, callback, is_serialized=True)
+        # the usual record: `_send_direct` has checked everything else, and only found no room in an open batch
+        budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
+        engine.metadata.add_topic(topic, self._clock.now_ms())
+        chosen = partition_for_key(key, count) if key is not None and not self.config.partitioner_ignore_keys else -1
+        return engine.accumulator.append(queues, chosen, self._clock.wall_ms(), key, value, None, callback, budget_ms)
 
     def _append(
         self, engine: Engine, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False

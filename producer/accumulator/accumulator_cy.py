@@ -20,9 +20,9 @@ from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
-from ..threads import check_may_wait
 from .broker_availability import BrokerAvailability
-from .flushing import await_batches
+from .flushing import flush_batches
+from .size_bounds import SizeBounds
 from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -39,14 +39,11 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
-    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
-    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain
+    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain, ReadyCheck
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
-
-    from .buffer_pool_cy import BufferPool
-    from .drain_cy import ReadyCheck
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
 # the record's actual size; a partition's share is counted in these bytes.
@@ -113,6 +110,7 @@ class RecordAccumulator:
             max_open_ms=self.max_open_ms,
             clock=clock,
         )
+        self.bounds = SizeBounds(max(max_batch_size, batch_size))
         #: The nodes with enough requests in flight that full batches may grow first. Set by the sender thread.
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
@@ -466,36 +464,47 @@ class RecordAccumulator:
                 with here.section, self.updating:
                     topic_queues.update(cluster)
 
-    def ready(self, now_ms: float, busy: Collection[int] = ()) -> ReadyCheck:
+    @cython.ccall
+    def ready(self, now_ms: cython.double, busy: Collection[int] = (), again: cython.bint = False) -> ReadyCheck:
         """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
-        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
+        if now_ms >= self.bounds.next_ms:
+            self.bounds.raise_due(now_ms)
+        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0, again)
 
+    @cython.ccall
     def drain(
-        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
-    ) -> list[ProducerBatch]:
+        self,
+        node_id: Any,
+        max_bytes: cython.longlong,
+        now_ms: cython.double,
+        answer_ms: cython.double = 0.0,
+        probe: cython.bint = False,
+    ) -> list:
         """`Drain.drain`."""
         return self.drainer.drain(node_id, max_bytes, now_ms, answer_ms, probe)
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
+    @cython.ccall
+    def expired(self, now_ms: cython.double) -> list:
         """`Drain.expired`."""
         return self.drainer.expired(now_ms)
 
-    def next_expiry_ms(self, now_ms: float) -> float:
+    @cython.ccall
+    def next_expiry_ms(self, now_ms: cython.double) -> cython.double:
         """Milliseconds until `expired` has to be called again."""
-        return self.drainer.expiry_look_ms - now_ms if self.incomplete else NEVER_MS
+        return self.drainer.expiry_look_ms - now_ms if len(self.incomplete) > 0 else NEVER_MS
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """Update the topic's estimate with a batch that was compressed."""
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def note_rejected(self, batch: ProducerBatch) -> None:
-        """Let the topic's batches have half of the size of this one, which the broker rejected as too large."""
+        """Bound the topic's batches, because the broker rejected this one as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
         topic_queues.compression_ratio = 1.0
-        topic_queues.max_batch_bytes = min(topic_queues.max_batch_bytes, max(batch.size_bytes // 2, 1))
+        self.bounds.rejected(topic_queues, batch.size_bytes, self.clock.now_ms())
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
@@ -534,13 +543,15 @@ class RecordAccumulator:
             # the parts have their own buffers
             lease.drop_buffers()
 
-    def release(self, batch: ProducerBatch) -> None:
+    @cython.ccall
+    def release(self, batch: ProducerBatch) -> object:
         """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
         self.incomplete.pop(batch, None)
         self.stash.release(batch)
-        lease = batch.take_lease()
+        lease: Lease | None = batch.take_lease()
         if lease is not None:
             self.pool.deallocate(lease)
+        return None
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
         """Mute a partition while one of its batches is in flight; used with one request in flight, no idempotence."""
@@ -590,18 +601,8 @@ class RecordAccumulator:
 
         Raises KafkaTimeoutError, with the number of records left, after `timeout_ms`.
         """
-        deadline_ms = self.clock.now_ms() + timeout_ms
         # taken first: a flush doesn't wait for records sent after it starts
-        pending = self.incomplete_batches()
-        if pending:
-            check_may_wait("flush")
-        token = object()
-        try:
-            self.flushes[token] = True
-            self.wakeup()
-            await_batches(pending, self.clock, deadline_ms, timeout_ms)
-        finally:
-            self.flushes.pop(token, None)
+        flush_batches(self.incomplete_batches(), self.flushes, self.wakeup, self.clock, timeout_ms)
 
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""

@@ -35,6 +35,8 @@ cdef class BufferPool:
     cdef object _cause
 
     cpdef Py_ssize_t chunk_bytes(self, Py_ssize_t size_bytes)
+    cpdef Lease allocate(self, Py_ssize_t size_bytes, double max_block_ms)
+    cpdef object deallocate(self, Lease lease)
     cpdef bytearray extend(self, Lease lease, Py_ssize_t size_bytes)
     cdef object _drop_kept(self, Py_ssize_t size_bytes)
     cdef object _keep(self, bytearray buffer)

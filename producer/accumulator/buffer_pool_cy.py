@@ -147,7 +147,8 @@ class BufferPool:
             size *= 2
         return size if size <= self._largest_bytes else size_bytes
 
-    def allocate(self, size_bytes: int, max_block_ms: float) -> Lease:
+    @cython.ccall
+    def allocate(self, size_bytes: cython.Py_ssize_t, max_block_ms: cython.double) -> Lease:
         """Return a lease with a buffer of `size_bytes`, waiting at most `max_block_ms` for memory. Any thread.
 
         Raises MessageSizeTooLargeError if it exceeds the whole pool, BufferExhaustedError after `max_block_ms`, and
@@ -369,7 +370,8 @@ class BufferPool:
             self._line.popleft()
         return None
 
-    def deallocate(self, lease: Lease) -> None:
+    @cython.ccall
+    def deallocate(self, lease: Lease) -> object:
         """Return a lease, whose buffer must not be used afterwards. Returning it again does nothing. Any thread."""
         with here.section, self._lock:
             if lease.holders > 1:
@@ -377,6 +379,7 @@ class BufferPool:
             else:
                 self._take_back(lease)
                 self._serve()
+        return None
 
     def reclaim(self) -> None:
         """Recover leases that an exception out of a send has dropped, and grant them to waiting threads. Any thread."""

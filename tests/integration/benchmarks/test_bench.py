@@ -9,6 +9,7 @@ from typing import Any
 
 import bench
 import pytest
+from comparison.apache_kafka import ApacheKafkaUnavailable
 from comparison.brokers import Embedded
 from comparison.clients import select_clients
 from comparison.process import Job, RunFailedError
@@ -52,6 +53,15 @@ def test_every_shape_runs_with_both_clients(embedded: Embedded, shape: Shape):
     for name, client in result.clients.items():
         assert client.rounds or "send_many" in client.missing, f"{name}: {client.missing}"
         assert all(bool(each.latency_ms) == shape.is_latency for each in client.rounds)
+
+
+def test_java_s_producer_is_measured_by_default_only_where_there_is_java(monkeypatch: pytest.MonkeyPatch):
+    def none() -> str:
+        raise ApacheKafkaUnavailable("there is no Java")
+
+    assert bench.default_clients(with_java=False) == ["headrace", "confluent-kafka"]
+    monkeypatch.setattr(bench, "java_command", none)
+    assert bench.default_clients(with_java=True) == ["headrace", "confluent-kafka"]
 
 
 @pytest.fixture(scope="module")
