@@ -262,20 +262,40 @@ class Metadata:
         fatal_count = self._fatal_count
         # in a section, so that a `send` from a finalizer or signal handler does not start a wait of its own
         with here.section:
-            while True:
-                # read before checking the state: any later change sets this latch
-                change = self._change
-                if self._version > last_version:
-                    return
-                if self._closed_by is not None:
-                    raise copy.copy(self._closed_by) from self._closed_by
-                if self._fatal_error is not None and self._fatal_count > fatal_count:
-                    raise copy.copy(self._fatal_error) from self._fatal_error
+            while (change := self.change_after(last_version, fatal_count)) is not None:
                 if self._clock.now_ms() >= deadline_ms:
-                    cause = self._last_error
-                    why = self._progress if cause is None else f"{cause}"
-                    raise KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}") from cause
+                    timeout = self.timeout_error(timeout_ms)
+                    raise timeout from timeout.__cause__
                 self._clock.await_latch(change, deadline_ms)
+
+    @property
+    def fatal_count(self) -> int:
+        """The number of errors reported by `fatal_error` so far; the argument of `change_after`."""
+        return self._fatal_count
+
+    def change_after(self, last_version: int, fatal_count: int) -> Latch | None:
+        """The latch that the next change sets; None if `version` is above `last_version`. Never waits. Any thread.
+
+        Raises what `await_update` raises, but for the timeout, if `fatal_error` was called since `fatal_count`.
+        """
+        # read before checking the state: any later change sets this latch
+        change = self._change
+        if self._version > last_version:
+            return None
+        if self._closed_by is not None:
+            raise copy.copy(self._closed_by) from self._closed_by
+        if self._fatal_error is not None and self._fatal_count > fatal_count:
+            raise copy.copy(self._fatal_error) from self._fatal_error
+        return change
+
+    def timeout_error(self, timeout_ms: float) -> KafkaTimeoutError:
+        """The error of a wait that has timed out, with the last connection error in its text and as its cause."""
+        cause = self._last_error
+        error = KafkaTimeoutError(
+            f"no metadata within {timeout_ms:.0f} ms: {self._progress if cause is None else cause}"
+        )
+        error.__cause__ = cause
+        return error
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` with each new snapshot, on the sender thread."""

@@ -31,7 +31,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
     from .batch_memory_cy import BatchMemory
-    from .buffer_pool_cy import BufferPool, Lease
+    from .buffer_pool_cy import BufferPool, Lease, Turn
     from .compression_estimate_cy import CompressionEstimate
     from .drain_cy import Drain, ReadyCheck
     from .murmur2_cy import murmur2_of
@@ -45,7 +45,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
-    from .buffer_pool_cy import BufferPool
+    from .buffer_pool_cy import BufferPool, Turn
     from .drain_cy import ReadyCheck
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
@@ -175,9 +175,11 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: Callable | None,
         max_block_ms: float,
+        turn: Turn | None = None,
     ) -> RecordFuture:
         """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
 
+        With NO_WAIT it raises MemoryWait instead of waiting, unless `turn` has been granted the memory.
         A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
         may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         Any thread.
@@ -193,7 +195,9 @@ class RecordAccumulator:
                 self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
                 max_block_ms = max(max_block_ms - (self.clock.now_ms() - started_ms), 0.0)
             try:
-                future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
+                future = self._append(
+                    topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms, turn
+                )
             except BaseException:
                 # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
                 self.pool.reclaim()
@@ -212,6 +216,7 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: object,
         max_block_ms: cython.double,
+        turn: object,
     ) -> RecordFuture:
         """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
@@ -231,7 +236,9 @@ class RecordAccumulator:
                     queue = self._switched(topic_queues)
                     continue
             if not self.memory.make_room(queue, size):
-                future = self._open(topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms)
+                future = self._open(
+                    topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms, turn
+                )
                 break
         if partition < 0:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
@@ -249,6 +256,7 @@ class RecordAccumulator:
         callback: object,
         size: cython.Py_ssize_t,
         max_block_ms: cython.double,
+        turn: object,
     ) -> RecordFuture:
         """Append a record to a new batch, or to one that another thread has opened meanwhile. In a section."""
         future: RecordFuture | None = None
@@ -256,7 +264,7 @@ class RecordAccumulator:
         lease: Lease
         closed: cython.bint = False
         adopted: cython.bint = False
-        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms)
+        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms, turn)
         batch = self.memory.new_batch(topic_queues, queue, size, lease)
         with queue.lock:
             closed = self.closed
@@ -602,6 +610,17 @@ class RecordAccumulator:
             await_batches(pending, self.clock, deadline_ms, timeout_ms)
         finally:
             self.flushes.pop(token, None)
+
+    def begin_flush(self) -> object:
+        """Send all batches without lingering until `end_flush` is called with the result. Any thread."""
+        token = object()
+        self.flushes[token] = True
+        self.wakeup()
+        return token
+
+    def end_flush(self, token: object) -> None:
+        """End what `begin_flush` began."""
+        self.flushes.pop(token, None)
 
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""

@@ -8,9 +8,11 @@ cdef class Lease:
     cdef object reference
     cdef object __weakref__
 
-cdef class _Turn:
+cdef class Turn:
     cdef Lease lease
     cdef bint granted
+    cdef bint queued
+    cdef double start_ms
     cdef object latch
 
 cdef class BufferPool:
