@@ -291,9 +291,8 @@ class Metadata:
     def timeout_error(self, timeout_ms: float) -> KafkaTimeoutError:
         """The error of a wait that has timed out, with the last connection error in its text and as its cause."""
         cause = self._last_error
-        error = KafkaTimeoutError(
-            f"no metadata within {timeout_ms:.0f} ms: {self._progress if cause is None else cause}"
-        )
+        why = self._progress if cause is None else f"{cause}"
+        error = KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}")
         error.__cause__ = cause
         return error
 

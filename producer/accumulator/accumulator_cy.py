@@ -216,7 +216,7 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: object,
         max_block_ms: cython.double,
-        turn: object,
+        turn: Any,
     ) -> RecordFuture:
         """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
@@ -256,7 +256,7 @@ class RecordAccumulator:
         callback: object,
         size: cython.Py_ssize_t,
         max_block_ms: cython.double,
-        turn: object,
+        turn: Any,
     ) -> RecordFuture:
         """Append a record to a new batch, or to one that another thread has opened meanwhile. In a section."""
         future: RecordFuture | None = None

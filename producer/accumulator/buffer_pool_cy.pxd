@@ -15,6 +15,8 @@ cdef class Turn:
     cdef double start_ms
     cdef object latch
 
+    cpdef bint has_granted(self, Py_ssize_t size_bytes)
+
 cdef class BufferPool:
     cdef readonly Py_ssize_t total_bytes
     cdef readonly Py_ssize_t poolable_bytes

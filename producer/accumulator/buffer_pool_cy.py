@@ -119,10 +119,19 @@ class Turn:
         self.queued = False
         self.start_ms = 0.0
 
+    @cython.ccall
+    def has_granted(self, size_bytes: cython.Py_ssize_t) -> cython.bint:
+        """Whether it has at least that much memory for `BufferPool.allocate` to use."""
+        return self.granted and self.lease is not None and self.lease.size_bytes >= size_bytes
+
+    def waits_for(self, size_bytes: int) -> bool:
+        """Whether it is in line for at least that much memory."""
+        return self.queued and not self.granted and self.lease.size_bytes >= size_bytes
+
     @property
-    def is_granted(self) -> bool:
-        """Whether `BufferPool.allocate` can use its memory now."""
-        return self.granted
+    def size_bytes(self) -> int:
+        """The bytes it waits for."""
+        return 0 if self.lease is None else self.lease.size_bytes
 
 
 @cython.final
@@ -197,9 +206,7 @@ class BufferPool:
                 closed = self._closed
                 if closed:
                     pass
-                elif (
-                    turn is not None and turn.granted and turn.lease is not None and turn.lease.size_bytes >= size_bytes
-                ):
+                elif turn is not None and turn.has_granted(size_bytes):
                     lease = turn.lease
                     turn.lease = None
                     leased = True

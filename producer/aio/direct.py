@@ -15,6 +15,7 @@ from ..plugins.loading import name_of
 from ..record import ProducerRecord
 
 if TYPE_CHECKING:
+    from ..accumulator.batch_cy import RecordFuture
     from ..accumulator.queues_cy import TopicQueues
     from ..engine import Engine
 
@@ -62,7 +63,8 @@ def _is_async(serializer: Any) -> bool:
     if serializer is None:
         return False
     function = getattr(serializer, "function", serializer.serialize)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    # an instance of a class with an async __call__ is no coroutine function itself
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 class DirectProducer(KafkaProducer):
@@ -137,10 +139,21 @@ class DirectProducer(KafkaProducer):
         """Whether `close` was called."""
         return self._closed
 
-    def _send_blocking(self, *arguments: Any) -> Any:
-        return super()._send_checked(*arguments, None)
+    def _send_blocking(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
+    ) -> RecordFuture:
+        return super()._send_checked(topic, value, key, headers, partition, timestamp_ms, None)
 
-    def _send_checked(self, *arguments: Any) -> NoReturn:
+    def _send_checked(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Callable | None,
+    ) -> NoReturn:
         raise NotDirect
 
     def _send_serialized(

@@ -245,7 +245,7 @@ class MemoryLine(_Line):
         """
         if not self._line:
             try:
-                return self._accumulator.append(*arguments, NO_WAIT)
+                return self._accumulator.append(*arguments, NO_WAIT)  # pyright: ignore[reportCallIssue]
             except MemoryWait as wait:
                 self._join_pool(wait.size_bytes)
         now_ms = self._clock.now_ms()
@@ -256,7 +256,7 @@ class MemoryLine(_Line):
             return await send.done
         except BaseException:
             if self._loop.is_closed():
-                # the coroutine is collected, perhaps in a section: what the line was granted is recovered without a lock
+                # the coroutine is collected, perhaps in a section: the pool recovers the memory without a lock
                 self._turn = None
             elif self._line and self._line[0] is send:
                 # the next one may need less memory, or there is none and the line leaves the pool's
@@ -272,7 +272,7 @@ class MemoryLine(_Line):
                 break
             send = self._line[0]
             try:
-                record = self._accumulator.append(*send.arguments, NO_WAIT, self._turn)
+                record = self._accumulator.append(*send.arguments, NO_WAIT, self._turn)  # pyright: ignore[reportCallIssue]
             except MemoryWait as wait:
                 self._join_pool(wait.size_bytes)
                 return
@@ -289,8 +289,7 @@ class MemoryLine(_Line):
 
     def _join_pool(self, size_bytes: int) -> None:
         """Wait for that much memory, unless the line waits for it already."""
-        turn = self._turn
-        if turn is not None and not turn.is_granted and turn.lease is not None and turn.lease.size_bytes >= size_bytes:
+        if self._turn is not None and self._turn.waits_for(size_bytes):
             return
         self._leave_pool()
         signal = LoopSignal(self._loop, self._append_waiting, self._forget_turn)
@@ -306,7 +305,7 @@ class MemoryLine(_Line):
             self._pool.leave_line(turn)
 
     def _timeout(self, waiting: _Waiting) -> KafkaTimeoutError:
-        size_bytes = self._turn.lease.size_bytes if self._turn is not None and self._turn.lease is not None else 0
+        size_bytes = 0 if self._turn is None else self._turn.size_bytes
         return self._pool.exhausted_error(size_bytes, waiting.deadline_ms - waiting.started_ms)
 
     def _expired(self, count: int) -> None:
