@@ -138,25 +138,33 @@ class AsyncKafkaProducer:
 
         Waits at most ``max.block.ms`` for the topic's metadata and for memory, and never for the record's delivery. A
         task that is cancelled while it waits has not sent the record. Once this returns, the record is delivered,
-        whatever is cancelled. Raises what `KafkaProducer.send` raises. Any event loop.
+        whatever is cancelled. It gives the loop a turn every few milliseconds, so a task that never waits can be
+        cancelled right after a record was appended, which is then delivered. Raises what `KafkaProducer.send` raises.
         """
         face = self._face
         if face is None or face.loop is not get_running_loop():
             face = self._face_here()
-        face.left -= 1
-        if face.left <= 0:
-            await face.give_turn()
+        future = serialized = None
         if self._is_direct and not face.memory:
             try:
-                return face.future_of(self._send(topic, value, key, headers, partition, timestamp_ms))
+                future = face.future_of(self._send(topic, value, key, headers, partition, timestamp_ms))
             except NotDirect:
-                record = None
+                pass
             except NotAppended as wait:
-                record = wait.record
-            if record is not None:
-                return face.future_of(await self._append(self._face_here(), record, None, is_serialized=True))
-        record = _record_of(topic, value, key, headers, partition, timestamp_ms)
-        return face.future_of(await self._intercepted(self._face_here(), record))
+                serialized = wait.record
+        if future is None:
+            face = self._face_here()
+            if serialized is not None:
+                appended = await self._append(face, serialized, None, is_serialized=True)
+            else:
+                record = _record_of(topic, value, key, headers, partition, timestamp_ms)
+                appended = await self._intercepted(face, record)
+            future = face.future_of(appended)
+        face.left -= 1
+        if face.left <= 0:
+            # after the record is appended, so that no other task's record overtakes it
+            await face.give_turn()
+        return future
 
     async def send_and_wait(
         self,
