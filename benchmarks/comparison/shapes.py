@@ -147,8 +147,13 @@ SHAPES: tuple[Shape, ...] = (
     Shape("send-many-keyed", "send_many, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
     Shape("arrow", "send_arrow, tables of 1,000 rows", 1_000_000, mode=Mode.ARROW),
     # for the clients of asyncio, which run the first shapes too
-    Shape("gather", "send_and_wait, gathers of 1,000", 200_000, mode=Mode.GATHER),
-    Shape("gather-headers", "gathers of 1,000, two headers", 200_000, headers=True, mode=Mode.GATHER),
+    Shape("gather", "send_and_wait, gathers of 1,000", 200_000, mode=Mode.GATHER, config={"linger.ms": 0}),
+    Shape(
+        *("gather-headers", "gathers of 1,000, two headers", 200_000),
+        headers=True,
+        mode=Mode.GATHER,
+        config={"linger.ms": 0},
+    ),
 )
 
 

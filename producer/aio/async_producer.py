@@ -22,8 +22,8 @@ from ..engine import FORCED_CLOSE_SECONDS
 from ..record import ProducerRecord, checked_partition
 from .aiokafka_names import translated
 from .batches import BatchBuilder, first_of
-from .direct import DirectProducer, NotAppended, NotDirect
-from .futures_cy import AsyncRecordFuture
+from .direct import DirectProducer
+from .futures_cy import AsyncRecordFuture, LoopSends
 from .loop_face import LoopFace
 from .waiting import await_latch
 from .worker import BlockingCalls
@@ -60,11 +60,10 @@ class AsyncKafkaProducer:
         `keywords`: further configuration keys, with underscores.
         """
         self._producer = DirectProducer(config, clock=clock, **translated(keywords))
-        self._send = self._producer.send
-        self._is_direct = self._producer.is_direct
         self._clock = clock
         self._faces: dict[asyncio.AbstractEventLoop, LoopFace] = {}
-        self._face: LoopFace | None = None
+        #: Of the loop that sent last.
+        self._sends: LoopSends | _NoSends = _NoSends()
         self._calls = BlockingCalls(f"headrace-aio-{self._producer.client_id}")
         self._process_id = os.getpid()
 
@@ -141,29 +140,13 @@ class AsyncKafkaProducer:
         whatever is cancelled. It gives the loop a turn every few milliseconds, so a task that never waits can be
         cancelled right after a record was appended, which is then delivered. Raises what `KafkaProducer.send` raises.
         """
-        face = self._face
-        if face is None or face.loop is not get_running_loop():
-            face = self._face_here()
-        future = serialized = None
-        if self._is_direct and not face.memory:
-            try:
-                future = face.future_of(self._send(topic, value, key, headers, partition, timestamp_ms))
-            except NotDirect:
-                pass
-            except NotAppended as wait:
-                serialized = wait.record
+        sends = self._sends
+        future = sends.send(topic, value, key, headers, partition, timestamp_ms)
         if future is None:
-            face = self._face_here()
-            if serialized is not None:
-                appended = await self._append(face, serialized, None, is_serialized=True)
-            else:
-                record = _record_of(topic, value, key, headers, partition, timestamp_ms)
-                appended = await self._intercepted(face, record)
-            future = face.future_of(appended)
-        face.left -= 1
-        if face.left <= 0:
+            future = await self._send_with_waits(sends, topic, value, key, headers, partition, timestamp_ms)
+        elif sends.turn_is_over:
             # after the record is appended, so that no other task's record overtakes it
-            await face.give_turn()
+            await sends.give_turn()
         return future
 
     async def send_and_wait(
@@ -179,7 +162,12 @@ class AsyncKafkaProducer:
 
         Raises the delivery's error, too. Cancelling it after the record was appended ends only the wait.
         """
-        return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
+        # as in `send`: a coroutine more would cost as much again as the record
+        sends = self._sends
+        future = sends.send(topic, value, key, headers, partition, timestamp_ms)
+        if future is None:
+            future = await self._send_with_waits(sends, topic, value, key, headers, partition, timestamp_ms)
+        return await future
 
     async def send_arrow(self, topic: str | None, data: Any, **columns: str) -> RowsFuture:
         """Send each row of an Arrow RecordBatch or Table, and return one future for all rows, which may be awaited.
@@ -320,9 +308,22 @@ class AsyncKafkaProducer:
             for other in list(self._faces):
                 if other.is_closed():
                     self._faces.pop(other, None)
-            face = self._faces[loop] = LoopFace(loop, engine)
-        self._face = face
+            face = self._faces[loop] = LoopFace(loop, engine, self._producer)
+        self._sends = face.sends
         return face
+
+    async def _send_with_waits(self, sends: LoopSends | _NoSends, *arguments: Any) -> AsyncRecordFuture:
+        """Send a record that could not be appended immediately."""
+        face = self._face_here()
+        if sends is not face.sends:
+            # the first send on this loop, or one on another loop than the last
+            future = face.sends.send(*arguments)
+            if future is not None:
+                return future
+        record, face.sends.serialized = face.sends.serialized, None
+        if record is not None:
+            return face.future_of(await self._append(face, record, None, is_serialized=True))
+        return face.future_of(await self._intercepted(face, _record_of(*arguments)))
 
     async def _intercepted(self, face: LoopFace, record: ProducerRecord) -> RecordFuture:
         """Append a record after its interceptors have seen it."""
@@ -365,6 +366,18 @@ class AsyncKafkaProducer:
         if "value" in serializers:
             value = await serializers["value"].serialized(record, value)
         return ProducerRecord(record.topic, value, key, record.headers, record.partition, record.timestamp_ms)
+
+
+class _NoSends:
+    """Stands in for `LoopSends` before the first send."""
+
+    turn_is_over = False
+
+    def send(self, *arguments: Any) -> AsyncRecordFuture | None:
+        return None
+
+    async def give_turn(self) -> None:
+        pass
 
 
 def _record_of(topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any) -> ProducerRecord:

@@ -13,24 +13,12 @@ from ..kafka_producer import KafkaProducer, _seconds
 from ..plugins.interceptors import ProducerInterceptors
 from ..plugins.loading import name_of
 from ..record import ProducerRecord
+from .futures_cy import NotAppended, NotDirect
 
 if TYPE_CHECKING:
     from ..accumulator.batch_cy import RecordFuture
     from ..accumulator.queues_cy import TopicQueues
     from ..engine import Engine
-
-
-class NotDirect(Exception):
-    """The record takes the path with awaits; nothing has been done for it. Never raised by a public call."""
-
-
-class NotAppended(Exception):
-    """The record's serializers have run, and it has to wait. Never raised by a public call."""
-
-    def __init__(self, record: ProducerRecord) -> None:
-        """`record` has the serialized key and value."""
-        super().__init__(record)
-        self.record = record
 
 
 class AsyncSerializer:

@@ -10,7 +10,19 @@ cdef class Completions:
     cdef list _settling
     cdef bint _scheduled
 
+    cpdef AsyncRecordFuture future_of(self, RecordFuture record)
     cdef object _await_batch(self, AsyncRecordFuture future)
+
+cdef class LoopSends:
+    cdef readonly object loop
+    cdef readonly Completions completions
+    cdef object _clock
+    cdef object _send
+    cdef object _waiting
+    cdef Py_ssize_t _left
+    cdef double _turn_began_ms
+    cdef readonly bint turn_is_over
+    cdef public object serialized
 
 cdef class AsyncRecordFuture:
     cdef public bint _asyncio_future_blocking

@@ -15,13 +15,15 @@ import asyncio
 import contextvars
 import functools
 import logging
+from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sized
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.clock import Clock
 from ...network.cluster import TopicPartition
+from ..record import ProducerRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -38,6 +40,12 @@ _log = logging.getLogger(__name__)
 
 #: The milliseconds that a turn of the loop spends on waking what has awaited records, before other work gets a turn.
 SLICE_MS = 4.0
+
+#: A task that sends without ever waiting gives the loop a turn after this many milliseconds.
+TURN_MS = 5.0
+
+#: The clock is read once per this many sends.
+SENDS_PER_LOOK: cython.Py_ssize_t = 16
 
 #: The clock is read once per this many futures.
 FUTURES_PER_LOOK: cython.Py_ssize_t = 32
@@ -67,6 +75,7 @@ class Completions:
         self._settling = []
         self._scheduled = False
 
+    @cython.ccall
     def future_of(self, record: RecordFuture) -> AsyncRecordFuture:
         """The loop's future of a record that was appended."""
         future: AsyncRecordFuture = AsyncRecordFuture.__new__(AsyncRecordFuture)
@@ -158,6 +167,82 @@ class Completions:
             if (self._settling or self._completed) and not self._scheduled:
                 self._scheduled = True
                 self.loop.call_soon(self._settle_some)
+
+
+class NotAppended(Exception):
+    """The record's serializers have run, and it has to wait. Never raised by a public call."""
+
+    def __init__(self, record: ProducerRecord) -> None:
+        """`record` has the serialized key and value."""
+        super().__init__(record)
+        self.record = record
+
+
+class NotDirect(Exception):
+    """The record takes the path with awaits; nothing has been done for it. Never raised by a public call."""
+
+
+@cython.final
+@cython.cclass
+class LoopSends:
+    """The sends of one event loop that need no wait. Only the loop's thread uses it.
+
+    `turn_is_over`: the sends have kept the loop from other work for TURN_MS. `serialized`: the record that the last
+    `send` could not append although its serializers had run, else None.
+    """
+
+    if not cython.compiled:
+        # for type checkers
+        serialized: Any
+
+    def __init__(
+        self,
+        completions: Completions,
+        clock: Clock,
+        send: Callable[..., RecordFuture],
+        waiting: Sized,
+    ) -> None:
+        """Send with `send`, which raises NotDirect or NotAppended if it would have to wait.
+
+        `waiting`: the sends that wait for memory, which come first. `clock` measures the turns of the loop.
+        """
+        self.loop = completions.loop
+        self.completions = completions
+        self._clock = clock
+        self._send = send
+        self._waiting = waiting
+        self._left = SENDS_PER_LOOK
+        self._turn_began_ms = clock.now_ms()
+        self.turn_is_over = False
+        self.serialized = None
+
+    def send(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
+    ) -> AsyncRecordFuture | None:
+        """Append a record and return its future; None if it has to wait, or if another loop runs.
+
+        Raises what `KafkaProducer.send` raises for the record.
+        """
+        if get_running_loop() is not self.loop or self._waiting:
+            return None
+        try:
+            record: RecordFuture = self._send(topic, value, key, headers, partition, timestamp_ms)
+        except NotDirect:
+            return None
+        except NotAppended as wait:
+            self.serialized = wait.record
+            return None
+        self._left -= 1
+        if self._left <= 0:
+            self._left = SENDS_PER_LOOK
+            self.turn_is_over = self._clock.now_ms() - self._turn_began_ms >= TURN_MS
+        return self.completions.future_of(record)
+
+    async def give_turn(self) -> None:
+        """Let the loop do other work."""
+        self.turn_is_over = False
+        await asyncio.sleep(0)
+        self._turn_began_ms = self._clock.now_ms()
 
 
 @cython.final

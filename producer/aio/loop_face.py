@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sized
 
 from ...network.cluster import TopicPartition
 from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.queues_cy import TopicQueues
 from ..engine import Engine
-from .futures_cy import Completions
+from .direct import DirectProducer
+from .futures_cy import Completions, LoopSends
 from .waiting import MemoryLine, TopicLine
-
-#: A task that sends without ever waiting gives the loop a turn after this many milliseconds.
-TURN_MS = 5.0
-
-#: The clock is read once per this many sends.
-SENDS_PER_LOOK = 16
 
 
 class LoopFace:
     """One event loop's sends. Only the loop's thread touches it."""
 
-    __slots__ = ("_clock", "_topics", "_turn_began_ms", "completions", "engine", "future_of", "left", "loop", "memory")
+    __slots__ = ("_topics", "completions", "engine", "future_of", "loop", "memory", "sends")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, producer: DirectProducer) -> None:
         self.loop = loop
         self.engine = engine
-        self._clock = engine.clock
         self.completions = Completions(loop, engine.clock)
         self.future_of = self.completions.future_of
         self.memory = MemoryLine(loop, engine)
+        # with plugins that may wait, no record takes the direct path: as if one waited forever
+        waiting: Sized = self.memory.line if producer.is_direct else (None,)
+        self.sends = LoopSends(self.completions, engine.clock, producer.send, waiting)
         self._topics: dict[TopicPartition, TopicLine] = {}
-        #: Sends until the clock is read.
-        self.left = SENDS_PER_LOOK
-        self._turn_began_ms = engine.clock.now_ms()
-
-    async def give_turn(self) -> None:
-        """Let the loop do other work, if the sends have taken a whole turn of it."""
-        self.left = SENDS_PER_LOOK
-        if self._clock.now_ms() - self._turn_began_ms >= TURN_MS:
-            await asyncio.sleep(0)
-            self._turn_began_ms = self._clock.now_ms()
 
     async def partitions(self, topic: str, partition: int, budget_ms: float) -> TopicQueues:
         """Wait at most `budget_ms` for a topic's metadata, with `partition` (-1: any). Raises what `send` raises."""

@@ -83,24 +83,25 @@ class _Line:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._line: deque[Any] = deque()
+        #: The places, in order.
+        self.line: deque[Any] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._line)
+        return len(self.line)
 
     def _arm(self) -> None:
         """Call `_expire` when the first one's time is over."""
-        if self._timer is None and self._line:
-            left_ms = self._line[0].deadline_ms - self._clock.now_ms()
+        if self._timer is None and self.line:
+            left_ms = self.line[0].deadline_ms - self._clock.now_ms()
             self._timer = self._loop.call_later(max(left_ms, 0.0) / 1000.0, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now_ms = self._clock.now_ms()
         expired = 0
-        while self._line and (self._line[0].done.done() or self._line[0].deadline_ms <= now_ms):
-            waiting = self._line.popleft()
+        while self.line and (self.line[0].done.done() or self.line[0].deadline_ms <= now_ms):
+            waiting = self.line.popleft()
             if not waiting.done.done():
                 expired += 1
                 waiting.done.set_exception(self._timeout(waiting))
@@ -108,7 +109,7 @@ class _Line:
         self._arm()
 
     def _stop_if_empty(self) -> None:
-        if not self._line and self._timer is not None:
+        if not self.line and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
@@ -145,7 +146,7 @@ class TopicLine(_Line):
         """Return the topic's queues, waiting at most `budget_ms`. Raises what `Topics.await_partitions` raises."""
         now_ms = self._clock.now_ms()
         waiting = _Waiting(self._loop.create_future(), now_ms, now_ms + budget_ms)
-        self._line.append(waiting)
+        self.line.append(waiting)
         self._arm()
         if self._task is None:
             self._task = self._loop.create_task(self._ask(), name=f"headrace-metadata-{self._topic}")
@@ -161,7 +162,7 @@ class TopicLine(_Line):
         found: TopicQueues | None = None
         failure: Exception | None = None
         try:
-            while self._line:
+            while self.line:
                 try:
                     version = next(steps)
                 except StopIteration as end:
@@ -169,20 +170,20 @@ class TopicLine(_Line):
                     break
                 fatal_count = metadata.fatal_count
                 # woken now and then, to end when nobody waits any longer
-                while self._line and (change := metadata.change_after(version, fatal_count)) is not None:
-                    await await_latch(change, max(self._line[-1].deadline_ms - self._clock.now_ms(), 1.0))
+                while self.line and (change := metadata.change_after(version, fatal_count)) is not None:
+                    await await_latch(change, max(self.line[-1].deadline_ms - self._clock.now_ms(), 1.0))
                     self._drop_done()
         except Exception as error:
             failure = error
         finally:
             # those that come from here on start a task of their own
             self._task = None
-            woken, self._line = self._line, deque()
+            woken, self.line = self.line, deque()
             self._wake(woken, found, failure)
 
     def _drop_done(self) -> None:
-        while self._line and self._line[0].done.done():
-            self._line.popleft()
+        while self.line and self.line[0].done.done():
+            self.line.popleft()
 
     def _wake(self, woken: deque[_Waiting], found: TopicQueues | None, failure: Exception | None) -> None:
         for _ in range(min(len(woken), WAKES_PER_TURN)):
@@ -243,14 +244,14 @@ class MemoryLine(_Line):
         `arguments`: all but the last two of `RecordAccumulator.append`. Raises what that raises. If the task is
         cancelled while it waits, the record is not sent.
         """
-        if not self._line:
+        if not self.line:
             try:
                 return self._accumulator.append(*arguments, NO_WAIT)  # pyright: ignore[reportCallIssue]
             except MemoryWait as wait:
                 self._join_pool(wait.size_bytes)
         now_ms = self._clock.now_ms()
         send = _Send(self._loop.create_future(), now_ms, now_ms + budget_ms, arguments)
-        self._line.append(send)
+        self.line.append(send)
         self._arm()
         try:
             return await send.done
@@ -258,7 +259,7 @@ class MemoryLine(_Line):
             if self._loop.is_closed():
                 # the coroutine is collected, perhaps in a section: the pool recovers the memory without a lock
                 self._turn = None
-            elif self._line and self._line[0] is send:
+            elif self.line and self.line[0] is send:
                 # the next one may need less memory, or there is none and the line leaves the pool's
                 self._loop.call_soon(self._append_waiting)
             raise
@@ -266,11 +267,11 @@ class MemoryLine(_Line):
     def _append_waiting(self) -> None:
         """Append the first of the waiting records: when memory was granted, or the producer is closed."""
         for _ in range(WAKES_PER_TURN):
-            while self._line and self._line[0].done.done():
-                self._line.popleft()
-            if not self._line:
+            while self.line and self.line[0].done.done():
+                self.line.popleft()
+            if not self.line:
                 break
-            send = self._line[0]
+            send = self.line[0]
             try:
                 record = self._accumulator.append(*send.arguments, NO_WAIT, self._turn)  # pyright: ignore[reportCallIssue]
             except MemoryWait as wait:
@@ -280,8 +281,8 @@ class MemoryLine(_Line):
                 send.done.set_exception(error)
             else:
                 send.done.set_result(record)
-            self._line.popleft()
-        if self._line:
+            self.line.popleft()
+        if self.line:
             self._loop.call_soon(self._append_waiting)
         else:
             self._leave_pool()
@@ -311,5 +312,5 @@ class MemoryLine(_Line):
     def _expired(self, count: int) -> None:
         if count:
             self._pool.note_exhausted(count)
-        if not self._line:
+        if not self.line:
             self._leave_pool()

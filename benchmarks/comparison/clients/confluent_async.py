@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from ..shapes import Mode
+from ..shapes import Mode, Shape
 from .client import DELIVERY_S, PythonClient, Unavailable
 
 
@@ -16,6 +16,10 @@ class ConfluentAsync(PythonClient):
     share = 0.1
     modes = frozenset({Mode.THROUGHPUT, Mode.GATHER})
     threads = False
+
+    @classmethod
+    def refusal(cls, shape: Shape) -> str | None:
+        return "AIOProducer has no headers" if shape.headers else super().refusal(shape)
 
     def start(self) -> None:
         try:
@@ -72,13 +76,7 @@ class ConfluentAsync(PythonClient):
         )
 
     def send_with_headers(self) -> None:
-        produce, topic = self.producer.produce, self.topic
-        self.send_all(
-            lambda number: (
-                produce(topic, value, headers=[("trace-id", trace), ("source", b"benchmark")])
-                for value, trace in zip(self.workload.values, self.workload.traces, strict=True)
-            )
-        )
+        raise NotImplementedError
 
     def send_with_callback(self) -> None:
         acknowledged = 0
@@ -100,16 +98,12 @@ class ConfluentAsync(PythonClient):
     def send_gathered(self) -> None:
         produce, topic = self.producer.produce, self.topic
 
-        async def send_and_wait(value: bytes, trace: bytes | None) -> Any:
-            if trace is None:
-                return await (await produce(topic, value))
-            return await (await produce(topic, value, headers=[("trace-id", trace), ("source", b"benchmark")]))
+        async def send_and_wait(value: bytes) -> Any:
+            return await (await produce(topic, value))
 
         async def loop() -> None:
-            traces = self.workload.traces if self.shape.headers else [None] * len(self.workload.values)
             for _ in range(self.workload.passes):
-                pairs = zip(self.workload.values, traces, strict=True)
-                await asyncio.gather(*(send_and_wait(value, trace) for value, trace in pairs))
+                await asyncio.gather(*(send_and_wait(value) for value in self.workload.values))
 
         self.run(loop())
 
