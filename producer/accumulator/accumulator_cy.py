@@ -123,10 +123,10 @@ class RecordAccumulator:
         self.rack = rack
         self.clock = clock
         self.wakeup = _no_wakeup
-        pool.on_wait = self._wake
+        pool.on_wait = lambda: self.wakeup()
         self.active = {}
         self.incomplete = {}
-        #: A token for each thread that flushes.
+        #: A token for each flush; batches don't linger while there is one.
         self.flushes = {}
         self.stash = Stash()
         self.drainer = Drain(
@@ -177,10 +177,9 @@ class RecordAccumulator:
         max_block_ms: float,
         turn: Turn | None = None,
     ) -> RecordFuture:
-        """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
+        """Append one record, waiting for memory at most `max_block_ms` (NO_WAIT: see `BufferPool.allocate`).
 
-        With NO_WAIT it raises MemoryWait instead of waiting, unless `turn` has been granted the memory.
-        A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
+        `partition` -1 means the sticky one. A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
         may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         Any thread.
         """
@@ -611,24 +610,10 @@ class RecordAccumulator:
         finally:
             self.flushes.pop(token, None)
 
-    def begin_flush(self) -> object:
-        """Send all batches without lingering until `end_flush` is called with the result. Any thread."""
-        token = object()
-        self.flushes[token] = True
-        self.wakeup()
-        return token
-
-    def end_flush(self, token: object) -> None:
-        """End what `begin_flush` began."""
-        self.flushes.pop(token, None)
-
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
-
-    def _wake(self) -> None:
-        self.wakeup()
 
 
 def _no_wakeup() -> None:

@@ -82,8 +82,7 @@ class AsyncKafkaProducer:
         while (change := metadata.change_after(version, fatal_count)) is not None:
             left_ms = deadline_ms - self._clock.now_ms()
             if left_ms <= 0:
-                timeout = metadata.timeout_error(timeout_ms)
-                raise timeout from timeout.__cause__
+                raise metadata.timeout_error(timeout_ms)
             face.engine.sender.wakeup()
             await await_latch(change, left_ms)
 
@@ -233,13 +232,11 @@ class AsyncKafkaProducer:
             return
         face = self._face_here()
         accumulator, started_ms = face.engine.accumulator, self._clock.now_ms()
-        pending = accumulator.incomplete_batches()
+        pending, token = accumulator.incomplete_batches(), object()
         try:
-            token = accumulator.begin_flush()
-            try:
-                await asyncio.wait_for(face.await_batches(list(pending)), seconds)
-            finally:
-                accumulator.end_flush(token)
+            accumulator.flushes[token] = True
+            accumulator.wakeup()
+            await asyncio.wait_for(face.await_batches(list(pending)), seconds)
         except asyncio.TimeoutError:
             left = [batch for batch in pending if not batch.done]
             raise KafkaTimeoutError(
@@ -247,6 +244,7 @@ class AsyncKafkaProducer:
                 f"{timeout:g} s; they are still being delivered, within delivery.timeout.ms"
             ) from None
         finally:
+            accumulator.flushes.pop(token, None)
             face.engine.metrics.flushed(self._clock.now_ms() - started_ms)
 
     async def abort(self) -> None:

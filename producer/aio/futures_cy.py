@@ -104,7 +104,7 @@ class Completions:
         return None
 
     def batch_done(self, batch: ProducerBatch) -> asyncio.Future[None]:
-        """A future that is done once a batch, or the first part of one that is split, is done. The loop's thread."""
+        """A future that is done when a batch, or the first part of one that is split, is done. The loop's thread."""
         done = self.loop.create_future()
         record: RecordFuture = RecordFuture.__new__(RecordFuture)
         record.batch = batch

@@ -91,7 +91,7 @@ class _Line:
         return len(self.line)
 
     def _arm(self) -> None:
-        """Call `_expire` when the first one's time is over."""
+        """Call `_expire` at the first deadline."""
         if self._timer is None and self.line:
             left_ms = self.line[0].deadline_ms - self._clock.now_ms()
             self._timer = self._loop.call_later(max(left_ms, 0.0) / 1000.0, self._expire)
@@ -235,7 +235,6 @@ class MemoryLine(_Line):
         super().__init__(loop, engine.clock)
         self._accumulator: RecordAccumulator = engine.accumulator
         self._pool: BufferPool = engine.pool
-        self._max_block_ms = float(engine.config.max_block_ms)
         self._turn: Turn | None = None
 
     async def append(self, budget_ms: float, *arguments: Any) -> RecordFuture:

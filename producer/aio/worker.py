@@ -77,5 +77,5 @@ class BlockingCalls:
 def _run(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
     while (call := calls.get()) is not None:
         call()
-        # a thread that waits for its next call must not keep the last one's objects alive
+        # a thread that waits for its next call must not keep the objects of the last one alive
         del call
