@@ -123,7 +123,7 @@ class RecordAccumulator:
         self.rack = rack
         self.clock = clock
         self.wakeup = _no_wakeup
-        pool.on_wait = lambda: self.wakeup()
+        pool.on_wait = lambda: self.wakeup()  # noqa: PLW0108  (the engine sets `wakeup` later)
         self.active = {}
         self.incomplete = {}
         #: A token for each flush; batches don't linger while there is one.
@@ -179,9 +179,9 @@ class RecordAccumulator:
     ) -> RecordFuture:
         """Append one record, waiting for memory at most `max_block_ms` (NO_WAIT: see `BufferPool.allocate`).
 
-        `partition` -1 means the sticky one. A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
-        may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
-        Any thread.
+        `partition` -1 means the sticky one. A send from inside a section never waits: it stashes the record for the
+        sender thread, and its `topic_queues` may have no partitions yet. Any thread.
+        Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         """
         future: RecordFuture
         if interrupted():
