@@ -30,12 +30,12 @@ cdef class RecordAccumulator:
     cdef readonly object stash
     cdef bint keys_choose
     cdef object updating
-    cdef dict flushes
+    cdef readonly dict flushes
     cdef bint closed
 
     cdef RecordFuture _open(
         self, TopicQueues topic_queues, PartitionQueue queue, long long timestamp, bytes key, bytes value,
-        bytes headers, object callback, Py_ssize_t size, double max_block_ms
+        bytes headers, object callback, Py_ssize_t size, double max_block_ms, object turn
     )
     cdef bint _note_full(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size)
     cdef object _wake_for(self, PartitionQueue queue, ProducerBatch batch)
@@ -49,7 +49,7 @@ cdef class RecordAccumulator:
     cpdef bint adopt(self, PartitionQueue queue, ProducerBatch batch)
     cdef RecordFuture _append(
         self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,
-        bytes headers, object callback, double max_block_ms
+        bytes headers, object callback, double max_block_ms, object turn
     )
     cdef RecordFuture _put_aside(
         self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,

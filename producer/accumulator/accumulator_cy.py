@@ -31,7 +31,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
     from .batch_memory_cy import BatchMemory
-    from .buffer_pool_cy import BufferPool, Lease
+    from .buffer_pool_cy import BufferPool, Lease, Turn
     from .compression_estimate_cy import CompressionEstimate
     from .drain_cy import Drain, ReadyCheck
     from .murmur2_cy import murmur2_of
@@ -39,7 +39,7 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
-    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease, Turn
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
     from cython.cimports.headrace.producer.accumulator.drain_cy import Drain, ReadyCheck
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
@@ -121,10 +121,10 @@ class RecordAccumulator:
         self.rack = rack
         self.clock = clock
         self.wakeup = _no_wakeup
-        pool.on_wait = self._wake
+        pool.on_wait = lambda: self.wakeup()  # noqa: PLW0108  (the engine sets `wakeup` later)
         self.active = {}
         self.incomplete = {}
-        #: A token for each thread that flushes.
+        #: A token for each flush; batches don't linger while there is one.
         self.flushes = {}
         self.stash = Stash()
         self.drainer = Drain(
@@ -173,12 +173,13 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: Callable | None,
         max_block_ms: float,
+        turn: Turn | None = None,
     ) -> RecordFuture:
-        """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
+        """Append one record, waiting for memory at most `max_block_ms` (NO_WAIT: see `BufferPool.allocate`).
 
-        A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
-        may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
-        Any thread.
+        `partition` -1 means the sticky one. A send from inside a section never waits: it stashes the record for the
+        sender thread, and its `topic_queues` may have no partitions yet. Any thread.
+        Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         """
         future: RecordFuture
         if interrupted():
@@ -191,7 +192,9 @@ class RecordAccumulator:
                 self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
                 max_block_ms = max(max_block_ms - (self.clock.now_ms() - started_ms), 0.0)
             try:
-                future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
+                future = self._append(
+                    topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms, turn
+                )
             except BaseException:
                 # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
                 self.pool.reclaim()
@@ -210,6 +213,7 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: object,
         max_block_ms: cython.double,
+        turn: Any,
     ) -> RecordFuture:
         """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
@@ -229,7 +233,9 @@ class RecordAccumulator:
                     queue = self._switched(topic_queues)
                     continue
             if not self.memory.make_room(queue, size):
-                future = self._open(topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms)
+                future = self._open(
+                    topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms, turn
+                )
                 break
         if partition < 0:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
@@ -247,6 +253,7 @@ class RecordAccumulator:
         callback: object,
         size: cython.Py_ssize_t,
         max_block_ms: cython.double,
+        turn: Any,
     ) -> RecordFuture:
         """Append a record to a new batch, or to one that another thread has opened meanwhile. In a section."""
         future: RecordFuture | None = None
@@ -254,7 +261,7 @@ class RecordAccumulator:
         lease: Lease
         closed: cython.bint = False
         adopted: cython.bint = False
-        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms)
+        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms, turn)
         batch = self.memory.new_batch(topic_queues, queue, size, lease)
         with queue.lock:
             closed = self.closed
@@ -599,18 +606,14 @@ class RecordAccumulator:
     def flush(self, timeout_ms: float) -> None:
         """Send all batches without lingering and wait until they complete. Any thread but the sender's.
 
-        Raises KafkaTimeoutError, with the number of records left, after `timeout_ms`.
+        It doesn't wait for records sent later. Raises KafkaTimeoutError, with the number left, after `timeout_ms`.
         """
-        # taken first: a flush doesn't wait for records sent after it starts
         flush_batches(self.incomplete_batches(), self.flushes, self.wakeup, self.clock, timeout_ms)
 
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
-
-    def _wake(self) -> None:
-        self.wakeup()
 
 
 def _no_wakeup() -> None:

@@ -77,6 +77,8 @@ class PythonClient(Client):
             self.send_lists()
         elif self.shape.mode is Mode.ARROW:
             self.send_tables()
+        elif self.shape.mode is Mode.GATHER:
+            self.send_gathered()
         else:
             self.send_in_threads(self.chosen_loop())
         self.flush()
@@ -138,6 +140,10 @@ class PythonClient(Client):
 
     def send_lists(self) -> None:
         """Send each pass with one call. Clients whose `modes` have LISTS implement it."""
+        raise NotImplementedError
+
+    def send_gathered(self) -> None:
+        """Send each pass under one `asyncio.gather`. Clients whose `modes` have GATHER implement it."""
         raise NotImplementedError
 
     def send_tables(self) -> None:

@@ -12,7 +12,7 @@ from .client import DELIVERY_S, FutureClient, Unavailable
 class Headrace(FutureClient):
     """`headrace.producer.KafkaProducer` with its hot modules compiled."""
 
-    modes = frozenset(Mode)
+    modes = frozenset(Mode) - {Mode.GATHER}
     environment: ClassVar[dict[str, str]] = {"HEADRACE_PURE": "0"}
     wants_compiled = True
 
