@@ -13,8 +13,8 @@ PURE_TESTS := tests/unit tests/property tests/integration
 # xdist 3.8 hangs at the end of a run in which it replaced a crashed worker (its issue 1323): end the run instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
 BENCH_ARGS ?=
-# What `make bench` compares: names separated by commas, see `benchmarks/bench.py --help`. Only Java's client and Apache
-# Kafka need Java.
+# What `make bench` compares: names separated by commas, see `benchmarks/bench.py --help`. Without CLIENTS, Java's client
+# is measured if Java is found; only CLIENTS=java and BROKER=apache need it.
 SHAPES ?=
 CLIENTS ?=
 BROKER ?=
@@ -25,7 +25,7 @@ STORM_SEEDS ?= 0:20
 # Sets the Java for Spark and Apache Kafka in the commands that follow it.
 FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$home/bin:$$PATH"
 
-BENCH = $(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),@$(FIND_JAVA) && )$(PYTHON_IN_VENV) \
+BENCH = @$(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),$(FIND_JAVA) && ,$(FIND_JAVA) || true; )$(PYTHON_IN_VENV) \
   benchmarks/bench.py $(SHAPES:%=--shapes %) $(CLIENTS:%=--clients %) $(BROKER:%=--broker %) $(ROUNDS:%=--rounds %)
 
 .PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from comparison.apache_kafka import ApacheKafkaUnavailable, jars_folder, java_command
 from comparison.brokers import BROKERS, BrokerUnavailableError, UnknownBrokerError, select_broker
 from comparison.clients import CLIENTS, UnknownClientError, select_clients
 from comparison.results import ShapeResult, fallen, header, latency_lines, lines, missing_lines, to_store
@@ -32,7 +33,7 @@ from comparison.runner import Runner
 from comparison.shapes import SHAPES, Shape, ShapeError, select_shapes
 
 EXPECTED = Path(__file__).with_name("expected.json")
-DEFAULT_CLIENTS = "headrace,confluent-kafka"
+DEFAULT_CLIENTS = ("headrace", "confluent-kafka")
 
 
 def environment(broker: str, rounds: int, scale: float) -> dict[str, Any]:
@@ -88,6 +89,19 @@ def names(text: str) -> list[str]:
     return [each for each in text.split(",") if each]
 
 
+def default_clients(*, with_java: bool) -> list[str]:
+    """The clients to measure if none are named."""
+    if with_java:
+        try:
+            java_command()
+            jars_folder()
+        except ApacheKafkaUnavailable as missing:
+            print(f"without Java's producer: {missing}", file=sys.stderr)
+        else:
+            return [*DEFAULT_CLIENTS, "java"]
+    return list(DEFAULT_CLIENTS)
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -99,8 +113,10 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clients",
         type=names,
-        default=names(DEFAULT_CLIENTS),
-        help=f"the first one is compared with the others (default: {DEFAULT_CLIENTS}): {', '.join(CLIENTS)}",
+        help=(
+            f"the first one is compared with the others (default: {', '.join(DEFAULT_CLIENTS)}, and java if Java and "
+            f"Maven Central are reachable and the ratios are neither checked nor stored): {', '.join(CLIENTS)}"
+        ),
     )
     parser.add_argument("--broker", default="embedded", help=f"one of {', '.join(BROKERS)} (default: embedded)")
     parser.add_argument("--rounds", type=int, default=3)
@@ -116,7 +132,12 @@ def main(command_line: Sequence[str] | None = None) -> int:
     parser = arguments()
     options = parser.parse_args(command_line)
     try:
-        shapes, clients = select_shapes(options.shapes), select_clients(options.clients)
+        shapes = select_shapes(options.shapes)
+        clients = select_clients(
+            default_clients(with_java=not (options.check or options.store))
+            if options.clients is None
+            else options.clients
+        )
         broker = select_broker(options.broker)
     except (ShapeError, UnknownClientError, UnknownBrokerError) as unknown:
         parser.error(str(unknown))

@@ -193,9 +193,9 @@ def watch(seconds: float, phase: str, senders: Senders, producer: KafkaProducer)
         samples.append(sample())
         measured = producer.metrics()["producer-metrics"]
         free = measured["buffer-available-bytes"] / 1024
-        figures = "  ".join(f"{name} {value:>8}" for name, value in samples[-1].items())
+        sizes = "  ".join(f"{name} {value:>8}" for name, value in samples[-1].items())
         sends = senders.fates.rfind(TAKEN) + 1
-        print(f"{phase:<7} {figures}  buffer free {free:>7.0f} KiB  last taken {sends}", flush=True)
+        print(f"{phase:<7} {sizes}  buffer free {free:>7.0f} KiB  last taken {sends}", flush=True)
     return samples
 
 

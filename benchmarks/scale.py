@@ -65,8 +65,8 @@ class Size:
         return ScaleHarness(topics=self.topics, partitions=self.partitions, brokers=self.brokers, **settings)  # type: ignore[arg-type]
 
 
-def show(what: str, figure: str) -> None:
-    print(f"  {what:<58}{figure:>24}", flush=True)
+def show(what: str, cost: str) -> None:
+    print(f"  {what:<58}{cost:>24}", flush=True)
 
 
 def micros(seconds: float) -> str:

@@ -17,7 +17,7 @@ from headrace.broker.config.group_config import GroupConfig
 from headrace.broker.config.profiles import PROFILES, TEST
 from headrace.broker.config.topic_config import TopicConfig, config_text
 from headrace.broker.config.topic_defaults import DEFAULTS_OF_TOPICS
-from headrace.network.client.client_metrics import ClientMetrics
+from headrace.network.client.client_metrics_cy import ClientMetrics
 from headrace.network.clock import MockClock
 from headrace.network.config import Config, Key, dotted
 from headrace.network.metrics import MetricName
@@ -287,7 +287,7 @@ def metrics() -> str:
     """The page of the producer's metrics."""
     return "\n".join(
         [
-            NOTICE.format(source="producer/metrics.py and network/client/client_metrics.py"),
+            NOTICE.format(source="producer/metrics.py and network/client/client_metrics_cy.py"),
             "# Metrics of the producer\n",
             """\
 ```python

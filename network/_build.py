@@ -19,9 +19,11 @@ VERSION = "0.1.0"
 
 #: Every module that is compiled if a C compiler is available. A test compares this list with the files.
 HOT_MODULES: tuple[str, ...] = (
+    "headrace.network.client.client_metrics_cy",
     "headrace.network.client.connection_states_cy",
     "headrace.network.client.in_flight_cy",
     "headrace.network.client.network_client_cy",
+    "headrace.network.client.request_cy",
     "headrace.network.protocol.produce_cy",
     "headrace.network.records.builder_cy",
     "headrace.network.records.columns_cy",
@@ -44,9 +46,11 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.record_metadata_cy",
     "headrace.producer.accumulator.send_path_cy",
     "headrace.producer.accumulator.serializing_cy",
+    "headrace.producer.aio.futures_cy",
     "headrace.producer.columns.lists_cy",
     "headrace.producer.columns.rows_cy",
     "headrace.producer.plugins.json_cy",
+    "headrace.producer.sender.answer_times_cy",
     "headrace.producer.sender.sender_cy",
     "headrace.producer.sender.transaction_manager_cy",
     "headrace.producer.sent_metrics_cy",

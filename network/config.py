@@ -18,12 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .config_files import read_config_file
-from .config_values import PARSERS, parse_path
+from .config_values import MASK, PARSERS, parse_path, shown
 from .protocol.errors import KafkaConfigurationError
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
-MASK = "******"
 DEFAULT = "default"
 _KEYWORD = "keyword"
 _MAPPING = "dict"
@@ -595,7 +594,7 @@ class _Gathering:
         value = item.value
         if value is not None and str(value).strip().lower() != only.lower():
             self.problems.append(
-                f"{item}: {_shown(value)} is not supported: {reason}; leave the key out, or give {only!r}"
+                f"{item}: {shown(value)} is not supported: {reason}; leave the key out, or give {only!r}"
             )
 
     def _take(self, entry: Key, item: Item) -> None:
@@ -603,7 +602,7 @@ class _Gathering:
             self.values[entry.attribute] = entry.read(item.value)
         except ValueError as error:
             self.unsound.add(entry.attribute)
-            given = MASK if entry.secret else _shown(item.value)
+            given = MASK if entry.secret else shown(item.value)
             self.problems.append(
                 f"{item}: {given} {error}; allowed is {entry.allowed_text}"
                 + ("" if entry.secret else f" (default {entry.default_text or entry.text(entry.default)})")
@@ -627,12 +626,3 @@ class _Gathering:
             listing = "".join(f"\n  - {problem}" for problem in problems)
             raise KafkaConfigurationError(f"{len(problems)} problems in the configuration:{listing}")
         return _restore(self.table, self.values, self.origins)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    if "@" in text:
-        # user:password@host
-        shown = f"{MASK}@{(value if isinstance(value, str) else text).rpartition('@')[2]}"
-        text = repr(shown) if isinstance(value, str) else shown
-    return text if len(text) <= 200 else f"{text[:197]}..."

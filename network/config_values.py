@@ -11,6 +11,9 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
+#: Stands for a secret in messages and listings.
+MASK = "******"
+
 
 def parse_bool(value: Any) -> bool:
     """A bool, or the text true or false."""
@@ -68,3 +71,13 @@ PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     str: ("text", parse_str),
     tuple[str, ...]: ("a list, or text separated by commas", parse_list),
 }
+
+
+def shown(value: Any) -> str:
+    """A rejected value as messages show it: shortened, and without the password of a URL."""
+    text = repr(value)
+    if "@" in text:
+        # user:password@host
+        masked = f"{MASK}@{(value if isinstance(value, str) else text).rpartition('@')[2]}"
+        text = repr(masked) if isinstance(value, str) else masked
+    return text if len(text) <= 200 else f"{text[:197]}..."

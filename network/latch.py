@@ -7,6 +7,13 @@ Unlike `threading.Event` it has no lock of its own. If a signal handler raises o
 from __future__ import annotations
 
 import threading
+from typing import Protocol
+
+
+class Turn(Protocol):
+    """What `Latch.wake` releases: a held lock, or an object of an event loop."""
+
+    def release(self) -> None: ...
 
 
 class Latch:
@@ -20,7 +27,7 @@ class Latch:
 
     def __init__(self) -> None:
         self.is_set = False
-        self._turns: list[threading.Lock] = []
+        self._turns: list[Turn] = []
 
     def set(self) -> None:
         """Release all waiting threads. Later waits return at once."""
@@ -43,8 +50,17 @@ class Latch:
         self._turns.append(turn)
         return turn
 
-    def leave(self, turn: threading.Lock) -> None:
-        """Remove a lock returned by `join`."""
+    def add(self, turn: Turn) -> None:
+        """Call ``turn.release()`` once the latch is set or woken: at once if it is set already. For event loops.
+
+        Any thread may call `release`, and must get no exception from it.
+        """
+        self._turns.append(turn)
+        if self.is_set:
+            self.wake()
+
+    def leave(self, turn: Turn) -> None:
+        """Remove what `join` returned or `add` was given."""
         try:  # noqa: SIM105
             self._turns.remove(turn)
         except ValueError:

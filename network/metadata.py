@@ -134,7 +134,7 @@ class Metadata:
         self._last_error: KafkaError | None = None
         self._progress = "no broker was asked yet"
         self._fatal_error: KafkaError | None = None
-        self._fatal_count = 0
+        self.fatal_count = 0  # of calls of `fatal_error`; the argument of `change_after`
         self._closed_by: KafkaError | None = None
 
     # --- For any thread ---
@@ -262,23 +262,30 @@ class Metadata:
         - ProducerClosedError, or the error given to `close`.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
-        fatal_count = self._fatal_count
+        fatal_count = self.fatal_count
         # in a section, so that a `send` from a finalizer or signal handler does not start a wait of its own
         with here.section:
-            while True:
-                # read before checking the state: any later change sets this latch
-                change = self._change
-                if self._version > last_version:
-                    return
-                if self._closed_by is not None:
-                    raise copy.copy(self._closed_by) from self._closed_by
-                if self._fatal_error is not None and self._fatal_count > fatal_count:
-                    raise copy.copy(self._fatal_error) from self._fatal_error
+            while (change := self.change_after(last_version, fatal_count)) is not None:
                 if self._clock.now_ms() >= deadline_ms:
-                    cause = self._last_error
-                    why = self._progress if cause is None else f"{cause}"
-                    raise KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {why}") from cause
+                    raise self.timeout_error(timeout_ms)
                 self._clock.await_latch(change, deadline_ms)
+
+    def change_after(self, last_version: int, fatal_count: int) -> Latch | None:
+        """The latch that the next change sets; None if `version` is above `last_version`. Raises errors since then."""
+        change = self._change  # read before checking the state: any later change sets this latch
+        if self._version > last_version:
+            return None
+        if self._closed_by is not None:
+            raise copy.copy(self._closed_by) from self._closed_by
+        if self._fatal_error is not None and self.fatal_count > fatal_count:
+            raise copy.copy(self._fatal_error) from self._fatal_error
+        return change
+
+    def timeout_error(self, timeout_ms: float) -> KafkaTimeoutError:
+        """The error of a wait that has timed out, with the last connection error in its text and as its cause."""
+        error = KafkaTimeoutError(f"no metadata within {timeout_ms:.0f} ms: {self._last_error or self._progress}")
+        error.__cause__ = self._last_error
+        return error
 
     def add_listener(self, listener: Listener) -> None:
         """Call `listener` with each new snapshot, on the sender thread."""
@@ -297,14 +304,14 @@ class Metadata:
 
         The backoff grows with failures, and with responses that change nothing (KIP-580).
         """
-        with here.section, self._lock:
-            expires_ms = self._last_success_ms + self._max_age_ms
-            if now_ms >= expires_ms:
-                self._equivalent_responses = 0
-                self._equivalent_backoff_ms = 0.0
-            due_ms = now_ms if self.update_requested else expires_ms
-            backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
-            return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
+        # without the lock, several times per request: other threads only request an update, and then wake this one
+        expires_ms = self._last_success_ms + self._max_age_ms
+        if now_ms >= expires_ms:
+            self._equivalent_responses = 0
+            self._equivalent_backoff_ms = 0.0
+        due_ms = now_ms if self.update_requested else expires_ms
+        backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
+        return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 
     def next_fetch(self, now_ms: float) -> MetadataFetch:
         """The request to send now.
@@ -417,21 +424,15 @@ class Metadata:
         self._last_error = error
 
     def record_progress(self, progress: str) -> None:
-        """Record what the client waits for, for the errors of waits that time out without a connection error.
-
-        An example is a broker that accepts connections and never answers.
-        """
+        """Record what the client waits for, such as a broker's answer, for the errors of waits that time out."""
         self._progress = progress
 
     def fatal_error(self, error: KafkaError) -> None:
-        """Raise an error in all waiting threads, because waiting longer does not help.
-
-        Later callers wait again, as the next attempt may succeed.
-        """
+        """Raise an error in all waiting threads. Later callers wait again, as the next attempt may succeed."""
         with here.section, self._lock:
             self._last_error = error
             self._fatal_error = error
-            self._fatal_count += 1
+            self.fatal_count += 1
             self._wake()
 
     def rebootstrap(self) -> None:

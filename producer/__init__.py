@@ -21,9 +21,13 @@ from .kafka_producer import KafkaProducer
 from .record import ProducerRecord
 
 if TYPE_CHECKING:
+    from .aio.async_producer import AsyncKafkaProducer
+    from .aio.futures_cy import AsyncRecordFuture
     from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
 
 __all__ = [
+    "AsyncKafkaProducer",
+    "AsyncRecordFuture",
     "KafkaProducer",
     "OffsetRange",
     "ProducerConfig",
@@ -36,8 +40,10 @@ __all__ = [
     "errors",
 ]
 
-# Imported on first use: most programs send no columns.
+# Imported on first use: most programs send no columns and don't use asyncio.
 _MODULES = {
+    "AsyncKafkaProducer": ".aio.async_producer",
+    "AsyncRecordFuture": ".aio.futures_cy",
     "OffsetRange": ".columns.rows_future",
     "RowsFuture": ".columns.rows_future",
     "RowsMetadata": ".columns.rows_future",

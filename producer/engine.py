@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable
 
 from ..network.backoff import ExponentialBackoff
-from ..network.client.client_metrics import ClientMetrics
+from ..network.client.client_metrics_cy import ClientMetrics
 from ..network.client.metadata_updater import MetadataRecoveryStrategy
 from ..network.client.network_client_cy import NetworkClient
 from ..network.clock import Clock
@@ -161,7 +161,8 @@ class Engine:
             metrics=self.metrics,
             callbacks=self._callbacks,
         )
-        self.accumulator.wakeup = self.sender.wakeup
+        # without the sender and the client in between: each new batch may call it
+        self.accumulator.wakeup = selector.wakeup
         self.topics = Topics(
             config,
             clock,

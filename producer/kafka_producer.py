@@ -42,6 +42,7 @@ from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
 
 if TYPE_CHECKING:
+    from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
 
@@ -93,6 +94,7 @@ class KafkaProducer(SendPath):
             resolve_serializer(self.config.value_serializer, "value.serializer"),
             resolve_partitioner(self.config.partitioner_class),
         )
+        self._serializers = plugins[:2]
         self._plugins = [plugin for plugin in plugins if plugin is not None]
         self._key_serializer = compile_serializer(plugins[0], "key")
         self._value_serializer = compile_serializer(plugins[1], "value")
@@ -274,8 +276,19 @@ class KafkaProducer(SendPath):
         timestamp_ms: Any,
         callback: Callable | None,
     ) -> RecordFuture:
-        record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
-        return self._append(self._usable_engine(), record, callback, is_serialized=True)
+        engine = self._usable_engine()
+        queues = engine.accumulator.topics.get(topic)
+        count = 0 if queues is None else queues.partition_count
+        named = partition is not None or timestamp_ms is not None
+        too_large = encoded_size(key, value, None) > self.config.max_request_size
+        if queues is None or count == 0 or headers or named or too_large:
+            record = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+            return self._append(engine, record, callback, is_serialized=True)
+        # the usual record: `_send_direct` has checked everything else, and only found no room in an open batch
+        budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
+        engine.metadata.add_topic(topic, self._clock.now_ms())
+        chosen = partition_for_key(key, count) if key is not None and not self.config.partitioner_ignore_keys else -1
+        return engine.accumulator.append(queues, chosen, self._clock.wall_ms(), key, value, None, callback, budget_ms)
 
     def _append(
         self, engine: Engine, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False
@@ -299,7 +312,18 @@ class KafkaProducer(SendPath):
             count = queues.partition_count or len(queues.queues)
         else:
             engine.metadata.add_topic(topic, self._clock.now_ms())
+        encoded = self._encoded(engine, record, queues, count, is_serialized)
+        return engine.accumulator.append(queues, *encoded, callback, budget_ms)
 
+    def _encoded(
+        self, engine: Engine, record: ProducerRecord, queues: TopicQueues, count: int, is_serialized: bool
+    ) -> tuple[int, int, bytes | None, bytes | None, bytes | None]:
+        """A record's partition (-1: the sticky one), timestamp, key, value and headers, as the accumulator takes them.
+
+        Runs the serializers, unless they have run, and the partitioner. `count` is the number of partitions.
+        """
+        topic = record.topic
+        partition = -1 if record.partition is None else checked_partition(record.partition)
         key, value = record.key, record.value
         if not is_serialized:
             key = self._serialized("key", self._key_serializer, record, key)
@@ -327,7 +351,7 @@ class KafkaProducer(SendPath):
             config = self.config
             raise record_too_large(size, config.max_request_size, config.buffer_memory, f" for topic {topic!r}")
         timestamp = self._clock.wall_ms() if record.timestamp_ms is None else checked_timestamp(record.timestamp_ms)
-        return engine.accumulator.append(queues, partition, timestamp, key, value, headers, callback, budget_ms)
+        return partition, timestamp, key, value, headers
 
     @staticmethod
     def _serialized(part: str, serializer: Callable | None, record: ProducerRecord, data: Any) -> bytes | None:

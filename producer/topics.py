@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from ..network.clock import Clock
 from ..network.metadata import Metadata
@@ -78,6 +78,27 @@ class Topics:
         check_may_wait("a call that needs a topic's metadata")
         clock, metadata = self._clock, self._metadata
         deadline_ms = clock.now_ms() + budget_ms
+        steps = self.steps(topic, partition)
+        while True:
+            try:
+                version = next(steps)
+            except StopIteration as found:
+                return found.value
+            started_ms = clock.now_ms()
+            try:
+                metadata.await_update(version, max(deadline_ms - started_ms, 0.0))
+            except KafkaTimeoutError as timeout:
+                raise self.no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
+            finally:
+                self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
+
+    def steps(self, topic: str, partition: int) -> Generator[int, None, TopicQueues]:
+        """The steps of `await_partitions`: each item is a version of the metadata to wait past before the next one.
+
+        Requests the metadata and returns the topic's queues. Raises what `await_partitions` raises, but for the
+        timeout. Any thread.
+        """
+        clock, metadata = self._clock, self._metadata
         fresh_request = 0
         while True:
             # read before the queues are checked: a response that arrives after the check ends the wait below
@@ -95,18 +116,13 @@ class Topics:
             elif metadata.is_answered(fresh_request):
                 raise no_such_partition(topic, partition, count)
             self._wakeup()
-            started_ms = clock.now_ms()
-            try:
-                metadata.await_update(version, max(deadline_ms - started_ms, 0.0))
-            except KafkaTimeoutError as timeout:
-                raise self._no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
-            finally:
-                self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
+            yield version
             error = metadata.topic_error(topic)
             if error is not None and not isinstance(error, RetriableError):
                 raise error
 
-    def _no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
+    def no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
+        """The error of a wait for a topic's metadata that has ended with `timeout` after `budget_ms`."""
         if self._is_own_thread():
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "

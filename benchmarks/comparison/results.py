@@ -45,7 +45,7 @@ class ClientResult:
     rounds: list[Measurement] = field(default_factory=list)
     missing: str = ""
 
-    def figures(self, shape: Shape) -> list[float]:
+    def measured(self, shape: Shape) -> list[float]:
         """What the shape compares, per round: p50 in milliseconds, or records per second."""
         if shape.is_latency:
             return [each.latency_ms["p50"] for each in self.rounds if each.latency_ms is not None]
@@ -65,12 +65,12 @@ class ClientResult:
     def to_json(self, shape: Shape) -> dict[str, Any]:
         if self.missing:
             return {"missing": self.missing}
-        figures = self.figures(shape)
+        values = self.measured(shape)
         return {
             "unit": "ms" if shape.is_latency else "records/s",
-            "median": statistics.median(figures),
-            "min": min(figures),
-            "max": max(figures),
+            "median": statistics.median(values),
+            "min": min(values),
+            "max": max(values),
             "cpu_us_per_record": self.median_cpu_us(),
             "peak_mib": self.median_peak_mib(),
             "latency_ms": self.median_latency_ms(),
@@ -109,7 +109,7 @@ class ShapeResult:
 
 def ratio(shape: Shape, ours: ClientResult, theirs: ClientResult) -> Ratio:
     """The ratio of two clients that were measured in the same rounds."""
-    better, other = ours.figures(shape), theirs.figures(shape)
+    better, other = ours.measured(shape), theirs.measured(shape)
     if shape.is_latency:
         better, other = other, better
     by_round = [one / two for one, two in zip(better, other, strict=True)]
@@ -139,7 +139,7 @@ def _line(result: ShapeResult, peer: str, named: bool) -> str:
     unit = "ms" if shape.is_latency else "M/s"
     both = (ours, theirs) if peer else (ours,)
     pairs = [
-        " / ".join(_figure(each, shape) for each in both) + f" {unit}",
+        " / ".join(_median(each, shape) for each in both) + f" {unit}",
         " / ".join(f"{each.median_cpu_us():.1f}" if each.rounds else "-" for each in both),
         " / ".join(f"{each.median_peak_mib():.0f}" if each.rounds else "-" for each in both),
     ]
@@ -148,10 +148,10 @@ def _line(result: ShapeResult, peer: str, named: bool) -> str:
     return "  ".join([line, *([peer] if named else [])]).rstrip()
 
 
-def _figure(result: ClientResult, shape: Shape) -> str:
+def _median(result: ClientResult, shape: Shape) -> str:
     if not result.rounds:
         return "-"
-    median = statistics.median(result.figures(shape))
+    median = statistics.median(result.measured(shape))
     if shape.is_latency:
         return f"{median:.2f}"
     return f"{median / 1e6:.3f}" if median < 1e5 else f"{median / 1e6:.2f}"

@@ -31,6 +31,8 @@ class Mode(enum.Enum):
     LISTS = "lists"
     #: one call per Arrow table: `send_arrow`; for other clients the rows of the same table
     ARROW = "arrow"
+    #: `send_and_wait` and its peers under `asyncio.gather`, BLOCK records at a time
+    GATHER = "gather"
     #: import and construction in a new interpreter
     COLD_START = "cold start"
 
@@ -78,8 +80,10 @@ class Shape:
             raise ShapeError(f"{self.name}: records is {self.records}; expected a multiple of {self.step}")
         if self.keyed + self.headers + self.callback > 1:
             raise ShapeError(f"{self.name}: choose one of keyed, headers and callback")
-        if self.mode is not Mode.THROUGHPUT and (self.threads > 1 or self.headers or self.callback):
-            raise ShapeError(f"{self.name}: threads, headers and callback belong to the mode {Mode.THROUGHPUT.value!r}")
+        if self.mode is not Mode.THROUGHPUT and (self.threads > 1 or self.callback):
+            raise ShapeError(f"{self.name}: threads and callback belong to the mode {Mode.THROUGHPUT.value!r}")
+        if self.mode not in (Mode.THROUGHPUT, Mode.GATHER) and self.headers:
+            raise ShapeError(f"{self.name}: the mode {self.mode.value!r} has no headers")
         if self.keyed and self.mode not in (Mode.THROUGHPUT, Mode.LISTS):
             raise ShapeError(f"{self.name}: the mode {self.mode.value!r} has no keys")
         if (self.rate > 0) != (self.mode is Mode.PACED):
@@ -142,6 +146,14 @@ SHAPES: tuple[Shape, ...] = (
     Shape("send-many", "send_many, lists of 1,000", 1_000_000, 2.5, mode=Mode.LISTS),
     Shape("send-many-keyed", "send_many, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
     Shape("arrow", "send_arrow, tables of 1,000 rows", 1_000_000, mode=Mode.ARROW),
+    # for the clients of asyncio, which run the first shapes too
+    Shape("gather", "send_and_wait, gathers of 1,000", 200_000, mode=Mode.GATHER, config={"linger.ms": 0}),
+    Shape(
+        *("gather-headers", "gathers of 1,000, two headers", 200_000),
+        headers=True,
+        mode=Mode.GATHER,
+        config={"linger.ms": 0},
+    ),
 )
 
 

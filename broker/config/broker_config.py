@@ -47,8 +47,7 @@ OWN_DEFAULTS: dict[str, str] = {
 DYNAMIC_OWN = "dynamic, of this broker"
 DYNAMIC_OF_ALL = "dynamic, of all brokers"
 
-#: Keys that can be changed while the broker runs (Kafka's update mode "cluster-wide"). The others are fixed at its
-#: start.
+#: Keys that can be changed while the broker runs (Kafka's update mode "cluster-wide"). The others can't.
 DYNAMIC = frozenset(
     {attribute for synonyms in DEFAULTS_OF_TOPICS.values() for attribute, _ in synonyms}
     - {

@@ -24,4 +24,5 @@ cdef class ClusterConnectionStates:
 
     cpdef object state(self, object node_id)
     cpdef bint is_ready(self, object node_id, double now_ms)
+    cpdef bint is_connecting(self) noexcept
     cdef _NodeConnection _node(self, object node_id)

@@ -237,6 +237,12 @@ class ClusterConnectionStates:
         """How long the connection attempt may take (KIP-601)."""
         return self._node(node_id).setup_timeout_ms
 
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def is_connecting(self) -> cython.bint:
+        """Whether any node is being connected, or its name looked up."""
+        return len(self._connecting) > 0
+
     def nodes_with_setup_timeout(self, now_ms: float) -> list[int]:
         """The nodes that have been CONNECTING or AUTHENTICATING past their setup timeout, or RESOLVING past
         RESOLVE_PATIENCE_MS."""

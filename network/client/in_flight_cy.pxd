@@ -1,7 +1,9 @@
 # The C declarations of in_flight_cy.py, for the client.
 
+from headrace.network.client.request_cy cimport ClientRequest
+
 cdef class InFlightRequest:
-    cdef readonly object request
+    cdef readonly ClientRequest request
     cdef readonly int version
     cdef readonly double sent_ms
     cdef readonly object send
@@ -19,5 +21,6 @@ cdef class InFlightRequests:
     cpdef InFlightRequest complete_next(self, object node_id)
     cpdef InFlightRequest complete_sent(self, object node_id, object send)
     cdef object _forget_if_idle(self, object node_id, object queue)
+    cpdef bint may_have_timed_out(self, double now_ms) noexcept
     cpdef double next_timeout_ms(self, double now_ms)
     cdef object _find_next_deadline(self)

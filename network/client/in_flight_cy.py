@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .. import _cython as cython
 from ..clock import NEVER_MS
 from ..protocol.errors import IllegalStateError
-from .request import ClientRequest
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+if not cython.compiled:
+    from .request_cy import ClientRequest
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.client.request_cy import ClientRequest
 
 
 class Send(Protocol):
@@ -33,7 +37,6 @@ class InFlightRequest:
 
     if not cython.compiled:
         # for type checkers; in_flight_cy.pxd has the C types
-        request: ClientRequest
         send: Send
 
     def __init__(
@@ -141,6 +144,12 @@ class InFlightRequests:
         request: InFlightRequest
         for request in self._nodes.get(node_id, ()):
             request.deadline_ms += throttle_ms
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def may_have_timed_out(self, now_ms: cython.double) -> cython.bint:
+        """Whether `nodes_with_timed_out_requests` may find any; it has to look if so."""
+        return now_ms >= self._no_deadline_before_ms
 
     def nodes_with_timed_out_requests(self, now_ms: cython.double) -> list[int]:
         """The nodes with a request in flight past its deadline."""

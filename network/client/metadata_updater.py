@@ -87,7 +87,8 @@ class MetadataUpdater:
         self._recovery_strategy = recovery_strategy
         self._rebootstrap_trigger_ms = rebootstrap_trigger_ms
         self._in_progress: MetadataFetch | None = None
-        self._attempts_since_ms: float | None = None
+        #: The time of the first metadata request since the last success; None if none has failed or is under way.
+        self.attempts_since_ms: float | None = None
         self._others_are_next = False
         self._others_were_sent = False
         self._canonical_names = canonical_names
@@ -126,8 +127,8 @@ class MetadataUpdater:
         time_to_next_ms = self._metadata.time_to_next_update(now_ms)
         if time_to_next_ms > 0:
             return time_to_next_ms
-        if self._attempts_since_ms is None:
-            self._attempts_since_ms = now_ms
+        if self.attempts_since_ms is None:
+            self.attempts_since_ms = now_ms
 
         failed: KafkaError | None = None
         tried: set[int] = set()
@@ -181,14 +182,14 @@ class MetadataUpdater:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
             if isinstance(error, RebootstrapRequiredError):
-                self._attempts_since_ms = LONG_AGO_MS  # exceeds any trigger (KIP-1102)
+                self.attempts_since_ms = LONG_AGO_MS  # exceeds any trigger (KIP-1102)
             self._metadata.failed_update(now_ms, error)
         elif not response.brokers:
             # A broker that is still starting may not know any brokers yet.
             self._metadata.failed_update(now_ms)
         else:
             self._metadata.update(response, now_ms, version=version, fetch=fetch)
-            self._attempts_since_ms = None
+            self.attempts_since_ms = None
 
     def handle_failure(self, now_ms: float, error: KafkaError) -> None:
         """Record that the request in flight failed."""
@@ -227,14 +228,14 @@ class MetadataUpdater:
         """Whether metadata requests have failed for metadata.recovery.rebootstrap.trigger.ms (KIP-1102)."""
         return (
             self._recovery_strategy is MetadataRecoveryStrategy.REBOOTSTRAP
-            and self._attempts_since_ms is not None
-            and now_ms - self._attempts_since_ms > self._rebootstrap_trigger_ms
+            and self.attempts_since_ms is not None
+            and now_ms - self.attempts_since_ms > self._rebootstrap_trigger_ms
         )
 
     def rebootstrap(self, now_ms: float) -> None:
         """Go back to the configured addresses and restart the trigger time."""
         self._start_over()
-        self._attempts_since_ms = now_ms
+        self.attempts_since_ms = now_ms
 
     def _start_over(self) -> None:
         if not self._metadata.cluster.is_bootstrap:

@@ -1,7 +1,9 @@
 # The C declarations of network_client_cy.py.
 
+from headrace.network.client.client_metrics_cy cimport ClientMetrics
 from headrace.network.client.connection_states_cy cimport ClusterConnectionStates
 from headrace.network.client.in_flight_cy cimport InFlightRequests
+from headrace.network.client.request_cy cimport ClientRequest
 
 cdef class NetworkClient:
     cdef object __weakref__
@@ -13,7 +15,7 @@ cdef class NetworkClient:
     cdef int _send_buffer_bytes
     cdef int _receive_buffer_bytes
     cdef object _random_unit
-    cdef object _metrics
+    cdef ClientMetrics _metrics
     cdef object _repeats
     cdef ClusterConnectionStates _states
     cdef InFlightRequests _in_flight
@@ -30,8 +32,8 @@ cdef class NetworkClient:
     cpdef bint ready(self, object node, double now_ms)
     cpdef bint is_ready(self, object node, double now_ms)
     cpdef bint can_send(self, object node_id, double now_ms)
-    cpdef object send(self, object request, double now_ms)
-    cdef object _send(self, object request, double now_ms, bint is_internal=*, object version=*)
+    cpdef object send(self, ClientRequest request, double now_ms)
+    cdef object _send(self, ClientRequest request, double now_ms, bint is_internal=*, object version=*)
     cdef object _handle_completed_sends(self, object sends, list responses, double now_ms)
     cdef object _handle_completed_receives(self, list responses, double now_ms)
     cdef object _handle_receive(self, object node_id, object payload, list responses, double now_ms)

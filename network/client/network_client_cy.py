@@ -36,7 +36,6 @@ from ..security.mechanism import Credentials
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .authentications import Authentications
-from .client_metrics import ClientMetrics
 from .connection_errors import (
     MAYBE_TOO_OLD,
     authentication_timed_out,
@@ -48,17 +47,23 @@ from .connection_errors import (
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
-from .request import ClientRequest, ClientResponse, ClientSelector, call_back
+from .node_choice import least_loaded
+from .request import ClientSelector
+from .request_cy import ClientResponse
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
+    from .client_metrics_cy import ClientMetrics
     from .connection_states_cy import ClusterConnectionStates
     from .in_flight_cy import InFlightRequest, InFlightRequests
+    from .request_cy import ClientRequest, call_back
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.client.client_metrics_cy import ClientMetrics
     from cython.cimports.headrace.network.client.connection_states_cy import ClusterConnectionStates
     from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
+    from cython.cimports.headrace.network.client.request_cy import ClientRequest, call_back
 
 _log = logging.getLogger(__name__)
 
@@ -169,7 +174,7 @@ class NetworkClient:
     @cython.ccall
     def is_ready(self, node: Node, now_ms: cython.double) -> cython.bint:
         """Whether a request can be sent now. Never while a metadata update is due, which goes first, but not twice."""
-        return not self._updater.goes_first(now_ms) and self.can_send(node.id, now_ms)
+        return self.can_send(node.id, now_ms) and not self._updater.goes_first(now_ms)
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
         """How long until the node is worth trying again; infinity if it is connected: I/O wakes the client then."""
@@ -287,8 +292,9 @@ class NetworkClient:
             if responses:
                 wait_ms = 0.0
         wait_ms = min(wait_ms, self._in_flight.next_timeout_ms(now_ms))
-        due_ms = self._states.next_setup_timeout_ms(now_ms)
-        wait_ms = min(wait_ms, due_ms)
+        if self._states.is_connecting():
+            due_ms = self._states.next_setup_timeout_ms(now_ms)
+            wait_ms = min(wait_ms, due_ms)
         if self._authentications is not None:
             wait_ms = min(wait_ms, self._authentications.delay_ms(now_ms))
         started_ms = 0.0 if self._metrics is None else self._clock.now_ms()
@@ -298,16 +304,22 @@ class NetworkClient:
             self._metrics.polled(now_ms - started_ms, now_ms)
         self._handle_completed_sends(selector.completed_sends, responses, now_ms)
         self._handle_completed_receives(responses, now_ms)
-        self._handle_disconnections(responses, now_ms)
+        if selector.disconnected:
+            self._handle_disconnections(responses, now_ms)
         if selector.connected or self._handshakes:
             self._handle_connections(responses, now_ms)
-        self._handle_resolved_names(now_ms)
         if self._authentications is not None:
             for node_id, error in self._authentications.turn(now_ms):
                 self._fail_connection(node_id, error, now_ms, responses)
-        self._handle_timeouts(responses, now_ms)
-        self._handle_rebootstrap(responses, now_ms)
-        call_back(responses)
+        if self._states.is_connecting():
+            self._handle_resolved_names(now_ms)
+            self._handle_setup_timeouts(responses, now_ms)
+        if self._in_flight.may_have_timed_out(now_ms):
+            self._handle_request_timeouts(responses, now_ms)
+        if self._updater.attempts_since_ms is not None:
+            self._handle_rebootstrap(responses, now_ms)
+        if responses:
+            call_back(responses)
         return responses
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
@@ -363,29 +375,7 @@ class NetworkClient:
         """The node of `least_loaded_node`, and whether any node of the cluster is connected."""
         nodes = tuple(self._metadata.cluster.nodes.values())
         offset = int(self._random_unit() * len(nodes))
-        ready: Node | None = None
-        connecting: Node | None = None
-        connectable: Node | None = None
-        resolving: Node | None = None
-        fewest = 0
-        any_connected = False
-        for index in range(len(nodes)):
-            node = nodes[(offset + index) % len(nodes)]
-            any_connected = any_connected or self._states.state(node.id).was_ready
-            if self.can_send(node.id, now_ms):
-                count = self._in_flight.count(node.id)
-                if ready is None or count < fewest:
-                    ready, fewest = node, count
-            elif self._states.is_resolving_slowly(node.id, now_ms):
-                resolving = node
-            elif self._states.is_preparing(node.id):
-                connecting = node
-            elif self._states.can_connect(node.id, now_ms) and (
-                connectable is None
-                or self._states.last_attempt_ms(node.id) < self._states.last_attempt_ms(connectable.id)
-            ):
-                connectable = node
-        return ready or connecting or connectable or resolving, any_connected
+        return least_loaded(nodes[offset:] + nodes[:offset], self._states, self._in_flight, self.can_send, now_ms)
 
     @cython.ccall
     def can_send(self, node_id: Any, now_ms: cython.double) -> cython.bint:
@@ -607,7 +597,7 @@ class NetworkClient:
             if error is not None:
                 self._updater.handle_unresolvable(now_ms, error)
 
-    def _handle_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
+    def _handle_setup_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._states.nodes_with_setup_timeout(now_ms):
             address, timeout_ms = self._states.address(node_id), self._states.setup_timeout_ms(node_id)
             state = self._states.state(node_id)
@@ -617,6 +607,8 @@ class NetworkClient:
                 in_handshake = self._selector.is_in_handshake(str(node_id))
                 error = setup_timed_out(address, state, timeout_ms, in_handshake=in_handshake)
             self._fail_connection(node_id, error, now_ms, responses, timed_out=True)
+
+    def _handle_request_timeouts(self, responses: list[ClientResponse], now_ms: float) -> None:
         for node_id in self._in_flight.nodes_with_timed_out_requests(now_ms):
             late: InFlightRequest | None = self._in_flight.oldest(node_id)
             waited = "" if late is None else f": {late.request} waited {now_ms - late.sent_ms:.0f} ms"

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from .. import _cython as cython
 from .messages.records.produce import (
     LeaderIdAndEpoch,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from .types import MAX_STRING_BYTES, ZERO_UUID, size_of
@@ -40,6 +42,8 @@ _PARTITION_BYTES = 16
 # Ids of topics as UUIDs, which are slow to create; emptied when it has this many.
 _MAX_IDS = 4096
 _ids: dict[bytes, uuid.UUID] = {}
+#: The bytes of an id, by its number.
+_id_bytes: dict[int, bytes] = {}
 #: What responses refer to that name no leader. Nobody changes it.
 _NO_LEADER = LeaderIdAndEpoch()
 _NO_ID = ZERO_UUID
@@ -109,6 +113,49 @@ def _put_text(
     return position + size
 
 
+def partition_data(index: cython.int, records: Any) -> PartitionProduceData:
+    """`PartitionProduceData`, without its constructor for any message."""
+    data = PartitionProduceData.__new__(PartitionProduceData)
+    data.index = index
+    data.records = records
+    return data
+
+
+def topic_data(name: str, topic_id: uuid.UUID | None, partitions: list) -> TopicProduceData:
+    """`TopicProduceData`, without its constructor for any message."""
+    data = TopicProduceData.__new__(TopicProduceData)
+    data.name = name
+    data.topic_id = _NO_ID if topic_id is None else topic_id
+    data.partition_data = partitions
+    return data
+
+
+@cython.cfunc
+def _size_of(records: Any) -> cython.Py_ssize_t:
+    """The size of a partition's records; of a list of memoryviews, which a sealed batch is, without more ado."""
+    total: cython.Py_ssize_t = 0
+    if type(records) is not list:
+        return size_of(records)
+    for part in records:
+        if type(part) is memoryview:
+            total += part.nbytes
+        else:
+            total += size_of(part)
+    return total
+
+
+@cython.cfunc
+def _bytes_of(topic_id: uuid.UUID) -> bytes:
+    """The bytes of an id, which it computes on each access."""
+    number = topic_id.int
+    known = _id_bytes.get(number)
+    if known is None:
+        if len(_id_bytes) >= _MAX_IDS:
+            _id_bytes.clear()
+        known = _id_bytes[number] = topic_id.bytes
+    return known
+
+
 def frame_of(request: Any, version: int, correlation_id: int, client_id: str | None) -> list[Any] | None:
     """A ProduceRequest as a gather list that includes its length; None if the general codec has to encode it."""
     try:
@@ -139,7 +186,7 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
     bound: cython.Py_ssize_t = _REQUEST_BYTES + len(client)
     for topic in topics:
         partitions = topic.partition_data
-        name = topic.topic_id.bytes if by_id else topic.name.encode()
+        name = _bytes_of(topic.topic_id) if by_id else topic.name.encode()
         if len(name) > MAX_STRING_BYTES:
             return None
         names.append(name)
@@ -191,7 +238,7 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
             if records is None:
                 position = _put_size(view, position, -1, flexible)
             else:
-                size = size_of(records)
+                size = _size_of(records)
                 position = _put_size(view, position, size, flexible)
                 if size > 0:
                     parts.append(whole[start:position])

@@ -81,11 +81,10 @@ def write_header(
     producer_epoch: int,
     base_sequence: int,
     count: int,
-    more: Sequence[memoryview] = (),
 ) -> None:
-    """Write the header of a v2 batch, with its CRC. The records are already in ``buffer[61:size]`` and then in `more`.
+    """Write the header of a v2 batch, with its CRC. The records are already in ``buffer[61:size]``.
 
-    `buffer` may be longer than `size`, the number of the batch's bytes in it. `attributes` include the
+    `buffer` may be longer than `size`, the number of the batch's bytes. `attributes` include the
     codec, `last_offset_delta` and `count` describe the records, and timestamps are milliseconds since 1970. The other
     arguments are the header fields of those names; -1 stands for none.
 
@@ -96,7 +95,7 @@ def write_header(
         buffer,
         0,
         base_offset,
-        size + sum(map(len, more)) - LOG_OVERHEAD,
+        size - LOG_OVERHEAD,
         partition_leader_epoch,
         MAGIC_V2,
         0,
@@ -110,8 +109,6 @@ def write_header(
         count,
     )
     crc = crc32c(memoryview(buffer)[ATTRIBUTES_OFFSET:size])
-    for part in more:
-        crc = crc32c(part, crc)
     _UINT32.pack_into(buffer, CRC_OFFSET, crc)
 
 

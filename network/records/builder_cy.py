@@ -18,10 +18,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .. import _cython as cython
-from .batch import RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN, write_header
+from .batch import ATTRIBUTES_OFFSET, CRC_OFFSET, MAGIC_V2, RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN
 from .compression import Compression, compress
+from .crc import crc32c
 from .headers_cy import encode_headers
-from .record import MAX_RECORD_OVERHEAD
+from .record import LOG_OVERHEAD, MAX_RECORD_OVERHEAD
 
 #: A limit above the size of any batch.
 NO_LIMIT: cython.Py_ssize_t = 0x7FFFFFFF
@@ -68,6 +69,21 @@ def put_varint(
         position += 1
     view[position] = rest
     return position + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(
+    view: cython.p_uchar, position: cython.Py_ssize_t, size: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write a number's last `size` bytes, big-endian, and return the position after them."""
+    index: cython.Py_ssize_t = position + size
+    while index > position:
+        index -= 1
+        view[index] = value & 0xFF
+        value >>= 8
+    return position + size
 
 
 @cython.cfunc
@@ -429,22 +445,27 @@ class RecordBatchBuilder:
         attributes: int = 0,
     ) -> list[memoryview]:
         """Write the header with its CRC and return the batch's bytes, as views of the chunks in their order."""
-        views = self._views()
-        write_header(
-            views[0],
-            size=len(views[0]),
-            more=views[1:],
-            base_offset=base_offset,
-            partition_leader_epoch=-1,
-            attributes=attributes | compression,
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.base_timestamp,
-            max_timestamp=self.max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=base_sequence,
-            count=self.count,
-        )
+        views: list = self._views()
+        index: cython.Py_ssize_t
+        view: cython.p_uchar = view_of(self.chunks[0])
+        # the layout of `batch.py`, field by field
+        place: cython.Py_ssize_t = _put_number(view, 0, 8, base_offset)
+        place = _put_number(view, place, 4, self.earlier_bytes + self.position - LOG_OVERHEAD)
+        place = _put_number(view, place, 4, -1)  # the partition leader epoch
+        place = _put_number(view, place, 1, MAGIC_V2)
+        place = _put_number(view, place, 4, 0)  # the CRC of what follows, below
+        place = _put_number(view, place, 2, attributes | compression)
+        place = _put_number(view, place, 4, self.count - 1)
+        place = _put_number(view, place, 8, self.base_timestamp)
+        place = _put_number(view, place, 8, self.max_timestamp)
+        place = _put_number(view, place, 8, producer_id)
+        place = _put_number(view, place, 2, producer_epoch)
+        place = _put_number(view, place, 4, base_sequence)
+        place = _put_number(view, place, 4, self.count)
+        crc = crc32c(views[0][ATTRIBUTES_OFFSET:])
+        for index in range(1, len(views)):
+            crc = crc32c(views[index], crc)
+        _put_number(view, CRC_OFFSET, 4, crc)
         return views
 
     def detach(self) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ..clock import SYSTEM_CLOCK, Clock
-from ..config import MASK
+from ..config_values import MASK
 from ..protocol.errors import SaslAuthenticationFailedError
 from .token import jwt_parts, optional_module
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..config import MASK
+from ..config_values import MASK
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from .token import check_extensions, check_token, scrubbed
 

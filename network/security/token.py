@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ..config import MASK
+from ..config_values import MASK
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
 
 #: Apache Kafka's `sasl.server.max.receive.size`, less room for the header and the extensions of the message.

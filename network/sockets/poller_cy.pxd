@@ -32,6 +32,12 @@ cdef extern from *:
         return -1;
     }
     #endif
+    #if defined(_MSC_VER)
+    #include <windows.h>
+    #define headrace_full_fence() MemoryBarrier()
+    #else
+    #define headrace_full_fence() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+    #endif
     static inline void headrace_wake(int fd) {
         uint64_t one = 1;
         /* it fails only if the counter would overflow */
@@ -40,6 +46,7 @@ cdef extern from *:
     """
     int epoll_events "headrace_epoll_events"(int epoll, int *fds, int *events, int max_events, int timeout_ms)
     void wake "headrace_wake"(int fd)
+    void full_fence "headrace_full_fence"()
 
 cdef extern from "sys/socket.h":
     ssize_t recv(int fd, void *buffer, size_t size, int flags)

@@ -54,6 +54,9 @@ class Poller:
 
     A wakeup costs a system call only if the thread really waits. `wait` first sets `_waiting` and then checks
     `_requested`; `wakeup` first sets `_requested` and then checks `_waiting`. One of the two therefore sees the other.
+    `wakeup` returns early if `_requested` is set: what its caller has written before is read by the thread after `wait`
+    has cleared it. Without a GIL, processors keep neither order by themselves; hence the fences, of which
+    the interpreter needs none.
     """
 
     if not cython.compiled:
@@ -122,6 +125,8 @@ class Poller:
         """
         ready: list = []
         self._waiting = timeout_ms > 0.0
+        if cython.compiled:
+            full_fence()  # type: ignore  # noqa: F821
         if self._requested:
             timeout_ms = 0.0
         if self._closed:
@@ -131,6 +136,8 @@ class Poller:
         finally:
             self._waiting = False
             self._requested = False
+            if cython.compiled:
+                full_fence()  # type: ignore  # noqa: F821
         return ready
 
     @cython.cfunc
@@ -169,6 +176,8 @@ class Poller:
     @cython.ccall
     def wakeup(self) -> object:
         """Make the running `wait`, or else the next one, return without waiting. Any thread."""
+        if cython.compiled:
+            full_fence()  # type: ignore  # noqa: F821
         if self._requested:
             return None  # the wait that will see the request has not returned, so its caller will check the state again
         with here.section, self._lock:
@@ -177,6 +186,8 @@ class Poller:
             # No Python function is called between this and the write, so no exception of a signal handler comes between
             # them. The write cannot block: there is one at most for each `wait`.
             self._requested = True
+            if cython.compiled:
+                full_fence()  # type: ignore  # noqa: F821
             if self._waiting:
                 if self._reader is not None:
                     self._writer.send(b"\0")

@@ -20,9 +20,9 @@ from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
-from ..threads import check_may_wait
 from .broker_availability import BrokerAvailability
-from .flushing import await_batches
+from .flushing import flush_batches
+from .size_bounds import SizeBounds
 from .stash import Stash, StashedRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -31,7 +31,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .batch_cy import ProducerBatch, RecordFuture
     from .batch_memory_cy import BatchMemory
-    from .buffer_pool_cy import BufferPool, Lease
+    from .buffer_pool_cy import BufferPool, Lease, Turn
     from .compression_estimate_cy import CompressionEstimate
     from .drain_cy import Drain, ReadyCheck
     from .murmur2_cy import murmur2_of
@@ -39,14 +39,11 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
-    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
+    from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease, Turn
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
-    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain
+    from cython.cimports.headrace.producer.accumulator.drain_cy import Drain, ReadyCheck
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
-
-    from .buffer_pool_cy import BufferPool
-    from .drain_cy import ReadyCheck
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
 # the record's actual size; a partition's share is counted in these bytes.
@@ -113,6 +110,7 @@ class RecordAccumulator:
             max_open_ms=self.max_open_ms,
             clock=clock,
         )
+        self.bounds = SizeBounds(max(max_batch_size, batch_size))
         #: The nodes with enough requests in flight that full batches may grow first. Set by the sender thread.
         self.busy = frozenset()
         #: When the sender thread looks at the queues again by itself; NEVER_MS: it has to be woken for every new batch.
@@ -123,10 +121,10 @@ class RecordAccumulator:
         self.rack = rack
         self.clock = clock
         self.wakeup = _no_wakeup
-        pool.on_wait = self._wake
+        pool.on_wait = lambda: self.wakeup()  # noqa: PLW0108  (the engine sets `wakeup` later)
         self.active = {}
         self.incomplete = {}
-        #: A token for each thread that flushes.
+        #: A token for each flush; batches don't linger while there is one.
         self.flushes = {}
         self.stash = Stash()
         self.drainer = Drain(
@@ -175,12 +173,13 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: Callable | None,
         max_block_ms: float,
+        turn: Turn | None = None,
     ) -> RecordFuture:
-        """Append one record, waiting for memory at most `max_block_ms`; `partition` -1 means the sticky one.
+        """Append one record, waiting for memory at most `max_block_ms` (NO_WAIT: see `BufferPool.allocate`).
 
-        A send from inside a section never waits: it stashes the record for the sender thread, and its `topic_queues`
-        may have no partitions yet. Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
-        Any thread.
+        `partition` -1 means the sticky one. A send from inside a section never waits: it stashes the record for the
+        sender thread, and its `topic_queues` may have no partitions yet. Any thread.
+        Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         """
         future: RecordFuture
         if interrupted():
@@ -193,7 +192,9 @@ class RecordAccumulator:
                 self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
                 max_block_ms = max(max_block_ms - (self.clock.now_ms() - started_ms), 0.0)
             try:
-                future = self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms)
+                future = self._append(
+                    topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms, turn
+                )
             except BaseException:
                 # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
                 self.pool.reclaim()
@@ -212,6 +213,7 @@ class RecordAccumulator:
         headers: bytes | None,
         callback: object,
         max_block_ms: cython.double,
+        turn: Any,
     ) -> RecordFuture:
         """`append`, in a section. The pool recovers a lease that an exception drops."""
         future: RecordFuture | None
@@ -231,7 +233,9 @@ class RecordAccumulator:
                     queue = self._switched(topic_queues)
                     continue
             if not self.memory.make_room(queue, size):
-                future = self._open(topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms)
+                future = self._open(
+                    topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms, turn
+                )
                 break
         if partition < 0:
             topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
@@ -249,6 +253,7 @@ class RecordAccumulator:
         callback: object,
         size: cython.Py_ssize_t,
         max_block_ms: cython.double,
+        turn: Any,
     ) -> RecordFuture:
         """Append a record to a new batch, or to one that another thread has opened meanwhile. In a section."""
         future: RecordFuture | None = None
@@ -256,7 +261,7 @@ class RecordAccumulator:
         lease: Lease
         closed: cython.bint = False
         adopted: cython.bint = False
-        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms)
+        lease = self.pool.allocate(self.memory.first_bytes(topic_queues, queue, size), max_block_ms, turn)
         batch = self.memory.new_batch(topic_queues, queue, size, lease)
         with queue.lock:
             closed = self.closed
@@ -466,36 +471,47 @@ class RecordAccumulator:
                 with here.section, self.updating:
                     topic_queues.update(cluster)
 
-    def ready(self, now_ms: float, busy: Collection[int] = ()) -> ReadyCheck:
+    @cython.ccall
+    def ready(self, now_ms: cython.double, busy: Collection[int] = (), again: cython.bint = False) -> ReadyCheck:
         """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
         self.busy = busy
-        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0)
+        if now_ms >= self.bounds.next_ms:
+            self.bounds.raise_due(now_ms)
+        return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0, again)
 
+    @cython.ccall
     def drain(
-        self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float = 0.0, probe: bool = False
-    ) -> list[ProducerBatch]:
+        self,
+        node_id: Any,
+        max_bytes: cython.longlong,
+        now_ms: cython.double,
+        answer_ms: cython.double = 0.0,
+        probe: cython.bint = False,
+    ) -> list:
         """`Drain.drain`."""
         return self.drainer.drain(node_id, max_bytes, now_ms, answer_ms, probe)
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
+    @cython.ccall
+    def expired(self, now_ms: cython.double) -> list:
         """`Drain.expired`."""
         return self.drainer.expired(now_ms)
 
-    def next_expiry_ms(self, now_ms: float) -> float:
+    @cython.ccall
+    def next_expiry_ms(self, now_ms: cython.double) -> cython.double:
         """Milliseconds until `expired` has to be called again."""
-        return self.drainer.expiry_look_ms - now_ms if self.incomplete else NEVER_MS
+        return self.drainer.expiry_look_ms - now_ms if len(self.incomplete) > 0 else NEVER_MS
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
         """Update the topic's estimate with a batch that was compressed."""
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
 
     def note_rejected(self, batch: ProducerBatch) -> None:
-        """Let the topic's batches have half of the size of this one, which the broker rejected as too large."""
+        """Bound the topic's batches, because the broker rejected this one as too large."""
         topic_queues: TopicQueues = self.topics[batch.topic]
         topic_queues.compression_ratio = 1.0
-        topic_queues.max_batch_bytes = min(topic_queues.max_batch_bytes, max(batch.size_bytes // 2, 1))
+        self.bounds.rejected(topic_queues, batch.size_bytes, self.clock.now_ms())
 
     def queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         """The queue a batch belongs to."""
@@ -534,13 +550,15 @@ class RecordAccumulator:
             # the parts have their own buffers
             lease.drop_buffers()
 
-    def release(self, batch: ProducerBatch) -> None:
+    @cython.ccall
+    def release(self, batch: ProducerBatch) -> object:
         """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
         self.incomplete.pop(batch, None)
         self.stash.release(batch)
-        lease = batch.take_lease()
+        lease: Lease | None = batch.take_lease()
         if lease is not None:
             self.pool.deallocate(lease)
+        return None
 
     def set_muted(self, batch: ProducerBatch, muted: bool) -> None:
         """Mute a partition while one of its batches is in flight; used with one request in flight, no idempotence."""
@@ -588,28 +606,14 @@ class RecordAccumulator:
     def flush(self, timeout_ms: float) -> None:
         """Send all batches without lingering and wait until they complete. Any thread but the sender's.
 
-        Raises KafkaTimeoutError, with the number of records left, after `timeout_ms`.
+        It doesn't wait for records sent later. Raises KafkaTimeoutError, with the number left, after `timeout_ms`.
         """
-        deadline_ms = self.clock.now_ms() + timeout_ms
-        # taken first: a flush doesn't wait for records sent after it starts
-        pending = self.incomplete_batches()
-        if pending:
-            check_may_wait("flush")
-        token = object()
-        try:
-            self.flushes[token] = True
-            self.wakeup()
-            await_batches(pending, self.clock, deadline_ms, timeout_ms)
-        finally:
-            self.flushes.pop(token, None)
+        flush_batches(self.incomplete_batches(), self.flushes, self.wakeup, self.clock, timeout_ms)
 
     def close(self) -> None:
         """Accept no more records, not even those waiting for memory. Pending batches are sent without lingering."""
         self.closed = True
         self.pool.close()
-
-    def _wake(self) -> None:
-        self.wakeup()
 
 
 def _no_wakeup() -> None:

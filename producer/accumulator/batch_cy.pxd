@@ -43,6 +43,9 @@ cdef class ProducerBatch:
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 
+    cdef bint _finish(
+        self, long long base_offset, long long log_append_time, object exception, dict record_errors
+    )
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cdef object _run_callbacks(self, list callbacks)
     cdef object _settle_runs(self)

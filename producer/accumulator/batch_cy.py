@@ -246,13 +246,14 @@ class ProducerBatch:
         lease, self.lease = self.lease, None
         return lease
 
+    @cython.cfunc
     def _finish(
         self,
         base_offset: cython.longlong,
         log_append_time: cython.longlong,
         exception: Any,
         record_errors: dict | None,
-    ) -> bool:
+    ) -> cython.bint:
         with here.section, _completion:
             if self.done or self.children is not None:
                 return False
@@ -479,9 +480,7 @@ class RecordFuture:
     @cython.cfunc
     def _error(self) -> Any:
         batch: ProducerBatch = self._live_batch()
-        if batch.exception is None:
-            return None
-        if batch.record_errors is not None:
+        if batch.exception is not None and batch.record_errors is not None:
             return batch.record_errors.get(self.index - batch.first_index, batch.exception)
         return batch.exception
 

@@ -8,10 +8,14 @@ cdef class Lease:
     cdef object reference
     cdef object __weakref__
 
-cdef class _Turn:
+cdef class Turn:
     cdef Lease lease
     cdef bint granted
+    cdef bint queued
+    cdef double start_ms
     cdef object latch
+
+    cpdef bint has_granted(self, Py_ssize_t size_bytes)
 
 cdef class BufferPool:
     cdef readonly Py_ssize_t total_bytes
@@ -35,6 +39,8 @@ cdef class BufferPool:
     cdef object _cause
 
     cpdef Py_ssize_t chunk_bytes(self, Py_ssize_t size_bytes)
+    cpdef Lease allocate(self, Py_ssize_t size_bytes, double max_block_ms, Turn turn=*)
+    cpdef object deallocate(self, Lease lease)
     cpdef bytearray extend(self, Lease lease, Py_ssize_t size_bytes)
     cdef object _drop_kept(self, Py_ssize_t size_bytes)
     cdef object _keep(self, bytearray buffer)

@@ -35,6 +35,9 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
 
 
+#: For `allocate`: raise MemoryWait instead of waiting.
+NO_WAIT = -1.0
+
 #: The pool keeps returned buffers of ``batch.size`` and of its halves, down to this many bytes, and of its doubles.
 SMALLEST_CHUNK_BYTES = 1024
 
@@ -86,15 +89,49 @@ def smallest_chunk(batch_size: cython.Py_ssize_t) -> cython.Py_ssize_t:
     return size
 
 
+class MemoryWait(Exception):
+    """No memory without waiting, for an event loop's thread, which must not wait. Never raised by a public call."""
+
+    def __init__(self, size_bytes: int) -> None:
+        """Ask the caller to wait for `size_bytes` with `BufferPool.join_line`, and then to repeat its call."""
+        super().__init__(size_bytes)
+        self.size_bytes = size_bytes
+
+
 @cython.final
 @cython.cclass
-class _Turn:
-    """A thread's place in the line for memory. `granted` is set under the pool's lock, before the thread is woken."""
+class Turn:
+    """A place in the line for memory: a thread's, or that of the sends of an event loop.
 
-    def __init__(self, lease: Lease) -> None:
+    `granted` is set under the pool's lock, before ``latch.set()``. `lease` is None once the memory has been used or
+    returned.
+    """
+
+    if not cython.compiled:
+        # for type checkers
+        latch: Any
+        lease: Any
+
+    def __init__(self, lease: Lease, latch: Any) -> None:
         self.lease = lease
         self.granted = False
-        self.latch = Latch()
+        self.latch = latch
+        self.queued = False
+        self.start_ms = 0.0
+
+    @cython.ccall
+    def has_granted(self, size_bytes: cython.Py_ssize_t) -> cython.bint:
+        """Whether it has at least that much memory for `BufferPool.allocate` to use."""
+        return self.granted and self.lease is not None and self.lease.size_bytes >= size_bytes
+
+    def waits_for(self, size_bytes: int) -> bool:
+        """Whether it is in line for at least that much memory."""
+        return self.queued and not self.granted and self.lease.size_bytes >= size_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes it waits for."""
+        return 0 if self.lease is None else self.lease.size_bytes
 
 
 @cython.final
@@ -125,7 +162,7 @@ class BufferPool:
         self._leased_bytes = 0
         # References to leases that were collected; appended by the collection of a lease, on any thread.
         self._dropped: deque[Any] = deque()
-        self._line: deque[_Turn] = deque()
+        self._line: deque[Turn] = deque()
         self._closed = False
         self._cause: KafkaError | None = None
         #: Total milliseconds threads have waited for memory, and the number of waits that timed out.
@@ -147,8 +184,12 @@ class BufferPool:
             size *= 2
         return size if size <= self._largest_bytes else size_bytes
 
-    def allocate(self, size_bytes: int, max_block_ms: float) -> Lease:
+    @cython.ccall
+    def allocate(self, size_bytes: cython.Py_ssize_t, max_block_ms: cython.double, turn: Turn | None = None) -> Lease:
         """Return a lease with a buffer of `size_bytes`, waiting at most `max_block_ms` for memory. Any thread.
+
+        With NO_WAIT it raises MemoryWait instead of waiting, unless `turn` has been granted that much memory. The
+        buffer may then be larger.
 
         Raises MessageSizeTooLargeError if it exceeds the whole pool, BufferExhaustedError after `max_block_ms`, and
         ProducerClosedError if the producer is closed, or instead the error its sender thread died of.
@@ -164,16 +205,24 @@ class BufferPool:
         with here.section:
             with self._lock:
                 closed = self._closed
-                if not closed and not self._line and self._has_room(size_bytes):
+                if closed:
+                    pass
+                elif turn is not None and turn.has_granted(size_bytes):
+                    lease = turn.lease
+                    turn.lease = None
+                    leased = True
+                elif not self._line and self._has_room(size_bytes):
                     self._give(lease)
                     leased = True
             if closed:
                 raise self._closed_error("the producer is closed: create a new one to send on")
             if not leased:
+                if max_block_ms < 0:
+                    raise MemoryWait(size_bytes)
                 self._queue_up(lease, max_block_ms)
         if lease.buffer is None:
             try:
-                lease.buffer = new_buffer(size_bytes)
+                lease.buffer = new_buffer(lease.size_bytes)
             except MemoryError:
                 self.deallocate(lease)
                 raise
@@ -233,7 +282,7 @@ class BufferPool:
     @cython.cfunc
     def _queue_up(self, lease: Lease, max_block_ms: cython.double) -> object:
         """Wait in line until the lease is granted. In a section."""
-        turn: _Turn = _Turn(lease)
+        turn: Turn = Turn(lease, Latch())
         start_ms: cython.double = self._clock.now_ms()
         returned: cython.bint = False
         granted: cython.bint = False
@@ -242,6 +291,7 @@ class BufferPool:
             with self._lock:
                 closed = self._closed
                 self._line.append(turn)
+                turn.queued = True
                 self._serve()
             if not closed:
                 if self.on_wait is not None:
@@ -251,8 +301,9 @@ class BufferPool:
         finally:
             with self._lock:
                 # however the wait ended, the line continues without this thread
-                with suppress(ValueError):
-                    self._line.remove(turn)
+                if turn.queued:
+                    with suppress(ValueError):
+                        self._line.remove(turn)
                 granted = turn.granted
                 if granted and not returned:
                     self._take_back(lease)
@@ -269,11 +320,57 @@ class BufferPool:
             raise self._closed_error("the producer was closed while this record waited for memory")
         if self.exhausted_sensor is not None:
             self.exhausted_sensor.record(1, self._clock.now_ms())
-        raise BufferExhaustedError(
-            f"no {lease.size_bytes} bytes of buffer.memory ({self.total_bytes} bytes) became free within max.block.ms "
+        raise self.exhausted_error(lease.size_bytes, max_block_ms)
+
+    def exhausted_error(self, size_bytes: int, max_block_ms: float) -> BufferExhaustedError:
+        """The error of a wait of `max_block_ms` for `size_bytes`."""
+        return BufferExhaustedError(
+            f"no {size_bytes} bytes of buffer.memory ({self.total_bytes} bytes) became free within max.block.ms "
             f"({max_block_ms:.0f} ms): records are sent faster than the brokers take them, or no broker answers. "
             f"Slow down, or raise buffer.memory or max.block.ms."
         )
+
+    def join_line(self, size_bytes: int, latch: Any) -> Turn:
+        """Stand in line for `size_bytes`, which at most equal the pool, without waiting. Any thread.
+
+        ``latch.set()`` is called once the memory is granted, or the pool is closed: on any thread, under the pool's
+        lock, perhaps before this returns. `allocate` uses the memory; `leave_line` must follow in any case.
+        """
+        turn: Turn = Turn(self._new_lease(size_bytes), latch)
+        turn.start_ms = self._clock.now_ms()
+        with here.section, self._lock:
+            if self._closed:
+                turn.latch.set()
+            else:
+                self._line.append(turn)
+                turn.queued = True
+                self._serve()
+        if self.on_wait is not None:
+            self.on_wait()
+        return turn
+
+    def leave_line(self, turn: Turn) -> None:
+        """Leave the line and return memory that was granted but not used. Any thread."""
+        now_ms: cython.double = self._clock.now_ms()
+        with here.section, self._lock:
+            if turn.queued:
+                turn.queued = False
+                with suppress(ValueError):
+                    self._line.remove(turn)
+            if turn.granted and turn.lease is not None:
+                self._take_back(turn.lease)
+            turn.lease = None
+            self._serve()
+            self.wait_time_ms += now_ms - turn.start_ms
+        if self.wait_sensor is not None:
+            self.wait_sensor.record(now_ms - turn.start_ms, now_ms)
+
+    def note_exhausted(self, count: int) -> None:
+        """Count records of an event loop whose wait for memory has timed out. Any thread."""
+        with here.section, self._lock:
+            self.exhausted_count += count
+        if self.exhausted_sensor is not None:
+            self.exhausted_sensor.record(count, self._clock.now_ms())
 
     @cython.cfunc
     def _has_room(self, size_bytes: cython.Py_ssize_t) -> cython.bint:
@@ -357,7 +454,7 @@ class BufferPool:
     @cython.cfunc
     def _serve(self) -> object:
         """Grant free memory to the threads in line, in order. Locked."""
-        turn: _Turn
+        turn: Turn
         while self._line and not self._closed:
             turn = self._line[0]
             if not turn.granted:
@@ -366,10 +463,12 @@ class BufferPool:
                 self._give(turn.lease)
                 turn.granted = True
             turn.latch.set()
+            turn.queued = False
             self._line.popleft()
         return None
 
-    def deallocate(self, lease: Lease) -> None:
+    @cython.ccall
+    def deallocate(self, lease: Lease) -> object:
         """Return a lease, whose buffer must not be used afterwards. Returning it again does nothing. Any thread."""
         with here.section, self._lock:
             if lease.holders > 1:
@@ -377,6 +476,7 @@ class BufferPool:
             else:
                 self._take_back(lease)
                 self._serve()
+        return None
 
     def reclaim(self) -> None:
         """Recover leases that an exception out of a send has dropped, and grant them to waiting threads. Any thread."""
@@ -402,7 +502,7 @@ class BufferPool:
 
         Leased memory may still be returned.
         """
-        turn: _Turn
+        turn: Turn
         with here.section, self._lock:
             self._closed = True
             self._cause = self._cause or cause

@@ -4,6 +4,11 @@ from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
 from headrace.producer.accumulator.queues_cy cimport PartitionQueue
 
+cdef class ReadyCheck:
+    cdef readonly dict nodes
+    cdef readonly double next_check_ms
+    cdef readonly set leaderless_topics
+
 cdef class Drain:
     cdef dict active
     cdef BufferPool pool
@@ -14,7 +19,12 @@ cdef class Drain:
     cdef double max_open_ms
     cdef readonly object given_up
     cdef dict sendable
+    cdef list found
+    cdef double later_ms
     cdef readonly double expiry_look_ms
 
+    cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry, bint again)
+    cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms, bint probe)
+    cpdef list expired(self, double now_ms)
     cpdef object note_deadline(self, ProducerBatch batch)
     cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)

@@ -10,7 +10,7 @@ Source: Kafka's RecordAccumulator.ready, drain and expiredBatches.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.clock import LONG_AGO_MS, NEVER_MS
@@ -33,12 +33,20 @@ if TYPE_CHECKING:
     from .stash import Stash
 
 
-class ReadyCheck(NamedTuple):
+@cython.final
+@cython.cclass
+class ReadyCheck:
     """The result of `RecordAccumulator.ready`."""
 
-    nodes: dict[int, Node]
-    next_check_ms: float
-    leaderless_topics: set[str]
+    if not cython.compiled:
+        # for type checkers; drain_cy.pxd has the C types
+        nodes: dict[int, Node]
+        leaderless_topics: set[str]
+
+    def __init__(self, nodes: dict, next_check_ms: float, leaderless_topics: set) -> None:
+        self.nodes = nodes
+        self.next_check_ms = next_check_ms
+        self.leaderless_topics = leaderless_topics
 
 
 @cython.final
@@ -72,10 +80,14 @@ class Drain:
         self.given_up = GivenUp()
         #: The queues whose first batch `ready` found sendable, by node.
         self.sendable = {}
+        #: All of these, and the result for the others.
+        self.found = []
+        self.later_ms = NEVER_MS
         #: When `expired` may have something to do.
         self.expiry_look_ms = LONG_AGO_MS
 
-    def ready(self, now_ms: float, busy: Collection[int], hurry: bool) -> ReadyCheck:
+    @cython.ccall
+    def ready(self, now_ms: cython.double, busy: Collection[int], hurry: cython.bint, again: cython.bint) -> ReadyCheck:
         """Return the brokers with sendable batches, when to check again, and the topics without a known leader.
 
         A batch is sendable if it is closed or has lingered, or in a `hurry`; unless it backs off after a failed
@@ -85,6 +97,8 @@ class Drain:
 
         While threads wait for memory, a broker that isn't busy and has no sendable batch gets all its batches, those
         with the most memory first. Then a batch doesn't count that may not be sent before the outcome of earlier ones.
+
+        `again`: look only at the queues found sendable last time, some of which have been drained since.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -93,12 +107,19 @@ class Drain:
         soon: dict = {}
         others: dict = {}
         leaderless: set = set()
-        next_check_ms: cython.double = NEVER_MS
+        next_check_ms: cython.double = self.later_ms if again else NEVER_MS
         pressure: cython.bint = self.pool.waiting > 0
-        now: cython.double = now_ms
         wait_ms: cython.double
-        for queue in list(self.active):
-            batch = queue.first()
+        half_ms: cython.double = self.linger_ms / 2
+        looks: cython.bint = hurry or pressure
+        for queue in self.found if again else list(self.active):
+            if not looks:
+                # most of many active queues: nothing but this is read of them
+                wait_ms = queue.lingers_until_ms - now_ms
+                if wait_ms > half_ms:
+                    next_check_ms = min(next_check_ms, wait_ms)
+                    continue
+            batch = queue.first_to_send(self.linger_ms)
             if batch is None:
                 continue
             if queue.leader_id < 0:
@@ -107,15 +128,15 @@ class Drain:
             if queue.muted:
                 continue
             if batch.attempts > 0:
-                wait_ms = queue.backoff_left_ms(batch, now)
+                wait_ms = queue.backoff_left_ms(batch, now_ms)
             elif hurry or batch.closed:
                 wait_ms = 0.0
             else:
-                wait_ms = batch.created_ms + self.linger_ms - now
+                wait_ms = batch.created_ms + self.linger_ms - now_ms
                 if wait_ms > 0.0:
                     if batch.full and queue.leader_id not in busy:
                         wait_ms = 0.0
-                    elif wait_ms <= self.linger_ms / 2:
+                    elif wait_ms <= half_ms:
                         soon.setdefault(queue.leader_id, []).append(queue)
                     elif pressure:
                         others.setdefault(queue.leader_id, []).append(queue)
@@ -137,9 +158,19 @@ class Drain:
                 nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
                 ready[node_id] = queues
         self.sendable = ready
+        self.later_ms = next_check_ms
+        self.found = [queue for queues in ready.values() for queue in queues]
         return ReadyCheck(nodes, next_check_ms, leaderless)
 
-    def drain(self, node_id: int, max_bytes: int, now_ms: float, answer_ms: float, probe: bool) -> list[ProducerBatch]:
+    @cython.ccall
+    def drain(
+        self,
+        node_id: Any,
+        max_bytes: cython.longlong,
+        now_ms: cython.double,
+        answer_ms: cython.double,
+        probe: cython.bint,
+    ) -> list:
         """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
 
         A drained partition goes to the end of the line, so that none starves if not all fit into a request.
@@ -149,7 +180,6 @@ class Drain:
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
-        now: cython.double = now_ms
         created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
         drained: list = []
         size: cython.Py_ssize_t = 0
@@ -161,18 +191,18 @@ class Drain:
                 batch = queue.first()
             if batch is None:
                 continue
-            if batch.attempts > 0 and queue.backoff_left_ms(batch, now) > 0.0:
+            if batch.attempts > 0 and queue.backoff_left_ms(batch, now_ms) > 0.0:
                 continue
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
             queue.close(batch)
-            if drained and size + batch.size_bytes > max_bytes:
+            if drained and size + batch.builder.earlier_bytes + batch.builder.position > max_bytes:
                 break
             batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
-            size += batch.size_bytes
-            batch.drained_ms = now
+            size += batch.builder.earlier_bytes + batch.builder.position
+            batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch
             drained.append(batch)
         return drained
@@ -186,7 +216,8 @@ class Drain:
                 return batch
             self.given_up.add(batch)
 
-    def expired(self, now_ms: float) -> list[ProducerBatch]:
+    @cython.ccall
+    def expired(self, now_ms: cython.double) -> list:
         """Take off and return every batch older than ``delivery.timeout.ms``.
 
         Closes open batches older than MAX_OPEN_SHARE of it. Looks at the queues only when there may be such a

@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...network.clock import Clock
 from ...network.protocol.errors import KafkaTimeoutError
+from ..threads import check_may_wait
 
 if TYPE_CHECKING:
     from .batch_cy import ProducerBatch
+
+
+def flush_batches(
+    pending: list[ProducerBatch],
+    flushes: dict[object, bool],
+    wakeup: Callable[[], object],
+    clock: Clock,
+    timeout_ms: float,
+) -> None:
+    """Wait for these batches, with a token in `flushes` meanwhile, which ends lingering. Any thread but the sender's.
+
+    Raises as `await_batches`.
+    """
+    deadline_ms = clock.now_ms() + timeout_ms
+    if pending:
+        check_may_wait("flush")
+    token = object()
+    try:
+        flushes[token] = True
+        wakeup()
+        await_batches(pending, clock, deadline_ms, timeout_ms)
+    finally:
+        flushes.pop(token, None)
 
 
 def await_batches(batches: list[ProducerBatch], clock: Clock, deadline_ms: float, timeout_ms: float) -> None:

@@ -13,9 +13,11 @@ cdef class PartitionQueue:
     cdef readonly int leader_id
     cdef public int leader_epoch
     cdef public bint muted
+    cdef double lingers_until_ms
     cdef readonly Py_ssize_t usual_bytes
 
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
+    cdef ProducerBatch first_to_send(self, double linger_ms)
     cpdef ProducerBatch first(self)
     cpdef Py_ssize_t depth(self) noexcept
     cpdef ProducerBatch first_in_time(self, double created_from_ms)

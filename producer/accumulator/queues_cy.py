@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
+from ...network.clock import LONG_AGO_MS
 from ...network.cluster import Cluster, Node
 from ...network.records.builder_cy import NO_LIMIT
 
@@ -38,8 +39,8 @@ class PartitionQueue:
     """The batches of one partition, oldest first.
 
     Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
-    accumulator's set of active queues. `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted`
-    belong to the sender thread.
+    accumulator's set of active queues; before `lingers_until_ms` the first batch is open, not full and has a leader.
+    `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -54,6 +55,8 @@ class PartitionQueue:
         self.leader_id = -1
         self.leader_epoch = -1
         self.muted = False
+        #: When the first batch has lingered, if nothing else makes it sendable; LONG_AGO_MS: look at it to find out.
+        self.lingers_until_ms = LONG_AGO_MS
         #: The size of its recent batches, for the memory that the next one begins with.
         self.usual_bytes = 0
 
@@ -84,6 +87,7 @@ class PartitionQueue:
         if self.open is not None:
             self.open.closed = True
             self.open = None
+            self.lingers_until_ms = LONG_AGO_MS
         return None
 
     @cython.cfunc
@@ -101,6 +105,7 @@ class PartitionQueue:
         ):
             return False
         batch.full = True
+        self.lingers_until_ms = LONG_AGO_MS
         batch.builder.raise_limit(batch.max_bytes)
         return True
 
@@ -136,12 +141,27 @@ class PartitionQueue:
             last = self.batches[len(self.batches) - 1]
             batch.created_ms = max(batch.created_ms, last.created_ms)
         self.close_open()
+        self.lingers_until_ms = LONG_AGO_MS
         # first: the batches of a queue that isn't active would never be sent
         active[self] = True
         self.batches.append(batch)
         if not batch.closed:
             self.open = batch
         return None
+
+    @cython.cfunc
+    def first_to_send(self, linger_ms: cython.double) -> ProducerBatch | None:
+        """The oldest batch. Notes until when it lingers, if it does; what changes that later resets the note."""
+        batch: ProducerBatch
+        with self.lock:
+            if len(self.batches) == 0:
+                return None
+            batch = self.batches[0]
+            if batch is self.open and not batch.full and self.leader_id >= 0:
+                self.lingers_until_ms = batch.created_ms + linger_ms
+            else:
+                self.lingers_until_ms = LONG_AGO_MS
+            return batch
 
     @cython.ccall
     def first(self) -> ProducerBatch | None:
@@ -197,6 +217,7 @@ class PartitionQueue:
                     break
                 place += 1
             self.batches.insert(place, batch)
+            self.lingers_until_ms = LONG_AGO_MS
             active[self] = True
 
     def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:
@@ -212,6 +233,7 @@ class PartitionQueue:
                     break
                 place += 1
             self.batches.insert(place, batch)
+            self.lingers_until_ms = LONG_AGO_MS
             active[self] = True
 
     @cython.ccall
@@ -226,6 +248,7 @@ class PartitionQueue:
                 self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
             if batch is self.open:
                 self.open = None
+            self.lingers_until_ms = LONG_AGO_MS
             # to the end of the line: partitions that don't fit into this request come first in the next one
             active.pop(self, None)
             if self.batches:
@@ -239,6 +262,7 @@ class PartitionQueue:
             taken = self.batches
             self.batches = empty
             self.open = None
+            self.lingers_until_ms = LONG_AGO_MS
             active.pop(self, None)
         return taken
 
@@ -284,7 +308,7 @@ class TopicQueues:
         self.sticky_bytes = 0
         #: The estimated compression ratio; 0 before the first batch.
         self.compression_ratio = 0.0
-        #: The largest batch since the broker rejected one as too large.
+        #: The size of the largest batch, see `SizeBounds`.
         self.max_batch_bytes = NO_LIMIT
 
     def update(self, cluster: Cluster) -> None:
@@ -301,6 +325,8 @@ class TopicQueues:
             queue.leader = None if info is None else info.leader
             queue.leader_id = -1 if queue.leader is None else queue.leader.id
             queue.leader_epoch = -1 if info is None else info.leader_epoch
+            with queue.lock:
+                queue.lingers_until_ms = LONG_AGO_MS
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
         # Last, because threads that send use the rest once they see it.

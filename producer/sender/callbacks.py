@@ -20,7 +20,7 @@ from ..accumulator.batch_cy import ProducerBatch
 class Callbacks(Protocol):
     """What the sender needs to run callbacks; tests that step the sender run them inline."""
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None: ...
+    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -36,7 +36,7 @@ class CallbackThread:
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
+    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
         """Run a completed batch's callbacks, then call `release` with it; immediately if it has no callbacks."""
         if batch.settled:
             if release is not None:
@@ -79,7 +79,7 @@ class CallbackThread:
             threads.leave_callback_thread()
 
 
-def _run_and_release(batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
+def _run_and_release(batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
     batch.run_callbacks()
     if release is not None:
         release(batch)

@@ -1,13 +1,15 @@
 # The C declarations of sender_cy.py.
 
+from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
+from headrace.producer.sender.answer_times_cy cimport TimesByNode
 from headrace.producer.sender.transaction_manager_cy cimport TransactionManager
 
 cdef class Sender:
     cdef object __weakref__
     cdef object _client
     cdef object _metadata
-    cdef object _accumulator
+    cdef RecordAccumulator _accumulator
     cdef TransactionManager _transactions
     cdef object _clock
     cdef int _acks
@@ -24,7 +26,7 @@ cdef class Sender:
     cdef object _repeats
     cdef dict _in_flight
     cdef double _next_in_flight_expiry_ms
-    cdef object _answer_times
+    cdef TimesByNode _answer_times
     cdef double _producer_id_retry_at_ms
     cdef object _aborts
     cdef bint _closing

@@ -14,11 +14,10 @@ from collections import deque
 from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
-from ...network.client.request import ClientResponse, KafkaClient
+from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Node, TopicPartition
 from ...network.latch import Latch
@@ -26,20 +25,14 @@ from ...network.metadata import Metadata
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
-from ...network.protocol.messages.records.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
+from ...network.protocol.messages.records.produce import PartitionProduceResponse, ProduceRequest
+from ...network.protocol.produce_cy import partition_data, topic_data
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
 from ...network.sections import interrupted
-from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
 from ..record_errors import delivery_timeout, rejected_records, rejection
-from .answer_times import TimesByNode
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
@@ -51,10 +44,18 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.client.request_cy import ClientResponse
+    from ..accumulator.accumulator_cy import RecordAccumulator
     from ..accumulator.batch_cy import ProducerBatch
+    from ..accumulator.drain_cy import ReadyCheck
+    from .answer_times_cy import AnswerTimes, TimesByNode
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.client.request_cy import ClientResponse
+    from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
+    from cython.cimports.headrace.producer.accumulator.drain_cy import ReadyCheck
+    from cython.cimports.headrace.producer.sender.answer_times_cy import AnswerTimes, TimesByNode
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 _log = logging.getLogger(__name__)
@@ -232,8 +233,9 @@ class Sender:
             assert transactions.fatal_error is not None
             self._fail_waiting(transactions.fatal_error)
             return False
-        transactions.resolve()
-        transactions.bump_epoch_if_due()
+        if transactions.has_unsettled():
+            transactions.resolve()
+            transactions.bump_epoch_if_due()
         if transactions.needs_producer_id() and self._accumulator.has_undrained:
             refused = self._client.authentication_error()
             if refused is not None:
@@ -297,10 +299,14 @@ class Sender:
             for batch, error in unstash(accumulator, self._metadata, now_ms):
                 self._fail(batch, error, adjust=False)
         availability = accumulator.availability
+        check: ReadyCheck
+        times: AnswerTimes
         sent_any: cython.bint = True
+        again: cython.bint = False
         while sent_any:
-            # again after each request that was sent: there may be more for the same brokers
-            check = accumulator.ready(now_ms, self._answer_times.busy)
+            # again after requests were sent: there may be more for the same brokers
+            check = accumulator.ready(now_ms, self._answer_times.busy, again)
+            again = True
             delay_ms = check.next_check_ms
             poll_ms = min(delay_ms, MAX_POLL_MS)
             if check.leaderless_topics:
@@ -317,9 +323,7 @@ class Sender:
                     poll_ms = min(poll_ms, delay_ms)
                     continue
                 times = self._answer_times.of(node.id)
-                batches = accumulator.drain(
-                    node.id, self._max_request_bytes, now_ms, times.expected_ms, probe=times.is_idle
-                )
+                batches = accumulator.drain(node.id, self._max_request_bytes, now_ms, times.expected_ms, times.is_idle)
                 if availability is not None:
                     availability.note(node.id, now_ms, True)
                 if batches:
@@ -329,7 +333,7 @@ class Sender:
         if self._expire(now_ms):
             # the batches behind it may be sendable
             return 0.0
-        if self._transactions is not None and not self._transactions.has_producer_id and accumulator.has_undrained:
+        if self._transactions is not None and accumulator.has_undrained and not self._transactions.has_producer_id:
             # nothing is sent before there is a producer id, and the request for it may have to be retried
             poll_ms = min(poll_ms, self._retry_backoff_ms)
         delay_ms = accumulator.next_expiry_ms(now_ms)
@@ -360,23 +364,22 @@ class Sender:
             partitions = by_topic.get(batch.topic)
             if partitions is None:
                 partitions = by_topic[batch.topic] = []
-            partitions.append(PartitionProduceData(index=batch.partition, records=records))
+            partitions.append(partition_data(batch.partition, records))
         if not sent:
             return None
         cluster = self._metadata.cluster
         topics: list = []
-        # the ids at the time of the request: by its response, a topic may have been recreated with another id
+        # by the ids at the time of the request: by its response, a topic may have been recreated with another id;
+        # as numbers, because the hash of a UUID is computed in Python
         names: dict = {}
         all_ids_known: cython.bint = True
         for topic, partitions in by_topic.items():
-            data = TopicProduceData(name=topic, partition_data=partitions)
             topic_id = cluster.topic_id(topic)
+            topics.append(topic_data(topic, topic_id, partitions))
             if topic_id is None:
                 all_ids_known = False
             else:
-                data.topic_id = topic_id
-                names[topic_id] = topic
-            topics.append(data)
+                names[topic_id.int] = topic
         request = self._client.new_request(
             node.id,
             ProduceRequest(
@@ -469,8 +472,8 @@ class Sender:
 
     # --- Responses ---
 
-    def _on_produced(self, batches: dict, names: dict[UUID, str], response: ClientResponse) -> None:
-        """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id."""
+    def _on_produced(self, batches: dict, names: dict[int, str], response: ClientResponse) -> None:
+        """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id, as int."""
         batch: ProducerBatch
         now_ms: cython.double = response.received_ms
         self._answer_times.ended(response.node_id, now_ms, None if response.message is None else response.latency_ms)
@@ -492,7 +495,7 @@ class Sender:
         unanswered: dict = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
-            name = topic.name or names.get(topic.topic_id)
+            name = topic.name or names.get(topic.topic_id.int)
             for answer in topic.partition_responses:
                 answered = unanswered.pop((name, answer.index), None)
                 if answered is not None and answer.error_code == 0:

@@ -311,6 +311,12 @@ class TransactionManager:
         """Record that a batch failed after it had been sent: the broker may or may not have it."""
         self._unresolved.add(batch.topic_partition)
 
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def has_unsettled(self) -> cython.bint:
+        """Whether `resolve` or `bump_epoch_if_due` may have something to do."""
+        return len(self._unresolved) > 0 or len(self._to_rewrite) > 0
+
     def resolve(self) -> None:
         """Resolve the partitions with unresolved sequence numbers that have nothing in flight."""
         for partition in list(self._unresolved):

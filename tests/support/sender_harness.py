@@ -41,7 +41,7 @@ BATCHES_REMEMBERED = 5
 class InlineCallbacks:
     """Runs callbacks on the thread that steps the sender, so that a test sees them at once."""
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], None] | None) -> None:
+    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
         if not batch.settled:
             batch.run_callbacks()
         if release is not None:

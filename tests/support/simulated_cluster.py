@@ -173,6 +173,7 @@ class SimulatedCluster:
         family: int,
         address: Any,
         *,
+        host: str = "",
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
     ) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from .aiokafka import Aiokafka
 from .client import Client, Unavailable
 from .confluent import Confluent
+from .confluent_async import ConfluentAsync
 from .headrace import Headrace, HeadraceInterpreted
+from .headrace_async import HeadraceAsync
 from .java import Java
 from .kafka_python import KafkaPython
 
@@ -17,7 +19,9 @@ CLIENTS: dict[str, type[Client]] = {
     "headrace": Headrace,
     "confluent-kafka": Confluent,
     "headrace-interpreted": HeadraceInterpreted,
+    "headrace-async": HeadraceAsync,
     "aiokafka": Aiokafka,
+    "confluent-async": ConfluentAsync,
     "kafka-python": KafkaPython,
     "java": Java,
 }

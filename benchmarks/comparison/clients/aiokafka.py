@@ -7,6 +7,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from ..shapes import LATENCY_MODES, Mode
 from .client import PythonClient, Unavailable, ticks
 
 OPTIONS = {"batch.size": "max_batch_size", "linger.ms": "linger_ms", "compression.type": "compression_type"}
@@ -16,6 +17,7 @@ class Aiokafka(PythonClient):
     """`aiokafka.AIOKafkaProducer`, with idempotence. Its loops are coroutines on an event loop of the main thread."""
 
     share = 0.1
+    modes = frozenset({Mode.THROUGHPUT, Mode.GATHER, *LATENCY_MODES})
     threads = False
 
     def start(self) -> None:
@@ -23,14 +25,23 @@ class Aiokafka(PythonClient):
             from aiokafka import AIOKafkaProducer
         except ImportError as missing:
             raise Unavailable(f"aiokafka is not installed: {missing}") from missing
+        self.start_with(AIOKafkaProducer)
+
+    def start_with(self, producer_class: Any) -> None:
+        """Construct a producer of this class on a new event loop, and wait for one acknowledged record."""
         self.loop = asyncio.new_event_loop()
-        self.run(self._start(AIOKafkaProducer))
+        self.run(self._start(producer_class))
 
     async def _start(self, producer_class: Any) -> None:
-        config = {OPTIONS[key]: value for key, value in self.shape.config.items()}
-        self.producer = producer_class(bootstrap_servers=self.bootstrap_servers, enable_idempotence=True, **config)
+        self.producer = producer_class(
+            bootstrap_servers=self.bootstrap_servers, enable_idempotence=True, **self.configuration()
+        )
         await self.producer.start()
         await self.producer.send_and_wait(self.topic, self.workload.values[0])
+
+    def configuration(self) -> dict[str, Any]:
+        """The shape's configuration by this client's names."""
+        return {OPTIONS[key]: value for key, value in self.shape.config.items()}
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return self.loop.run_until_complete(coroutine)
@@ -88,6 +99,22 @@ class Aiokafka(PythonClient):
 
         self.run(loop())
         self.check_acknowledged(acknowledged)
+
+    def send_gathered(self) -> None:
+        async def loop() -> None:
+            send, topic = self.producer.send_and_wait, self.topic
+            for _ in range(self.workload.passes):
+                if self.shape.headers:
+                    await asyncio.gather(
+                        *(
+                            send(topic, value, headers=[("trace-id", trace), ("source", b"benchmark")])
+                            for value, trace in zip(self.workload.values, self.workload.traces, strict=True)
+                        )
+                    )
+                else:
+                    await asyncio.gather(*(send(topic, value) for value in self.workload.values))
+
+        self.run(loop())
 
     def send_one_by_one(self) -> list[float]:
         async def loop() -> list[float]:

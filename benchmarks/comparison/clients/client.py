@@ -6,7 +6,7 @@ import abc
 import concurrent.futures
 import time
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..measurement import Measurement, measure
 from ..shapes import LATENCY_MODES, Mode, Shape
@@ -77,6 +77,8 @@ class PythonClient(Client):
             self.send_lists()
         elif self.shape.mode is Mode.ARROW:
             self.send_tables()
+        elif self.shape.mode is Mode.GATHER:
+            self.send_gathered()
         else:
             self.send_in_threads(self.chosen_loop())
         self.flush()
@@ -140,9 +142,38 @@ class PythonClient(Client):
         """Send each pass with one call. Clients whose `modes` have LISTS implement it."""
         raise NotImplementedError
 
+    def send_gathered(self) -> None:
+        """Send each pass under one `asyncio.gather`. Clients whose `modes` have GATHER implement it."""
+        raise NotImplementedError
+
     def send_tables(self) -> None:
         """Send each pass from a table. Clients whose `modes` have ARROW implement it."""
         raise NotImplementedError
+
+
+class FutureClient(PythonClient):
+    """A client whose ``producer.send(topic, value)`` returns a future with ``get(timeout)``."""
+
+    producer: Any
+
+    def send_one_by_one(self) -> list[float]:
+        send, topic, now = self.producer.send, self.topic, time.perf_counter
+        latencies = []
+        for _ in range(self.workload.passes):
+            for value in self.workload.values:
+                began = now()
+                send(topic, value).get(DELIVERY_S)
+                latencies.append(now() - began)
+        return latencies
+
+    def send_at_rate(self, send_one: Callable[[bytes], None]) -> None:
+        """Call `send_one` at the shape's rate, and wait until everything is acknowledged."""
+        value = self.workload.values[0]
+        for due, wait_s in ticks(self.workload.records, self.shape.rate):
+            for _ in range(due):
+                send_one(value)
+            time.sleep(wait_s)
+        self.flush()
 
 
 def ticks(records: int, rate: int) -> Iterator[tuple[int, float]]:

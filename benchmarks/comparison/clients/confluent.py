@@ -23,7 +23,7 @@ POLL_S = 0.1
 class Confluent(PythonClient):
     """`confluent_kafka.Producer`."""
 
-    modes = frozenset(Mode)
+    modes = frozenset(Mode) - {Mode.GATHER}
 
     def start(self) -> None:
         try:

@@ -6,13 +6,13 @@ import time
 from typing import ClassVar
 
 from ..shapes import Mode
-from .client import DELIVERY_S, PythonClient, Unavailable, ticks
+from .client import DELIVERY_S, FutureClient, Unavailable
 
 
-class Headrace(PythonClient):
+class Headrace(FutureClient):
     """`headrace.producer.KafkaProducer` with its hot modules compiled."""
 
-    modes = frozenset(Mode)
+    modes = frozenset(Mode) - {Mode.GATHER}
     environment: ClassVar[dict[str, str]] = {"HEADRACE_PURE": "0"}
     wants_compiled = True
 
@@ -73,16 +73,6 @@ class Headrace(PythonClient):
         self.flush()
         self.check_acknowledged(acknowledged)
 
-    def send_one_by_one(self) -> list[float]:
-        send, topic, now = self.producer.send, self.topic, time.perf_counter
-        latencies = []
-        for _ in range(self.workload.passes):
-            for value in self.workload.values:
-                began = now()
-                send(topic, value).get(DELIVERY_S)
-                latencies.append(now() - began)
-        return latencies
-
     def send_paced(self) -> list[float]:
         send, topic, now = self.producer.send, self.topic, time.perf_counter
         latencies: list[float] = []
@@ -96,12 +86,7 @@ class Headrace(PythonClient):
 
             send(topic, value, callback=callback)
 
-        value = self.workload.values[0]
-        for due, wait_s in ticks(self.workload.records, self.shape.rate):
-            for _ in range(due):
-                send_one(value)
-            time.sleep(wait_s)
-        self.flush()
+        self.send_at_rate(send_one)
         self.check_acknowledged(len(latencies))
         return latencies
 

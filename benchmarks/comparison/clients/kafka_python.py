@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .client import DELIVERY_S, PythonClient, Unavailable, ticks
+from .client import DELIVERY_S, FutureClient, Unavailable
 
 
-class KafkaPython(PythonClient):
+class KafkaPython(FutureClient):
     """`kafka.KafkaProducer`, with idempotence."""
 
     share = 0.05
@@ -60,16 +60,6 @@ class KafkaPython(PythonClient):
         self.flush()
         self.check_acknowledged(acknowledged)
 
-    def send_one_by_one(self) -> list[float]:
-        send, topic, now = self.producer.send, self.topic, time.perf_counter
-        latencies = []
-        for _ in range(self.workload.passes):
-            for value in self.workload.values:
-                began = now()
-                send(topic, value).get(DELIVERY_S)
-                latencies.append(now() - began)
-        return latencies
-
     def send_paced(self) -> list[float]:
         send, topic, now = self.producer.send, self.topic, time.perf_counter
         latencies: list[float] = []
@@ -78,11 +68,6 @@ class KafkaPython(PythonClient):
             began = now()
             send(topic, value).add_callback(lambda metadata: latencies.append(now() - began))
 
-        value = self.workload.values[0]
-        for due, wait_s in ticks(self.workload.records, self.shape.rate):
-            for _ in range(due):
-                send_one(value)
-            time.sleep(wait_s)
-        self.flush()
+        self.send_at_rate(send_one)
         self.check_acknowledged(len(latencies))
         return latencies

@@ -8,7 +8,7 @@ import pytest
 from support.client_harness import ClientHarness
 from support.mock_client import metadata_response
 
-from headrace.network.client.client_metrics import ClientMetrics
+from headrace.network.client.client_metrics_cy import ClientMetrics
 from headrace.network.clock import MockClock
 from headrace.network.metrics import Metrics
 from headrace.network.protocol.errors import KafkaConnectionError

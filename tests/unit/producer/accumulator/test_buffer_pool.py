@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.network.clock import MockClock
+from headrace.network.latch import Latch
 from headrace.network.protocol.errors import (
     BufferExhaustedError,
     KafkaError,
@@ -15,7 +16,7 @@ from headrace.network.protocol.errors import (
     MessageSizeTooLargeError,
     ProducerClosedError,
 )
-from headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
+from headrace.producer.accumulator.buffer_pool_cy import NO_WAIT, BufferPool, Lease, MemoryWait
 
 FOREVER_MS = 1e9
 
@@ -283,3 +284,77 @@ def test_closing_fails_those_who_wait_with_what_they_gathered_returned_and_all_w
     for buffer in held[1:]:
         pool.deallocate(buffer)
     assert (pool.available_bytes, pool.waiting) == (100, 0)
+
+
+# --- Event loops, which take a place in the line instead of waiting ---
+
+
+def test_without_waiting_memory_is_given_at_once_or_not_at_all() -> None:
+    pool = BufferPool(1000, 100, MockClock())
+    lease = pool.allocate(900, NO_WAIT)
+    with pytest.raises(MemoryWait) as wait:
+        pool.allocate(101, NO_WAIT)
+    assert wait.value.size_bytes == 101
+    assert pool.exhausted_count == 0
+    pool.deallocate(lease)
+    assert pool.allocate(101, NO_WAIT).size_bytes == 101
+
+
+def test_a_place_in_line_is_granted_in_turn_and_its_memory_used_by_allocate() -> None:
+    pool = BufferPool(1000, 100, MockClock())
+    lease = pool.allocate(1000, 0)
+    first, latch = Caller(pool, 600), Latch()
+    turn = pool.join_line(600, latch)
+    behind = Caller(pool, 300)
+    pool.deallocate(lease)
+    first.join()
+    assert not latch.is_set, "there is no room for both"
+    assert behind.waits, "it is behind the loop's place"
+    assert turn.waits_for(600)
+    assert not turn.waits_for(601)
+    assert first.lease is not None
+    pool.deallocate(first.lease)
+    assert latch.is_set
+    behind.join()
+    granted = pool.allocate(500, NO_WAIT, turn)
+    assert (granted.size_bytes, len(granted.buffer)) == (600, 600)
+    assert pool.available_bytes == 100
+    pool.leave_line(turn)
+    assert pool.available_bytes == 100, "what was used is not returned"
+
+
+def test_leaving_the_line_returns_what_was_granted_and_lets_the_next_proceed() -> None:
+    pool = BufferPool(1000, 100, MockClock())
+    lease = pool.allocate(1000, 0)
+    latch = Latch()
+    granted, waiting = pool.join_line(1000, latch), pool.join_line(400, Latch())
+    behind = Caller(pool, 1000)
+    pool.deallocate(lease)
+    assert latch.is_set
+    pool.leave_line(granted)
+    assert not waiting.waits_for(1)
+    pool.leave_line(waiting)
+    assert behind.join().size == 1000
+    assert pool.waiting == 0
+
+
+def test_a_granted_turn_that_is_dropped_is_recovered() -> None:
+    pool = BufferPool(1000, 100, MockClock())
+    turn = pool.join_line(1000, Latch())
+    assert turn.has_granted(1000)
+    del turn
+    assert pool.allocate(1000, 0).size_bytes == 1000
+
+
+def test_closing_wakes_a_place_in_line_and_one_taken_later() -> None:
+    pool = BufferPool(1000, 100, MockClock())
+    lease = pool.allocate(1000, 0)
+    before, after = Latch(), Latch()
+    turn = pool.join_line(10, before)
+    pool.close()
+    pool.join_line(10, after)
+    assert before.is_set
+    assert after.is_set
+    with pytest.raises(ProducerClosedError):
+        pool.allocate(10, NO_WAIT, turn)
+    pool.deallocate(lease)

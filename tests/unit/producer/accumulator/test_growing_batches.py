@@ -8,6 +8,7 @@ import pytest
 from support.accumulator_bench import LINGER_MS, MAX_OPEN_MS, Bench
 
 from headrace.network.clock import NEVER_MS, MockClock
+from headrace.network.cluster import Cluster
 from headrace.network.protocol.errors import MessageSizeTooLargeError
 from headrace.network.records.batch import RecordBatch, joined
 from headrace.producer.accumulator.batch_cy import ProducerBatch
@@ -258,3 +259,52 @@ def test_sticky_records_change_the_partition_at_batch_size_and_fill_open_batches
     assert sum(counts) == 60
     assert len([count for count in counts if count]) > 1
     assert all(not batch.closed for partition in range(4) for batch in batches(b, partition)[-1:])
+
+
+def test_a_batch_that_fills_while_it_lingers_is_seen_at_the_next_look() -> None:
+    b = a_bench()
+    b.append(partition=0)
+    assert b.ready() == []
+    assert b.accumulator.ready(b.clock.now_ms()).next_check_ms == LINGER_MS
+    while not batches(b)[0].full:
+        b.append(partition=0, value=b"v" * 100)
+    assert b.ready() == [b.queues.queues[0].leader_id]
+
+
+def test_a_batch_that_is_followed_by_another_while_it_lingers_is_seen_at_the_next_look() -> None:
+    b = a_bench(most=FULL)
+    b.append(partition=0)
+    assert b.ready() == []
+    b.append(partition=0, value=b"v" * (FULL - 200))
+    b.append(partition=0, value=b"v" * 300)
+    assert len(batches(b)) == 2
+    assert b.ready() == [b.queues.queues[0].leader_id]
+
+
+def test_a_lingering_batch_without_a_leader_is_seen_at_the_next_look() -> None:
+    b = a_bench()
+    b.append(partition=0)
+    assert b.ready() == []
+    b.queues.update(Cluster(nodes=[], partitions={}))
+    assert b.accumulator.ready(b.clock.now_ms()).leaderless_topics == {"t"}
+
+
+def test_the_look_after_a_request_is_at_the_queues_that_were_sendable() -> None:
+    b = a_bench(most=FULL)
+    node_id = b.queues.queues[0].leader_id
+
+    def add_three_batches(partition: int) -> None:
+        for _ in range(3):
+            b.append(partition=partition, value=b"v" * (FULL - 100))
+        assert [batch.closed for batch in batches(b, partition)] == [True, True, False]
+
+    add_three_batches(0)
+    now_ms = b.clock.now_ms()
+    assert list(b.accumulator.ready(now_ms).nodes) == [node_id]
+    assert len(b.accumulator.drain(node_id, 1_000_000, now_ms)) == 1
+    add_three_batches(2)  # led by the same node
+    again = b.accumulator.ready(now_ms, again=True)
+    assert list(again.nodes) == [node_id], "the second batch of the queue that was drained"
+    assert [batch.partition for batch in b.accumulator.drain(node_id, 1_000_000, now_ms)] == [0]
+    assert not b.accumulator.ready(now_ms, again=True).nodes
+    assert b.accumulator.ready(now_ms).nodes, "the next turn looks at all"

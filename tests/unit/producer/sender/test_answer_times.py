@@ -9,7 +9,7 @@ from support.sender_harness import BATCH_SIZE, SenderHarness
 
 from headrace.network.client.request import ClientRequest
 from headrace.producer.accumulator.batch_cy import RecordFuture
-from headrace.producer.sender.answer_times import MARGIN, MAX_OBSERVATIONS, AnswerTimes
+from headrace.producer.sender.answer_times_cy import MARGIN, MAX_OBSERVATIONS, AnswerTimes
 
 
 def observed(*answers_ms: float, timeout_ms: float = 1000) -> AnswerTimes:

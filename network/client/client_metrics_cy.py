@@ -1,3 +1,5 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: freethreading_compatible=True
 """Metrics of a `NetworkClient` and its selector: connections, requests, responses and bytes, overall and per node.
 
 Source: Kafka's SelectorMetrics, with its names. Differences: bytes count when the request or response is complete, and
@@ -7,9 +9,19 @@ only established connections count as created and closed.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
-from ..metrics import MetricName, Metrics, Reading, Sensor, Tags
+from .. import _cython as cython
+from ..metrics import MetricName, Metrics, Reading, Tags
 from ..sockets.counters import SelectorCounters
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if not cython.compiled:
+    from ..sensor_cy import Sensor
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.sensor_cy import Sensor
 
 _AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
 _OFTEN, _COUNT = Sensor.occurrence_rate, Sensor.count
@@ -78,6 +90,19 @@ _OVERALL: dict[str, tuple[Reading, ...]] = {
 }
 
 
+@cython.final
+@cython.cclass
+class _NodeSensors:
+    """The sensors of one node."""
+
+    def __init__(self, sensors: dict) -> None:
+        self.requests = sensors["requests"]
+        self.responses = sensors["responses"]
+        self.latency = sensors["latency"]
+
+
+@cython.final
+@cython.cclass
 class ClientMetrics:
     """The network metrics of one client, in the groups ``<prefix>-metrics`` and ``<prefix>-node-metrics``.
 
@@ -103,18 +128,20 @@ class ClientMetrics:
         self._operations = sensors["operations"]
         self._wait = sensors["wait"]
         self._io = sensors["io"]
-        self._nodes: dict[int, dict[str, Sensor]] = {}
+        self._nodes = {}
         # the selector's counters as of the last poll
         self._seen_created = 0
         self._seen_closed = 0
         self._seen_operations = 0
         self._seen_waited_ms = 0.0
 
-    def polled(self, duration_ms: float, now_ms: float) -> None:
+    @cython.ccall
+    def polled(self, duration_ms: cython.double, now_ms: cython.double) -> object:
         """Record a poll of the selector that took `duration_ms`, waiting included."""
         counters = self._counters
-        waited_ms = counters.waited_ms - self._seen_waited_ms
-        self._seen_waited_ms = counters.waited_ms
+        all_waited_ms: cython.double = counters.waited_ms
+        waited_ms: cython.double = all_waited_ms - self._seen_waited_ms
+        self._seen_waited_ms = all_waited_ms
         self._wait.record(waited_ms * _NS_PER_MS, now_ms)
         self._io.record(max(duration_ms - waited_ms, 0.0) * _NS_PER_MS, now_ms)
         if counters.operations != self._seen_operations:
@@ -126,21 +153,29 @@ class ClientMetrics:
         if counters.connections_closed != self._seen_closed:
             self._closed.record(counters.connections_closed - self._seen_closed, now_ms)
             self._seen_closed = counters.connections_closed
+        return None
 
-    def sent(self, node_id: int, size_bytes: int, now_ms: float) -> None:
+    @cython.ccall
+    def sent(self, node_id: Any, size_bytes: cython.double, now_ms: cython.double) -> object:
         """Record a request that was written. `size_bytes` includes the length prefix."""
+        node: _NodeSensors = self._node(node_id)
         self._requests.record(size_bytes, now_ms)
-        self._node(node_id)["requests"].record(size_bytes, now_ms)
+        node.requests.record(size_bytes, now_ms)
+        return None
 
-    def answered(self, node_id: int, size_bytes: int, latency_ms: float, now_ms: float) -> None:
+    @cython.ccall
+    def answered(
+        self, node_id: Any, size_bytes: cython.double, latency_ms: cython.double, now_ms: cython.double
+    ) -> object:
         """Record a response that arrived `latency_ms` after its request was created.
 
         `size_bytes` includes the length prefix.
         """
+        node: _NodeSensors = self._node(node_id)
         self._responses.record(size_bytes, now_ms)
-        node = self._node(node_id)
-        node["responses"].record(size_bytes, now_ms)
-        node["latency"].record(latency_ms, now_ms)
+        node.responses.record(size_bytes, now_ms)
+        node.latency.record(latency_ms, now_ms)
+        return None
 
     def keep_nodes(self, node_ids: Collection[int]) -> None:
         """Drop the metrics of every node that is not in `node_ids`."""
@@ -150,11 +185,12 @@ class ClientMetrics:
                 del self._nodes[node_id]
             self._registry.remove(self._tags_of(node_id) for node_id in gone)
 
-    def _node(self, node_id: int) -> dict[str, Sensor]:
-        known = self._nodes.get(node_id)
+    @cython.cfunc
+    def _node(self, node_id: Any) -> _NodeSensors:
+        known: _NodeSensors | None = self._nodes.get(node_id)
         if known is None:
-            tags = self._tags_of(node_id)
-            known = self._nodes[node_id] = self._registry.add_sensors(self._node_group, tags, _PER_NODE)
+            sensors = self._registry.add_sensors(self._node_group, self._tags_of(node_id), _PER_NODE)
+            known = self._nodes[node_id] = _NodeSensors(sensors)
         return known
 
     def _tags_of(self, node_id: int) -> Tags:

@@ -1,0 +1,23 @@
+# The C declarations of request_cy.py, for the client and the sender.
+
+cdef class ClientRequest:
+    cdef readonly object node_id
+    cdef readonly object message
+    cdef readonly long long correlation_id
+    cdef readonly double created_ms
+    cdef readonly double timeout_ms
+    cdef readonly bint expect_response
+    cdef readonly object callback
+    cdef readonly object min_version
+    cdef readonly object max_version
+
+cdef class ClientResponse:
+    cdef readonly ClientRequest request
+    cdef readonly object message
+    cdef readonly object version
+    cdef readonly object error
+    cdef readonly bint disconnected
+    cdef readonly bint timed_out
+    cdef readonly double received_ms
+
+cpdef object call_back(list responses)

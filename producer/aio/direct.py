@@ -1,0 +1,157 @@
+"""The `KafkaProducer` beneath an `AsyncKafkaProducer`: its `send` never waits, and raises where it would."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...network.protocol.errors import IllegalArgumentError, SerializationError
+from ..accumulator.serializing_cy import SerializeFunction
+from ..columns.column_send import ColumnSender
+from ..kafka_producer import KafkaProducer, _seconds
+from ..plugins.interceptors import ProducerInterceptors
+from ..plugins.loading import name_of
+from ..record import ProducerRecord
+from .futures_cy import NotAppended, NotDirect
+
+if TYPE_CHECKING:
+    from ..accumulator.batch_cy import RecordFuture
+    from ..accumulator.queues_cy import TopicQueues
+    from ..engine import Engine
+
+
+class AsyncSerializer:
+    """An ``async`` serializer of keys or values, which the event loop awaits."""
+
+    def __init__(self, part: str, serializer: Any) -> None:
+        """Wrap `serializer`, which has a `serialize`. `part`: "key" or "value", for messages."""
+        self._part = part
+        self._name = name_of(getattr(serializer, "function", serializer))
+        self._serialize = serializer.serialize
+        self._checked = SerializeFunction(part, self._name, lambda topic, headers, output: output)
+
+    async def serialized(self, record: ProducerRecord, data: Any) -> bytes | None:
+        """Serialize the key or value of a record. Raises SerializationError."""
+        try:
+            output = self._serialize(record.topic, record.headers, data)
+            if inspect.isawaitable(output):
+                output = await output
+        except SerializationError:
+            raise
+        except Exception as error:
+            raise SerializationError(
+                f"the {self._part} serializer {self._name} failed on data of type {type(data).__name__} for topic "
+                f"{record.topic}: {type(error).__name__}: {error}"
+            ) from error
+        return self._checked(record.topic, record.headers, output)
+
+
+def _is_async(serializer: Any) -> bool:
+    if serializer is None:
+        return False
+    function = getattr(serializer, "function", serializer.serialize)
+    # an instance of a class with an async __call__ is no coroutine function itself
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+class DirectProducer(KafkaProducer):
+    """Sends what needs no wait. `send` raises NotDirect or NotAppended for the rest."""
+
+    #: The serializers that are awaited, by "key" and "value".
+    async_serializers: dict[str, AsyncSerializer]
+
+    def _start(self) -> None:
+        self.async_serializers = {}
+        for part, serializer in zip(("key", "value"), self._serializers, strict=True):
+            if _is_async(serializer):
+                self.async_serializers[part] = AsyncSerializer(part, serializer)
+                # `send` and `_encoded` get the bytes
+                setattr(self, f"_{part}_serializer", None)
+        super()._start()
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether records may be sent without awaiting anything."""
+        return not (self._partition or self._interceptors or self.async_serializers)
+
+    def column_sender(self) -> ColumnSender:
+        """As `KafkaProducer.column_sender`, for the thread that may block. Raises IllegalArgumentError as well."""
+        if self.async_serializers:
+            part, *_ = self.async_serializers
+            raise IllegalArgumentError(
+                f"send_many and send_arrow take no async serializers, and the {part} serializer is one: serialize "
+                f"first and send bytes with a producer that has none, or use send"
+            )
+        sender = super().column_sender()
+        return ColumnSender(sender.engine, sender.row_by_row, self._send_blocking)
+
+    def bytes_sender(self) -> ColumnSender:
+        """A sender of columns of bytes that no serializer sees. Raises IllegalArgumentError with interceptors."""
+        if self._interceptors:
+            raise IllegalArgumentError("send_batch calls no interceptors, and this producer has some: use send")
+        return ColumnSender(self._usable_engine(), None, self._send_blocking)
+
+    def serialize(self, part: str, data: Any) -> bytes | None:
+        """Serialize a "key" or "value" for a topic that is not known yet. Raises SerializationError."""
+        serializer = self._key_serializer if part == "key" else self._value_serializer
+        return self._serialized(part, serializer, ProducerRecord("", None), data)
+
+    def encoded(
+        self, engine: Engine, record: ProducerRecord, queues: TopicQueues, is_serialized: bool
+    ) -> tuple[int, int, bytes | None, bytes | None, bytes | None]:
+        """`KafkaProducer._encoded`, for a topic whose metadata is known."""
+        return self._encoded(engine, record, queues, queues.partition_count or len(queues.queues), is_serialized)
+
+    def usable_engine(self) -> Engine:
+        """The engine, created again in a forked child. Raises what a closed or failed producer raises."""
+        return self._usable_engine()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, also of a closed producer or one of the parent process."""
+        return self._engine
+
+    @property
+    def interceptors(self) -> ProducerInterceptors:
+        """The interceptors, of which there may be none."""
+        return self._interceptors
+
+    @staticmethod
+    def seconds(timeout: float) -> float:
+        """A timeout that a caller gave, checked. Raises IllegalArgumentError."""
+        return _seconds(timeout)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _send_blocking(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
+    ) -> RecordFuture:
+        return super()._send_checked(topic, value, key, headers, partition, timestamp_ms, None)
+
+    def _send_checked(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Callable | None,
+    ) -> NoReturn:
+        raise NotDirect
+
+    def _send_serialized(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Any,
+        partition: Any,
+        timestamp_ms: Any,
+        callback: Callable | None,
+    ) -> NoReturn:
+        raise NotAppended(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
