@@ -28,7 +28,7 @@ cdef class RecordAccumulator:
     cdef readonly object stash
     cdef bint keys_choose
     cdef object updating
-    cdef dict flushes
+    cdef readonly dict flushes
     cdef bint closed
 
     cdef RecordFuture _open(

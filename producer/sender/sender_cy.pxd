@@ -9,6 +9,8 @@ cdef class Sender:
     cdef object _metadata
     cdef object _accumulator
     cdef TransactionManager _transactions
+    cdef object _transaction
+    cdef int _attributes
     cdef object _clock
     cdef int _acks
     cdef object _compression

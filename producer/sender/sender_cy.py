@@ -32,6 +32,7 @@ from ...network.protocol.messages.records.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
 from ...network.sections import interrupted
@@ -44,6 +45,7 @@ from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
 from .responses import lost_response, producer_id_error
+from .transaction import State as TransactionState
 from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
 from .unstashing import unstash
 
@@ -53,6 +55,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ..accumulator.batch_cy import ProducerBatch
     from .transaction_manager_cy import TransactionManager
+    from .transaction_requests import TransactionRequests
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
@@ -86,6 +89,7 @@ class Sender:
         metadata: Metadata,
         accumulator: RecordAccumulator,
         transactions: TransactionManager | None,
+        transaction: TransactionRequests | None = None,
         clock: Clock,
         acks: int,
         compression: Compression,
@@ -105,6 +109,7 @@ class Sender:
         `metadata`: the cluster's metadata.
         `accumulator`: the batches to send.
         `transactions`: producer id and sequence numbers; None without idempotence.
+        `transaction`: the requests of its transactions; None without ``transactional.id``.
         `clock`: the time source.
         `acks`: the acknowledgements that produce requests ask for (``acks``).
         `compression`, `compression_level`: how batches are compressed; level None is the codec's default.
@@ -121,6 +126,8 @@ class Sender:
         self._metadata = metadata
         self._accumulator = accumulator
         self._transactions = transactions
+        self._transaction = transaction
+        self._attributes = 0 if transaction is None else TRANSACTIONAL_MASK
         self._clock = clock
         self._acks = acks
         self._compression = compression
@@ -153,7 +160,9 @@ class Sender:
                 self.run_once()
             _log.debug("the sender is closing and sends the remaining batches")
             self._accumulator.close()
-            while not self._force_close and self._accumulator.has_unanswered:
+            if self._transaction is not None:
+                self._transaction.close()
+            while not self._force_close and (self._accumulator.has_unanswered or self._is_ending_transaction()):
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -164,6 +173,8 @@ class Sender:
             _log.exception("the sender thread died; every record that was not acknowledged fails")
             error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
             error.__cause__ = death
+            if self._transaction is not None:
+                self._transaction.transaction.fatal(error)
             self._accumulator.pool.close(error)
             self._accumulator.close()
             self._fail_everything(error)
@@ -179,6 +190,9 @@ class Sender:
         now_ms: cython.double = self._clock.now_ms()
         if self._aborts:
             self._abort_where_asked()
+        if self._transaction is not None:
+            self._run_transaction(now_ms)
+            return
         if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
@@ -222,6 +236,37 @@ class Sender:
         for batch in self._accumulator.take_everything():
             # A failed batch with a sequence number would leave a gap, so the batches behind it begin a new epoch.
             self._fail(batch, error, adjust=True)
+
+    # --- Transactions ---
+
+    def _run_transaction(self, now_ms: float) -> None:
+        """`run_once` of a producer with transactions."""
+        requests = self._transaction
+        transaction = requests.transaction
+        if transaction.state is TransactionState.FATAL_ERROR:
+            self._fail_waiting(transaction.fatal_error())
+        elif transaction.is_doomed:
+            self._drop_unsent(transaction.aborted_error())
+        poll_ms = requests.step(now_ms)
+        poll_ms = min(poll_ms, self._send_ready(now_ms))
+        if requests.looks_again:
+            poll_ms = 0.0
+        self._accumulator.next_look_ms = now_ms + poll_ms
+        self._client.poll(poll_ms, now_ms)
+
+    def _drop_unsent(self, error: KafkaError) -> None:
+        """Fail the waiting batches of an aborted transaction, except those that a broker may have."""
+        accumulator = self._accumulator
+        if not accumulator.has_undrained and not accumulator.stash.waiting:
+            return
+        for batch in accumulator.take_everything():
+            if batch.has_sequence:
+                accumulator.put_back(batch)
+            else:
+                self._fail(batch, error, adjust=True)
+
+    def _is_ending_transaction(self) -> bool:
+        return self._transaction is not None and self._transaction.is_ending(self._clock.now_ms())
 
     # --- Producer id ---
 
@@ -368,16 +413,23 @@ class Sender:
                 data.topic_id = topic_id
                 names[topic_id] = topic
             topics.append(data)
+        transactional_id: str | None = None
+        min_version: int | None = None
+        max_version: int | None = None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES
+        if self._transaction is not None:
+            transactional_id = self._transaction.transaction.transactional_id
+            min_version, max_version = self._transaction.produce_versions(max_version)
         request = self._client.new_request(
             node.id,
             ProduceRequest(
-                transactional_id=None, acks=self._acks, timeout_ms=int(self._request_timeout_ms), topic_data=topics
+                transactional_id=transactional_id, acks=self._acks, timeout_ms=int(self._request_timeout_ms), topic_data=topics
             ),
             now_ms=now_ms,
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
             callback=partial(self._on_produced, sent, names),
-            max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
+            min_version=min_version,
+            max_version=max_version,
         )
         self._metrics.sent(sent.values(), now_ms)
         self._answer_times.sent(node.id, self._metadata.cluster.nodes)
@@ -398,6 +450,7 @@ class Sender:
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
+            attributes=self._attributes,
         )
         return None
 
@@ -505,12 +558,22 @@ class Sender:
     def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
         if self._transactions is not None:
             self._transactions.completed(batch)
+            if self._transaction is not None and self._is_lost(batch):
+                return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator.release)
         else:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
         return None
+
+    def _is_lost(self, batch: ProducerBatch) -> bool:
+        """Whether an acknowledged batch belongs to an aborted transaction; fails it in that case."""
+        self._transaction.delivered()
+        if batch.done or not self._transaction.transaction.is_doomed:
+            return False
+        self._fail(batch, self._transaction.transaction.aborted_error(), adjust=False)
+        return True
 
     def _on_error(
         self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float
@@ -595,6 +658,8 @@ class Sender:
     ) -> None:
         if self._transactions is not None and batch.has_sequence:
             self._transactions.failed(batch, error, adjust)
+        if self._transaction is not None:
+            self._transaction.batch_failed(batch, error)
         self._metrics.failed(batch, self._clock.now_ms())
         batch.fail(error, record_errors)
         self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
@@ -602,6 +667,8 @@ class Sender:
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
         self._abort_where_asked()
+        if self._transaction is not None:
+            self._transaction.transaction.fail_pending(error)
         self._accumulator.take_everything()
         self._in_flight.clear()
         for batch in self._accumulator.incomplete_batches():
