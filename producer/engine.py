@@ -141,7 +141,7 @@ class Engine:
                 config.transactional_id,
                 clock=clock,
                 max_block_ms=config.max_block_ms,
-                wakeup=lambda: self.sender.wakeup(),
+                wakeup=lambda: self.sender.wakeup(),  # noqa: PLW0108 - the sender is created later
             )
             requests = self.transactions.gate = TransactionRequests(
                 self.transaction,

@@ -48,7 +48,7 @@ def _from_librdkafka(metadata: bytes) -> GroupMember:
     """Decode ``rd_kafka_consumer_group_metadata_write``: generation, group, member, whether an instance is missing."""
     if not metadata.startswith(LIBRDKAFKA_METADATA):
         raise IllegalArgumentError(
-            f"group_metadata is bytes, but not the group metadata of librdkafka, which begin with {LIBRDKAFKA_METADATA!r}"
+            f"group_metadata is bytes, but not librdkafka's, which begin with {LIBRDKAFKA_METADATA!r}"
         )
     start = len(LIBRDKAFKA_METADATA)
     # the machine's byte order: it never leaves the process
@@ -93,11 +93,11 @@ def _partition(key: Any) -> TopicPartition:
 
 def _offset(key: Any, value: Any) -> Offset:
     epoch: Any = None
-    if isinstance(value, tuple) and not hasattr(value, "offset"):
-        offset, metadata, *_ = (*value, None, None)
-    elif hasattr(value, "offset"):
+    if hasattr(value, "offset"):
         offset, metadata = value.offset, getattr(value, "metadata", None)
         epoch = getattr(value, "leader_epoch", None)
+    elif isinstance(value, tuple):
+        offset, metadata, *_ = (*value, None, None)
     else:
         offset, metadata = value, None
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset < 2**63:

@@ -96,7 +96,7 @@ class SendPath:
         self._direct = True
 
     def _leave_direct_path(self) -> None:
-        """Send every record through the checked path from now on: for one that closes, ends a transaction, or has forked."""
+        """Use the checked path only, from now on: the producer closes, ends a transaction, or has forked."""
         self._direct = False
 
     def send(

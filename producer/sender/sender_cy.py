@@ -45,7 +45,6 @@ from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
 from .responses import lost_response, producer_id_error
-from .transaction import State as TransactionState
 from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
 from .unstashing import unstash
 
@@ -127,6 +126,8 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._transaction = transaction
+        if transaction is not None:
+            transaction.fail_batch = self._fail
         self._attributes = 0 if transaction is None else TRANSACTIONAL_MASK
         self._clock = clock
         self._acks = acks
@@ -162,7 +163,10 @@ class Sender:
             self._accumulator.close()
             if self._transaction is not None:
                 self._transaction.close()
-            while not self._force_close and (self._accumulator.has_unanswered or self._is_ending_transaction()):
+            while not self._force_close and (
+                self._accumulator.has_unanswered
+                or (self._transaction is not None and self._transaction.is_ending(self._clock.now_ms()))
+            ):
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -190,13 +194,15 @@ class Sender:
         now_ms: cython.double = self._clock.now_ms()
         if self._aborts:
             self._abort_where_asked()
+        transaction_ms: cython.double = NEVER_MS
         if self._transaction is not None:
-            self._run_transaction(now_ms)
-            return
-        if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
+            transaction_ms = self._transaction.step(now_ms)
+        elif self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
         poll_ms: cython.double = self._send_ready(now_ms)
+        if self._transaction is not None:
+            poll_ms = 0.0 if self._transaction.looks_again else min(poll_ms, transaction_ms)
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._client.poll(poll_ms, now_ms)
 
@@ -236,37 +242,6 @@ class Sender:
         for batch in self._accumulator.take_everything():
             # A failed batch with a sequence number would leave a gap, so the batches behind it begin a new epoch.
             self._fail(batch, error, adjust=True)
-
-    # --- Transactions ---
-
-    def _run_transaction(self, now_ms: float) -> None:
-        """`run_once` of a producer with transactions."""
-        requests = self._transaction
-        transaction = requests.transaction
-        if transaction.state is TransactionState.FATAL_ERROR:
-            self._fail_waiting(transaction.fatal_error())
-        elif transaction.is_doomed:
-            self._drop_unsent(transaction.aborted_error())
-        poll_ms = requests.step(now_ms)
-        poll_ms = min(poll_ms, self._send_ready(now_ms))
-        if requests.looks_again:
-            poll_ms = 0.0
-        self._accumulator.next_look_ms = now_ms + poll_ms
-        self._client.poll(poll_ms, now_ms)
-
-    def _drop_unsent(self, error: KafkaError) -> None:
-        """Fail the waiting batches of an aborted transaction, except those that a broker may have."""
-        accumulator = self._accumulator
-        if not accumulator.has_undrained and not accumulator.stash.waiting:
-            return
-        for batch in accumulator.take_everything():
-            if batch.has_sequence:
-                accumulator.put_back(batch)
-            else:
-                self._fail(batch, error, adjust=True)
-
-    def _is_ending_transaction(self) -> bool:
-        return self._transaction is not None and self._transaction.is_ending(self._clock.now_ms())
 
     # --- Producer id ---
 
@@ -422,7 +397,10 @@ class Sender:
         request = self._client.new_request(
             node.id,
             ProduceRequest(
-                transactional_id=transactional_id, acks=self._acks, timeout_ms=int(self._request_timeout_ms), topic_data=topics
+                transactional_id=transactional_id,
+                acks=self._acks,
+                timeout_ms=int(self._request_timeout_ms),
+                topic_data=topics,
             ),
             now_ms=now_ms,
             expect_response=self._acks != 0,
@@ -558,7 +536,7 @@ class Sender:
     def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
         if self._transactions is not None:
             self._transactions.completed(batch)
-            if self._transaction is not None and self._is_lost(batch):
+            if self._transaction is not None and self._transaction.delivered(batch):
                 return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator.release)
@@ -566,14 +544,6 @@ class Sender:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
         return None
-
-    def _is_lost(self, batch: ProducerBatch) -> bool:
-        """Whether an acknowledged batch belongs to an aborted transaction; fails it in that case."""
-        self._transaction.delivered()
-        if batch.done or not self._transaction.transaction.is_doomed:
-            return False
-        self._fail(batch, self._transaction.transaction.aborted_error(), adjust=False)
-        return True
 
     def _on_error(
         self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float

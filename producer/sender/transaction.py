@@ -1,15 +1,15 @@
 """The state of a producer's transactions: one table of states and events, and the calls that wait for it.
 
-Theory of operation. A program's threads call `init`, `begin`, `commit`, `abort` and `send_offsets`. Each raises an event
-under the lock, wakes the sender thread and waits for it, at most ``max.block.ms``. The sender thread sends the requests
-that the state calls for (`transaction_requests`), and raises an event for each outcome. `TABLE` has the next state and
-the action of every event that a state allows; any other is an error of the caller.
+Theory of operation. A program's threads call `init`, `begin`, `commit`, `abort` and `send_offsets`. Each raises an
+event under the lock, wakes the sender thread and waits for it, at most ``max.block.ms``. The sender thread sends the
+requests that the state calls for (`transaction_requests`), and raises an event for each outcome. `TABLE` has the next
+state and the action of every event that a state allows; any other is an error of the caller.
 
 One call waits at a time. A call that timed out remains pending: only the same call may follow it, and continues to wait
 for the same outcome. (An abort may also follow offsets that timed out, since it revokes them.)
 
-In ABORTABLE_ERROR nothing of the transaction can be committed, and the program has to abort it. In FATAL_ERROR it has to
-close the producer. Both keep the error, from which every later call raises its own.
+In ABORTABLE_ERROR nothing of the transaction can be committed, and the program has to abort it. In FATAL_ERROR it has
+to close the producer. Both keep the error, from which every later call raises its own.
 
 Records belong to the transaction that is open when `send` appends them. A record whose batch isn't acknowledged when an
 abort begins fails with TransactionAbortedError.
@@ -121,6 +121,11 @@ class GroupMember(NamedTuple):
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the coordinator can fence the member."""
+        return bool(self.member_id) or self.generation_id >= 0 or self.group_instance_id is not None
 
 
 class Offset(NamedTuple):
@@ -260,8 +265,8 @@ class Transaction:
         obstacle = self.obstacle
         why = "the transaction coordinator has not answered yet" if obstacle is None else f"{obstacle}"
         error = KafkaTimeoutError(
-            f"{call.event.value} did not finish within max.block.ms ({self._max_block_ms:.0f} ms): {why}. It continues: "
-            f"call {call.event.value} again to wait for it, or close the producer"
+            f"{call.event.value} did not finish within max.block.ms ({self._max_block_ms:.0f} ms): {why}. It "
+            f"continues: call {call.event.value} again to wait for it, or close the producer"
         )
         error.__cause__ = obstacle
         return error
@@ -370,11 +375,6 @@ class Transaction:
         error = TransactionAbortedError(f"the transaction of the record was aborted, or has to be{why}")
         error.__cause__ = cause
         return error
-
-    def fatal_error(self) -> KafkaError:
-        """The error of the records that wait in FATAL_ERROR."""
-        assert self.error is not None
-        return self.error
 
     def fail_pending(self, error: KafkaError) -> None:
         """Fail the pending call: the sender thread ends."""

@@ -61,6 +61,29 @@ FATAL_FOR_BATCHES = (
 )
 
 
+def expired(timeout_ms: int) -> KafkaError:
+    """The error for a transaction that the coordinator has aborted, and no other producer."""
+    return errors.InvalidProducerEpochError(
+        f"the coordinator has aborted the transaction, probably because it was open for longer than "
+        f"transaction.timeout.ms ({timeout_ms} ms)"
+    )
+
+
+def taken_over(transactional_id: str) -> KafkaError:
+    """The error for a producer that is fenced."""
+    return errors.ProducerFencedError(
+        f"another producer with the transactional.id {transactional_id!r} has taken over: close this one"
+    )
+
+
+def timeout_too_long(timeout_ms: int) -> KafkaError:
+    """The error for a ``transaction.timeout.ms`` that the coordinator has rejected."""
+    return errors.InvalidTransactionTimeoutError(
+        f"transaction.timeout.ms={timeout_ms} is above the brokers' transaction.max.timeout.ms (15 minutes by "
+        f"default): lower it, or raise theirs"
+    )
+
+
 def reaction_to(error: KafkaError | type[KafkaError]) -> Reaction:
     """The reaction to an error, from its class or the closest ancestor in the table."""
     kind = error if isinstance(error, type) else type(error)

@@ -23,42 +23,31 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import ClientResponse, KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
-from ...network.cluster import Node, TopicPartition
+from ...network.cluster import Node
 from ...network.metadata import Metadata
 from ...network.protocol.errors import (
-    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidTransactionTimeoutError,
     InvalidTxnStateError,
     KafkaError,
-    OperationNotAttemptedError,
-    ProducerFencedError,
     TransactionAbortedError,
     UnsupportedVersionError,
-    make_error,
 )
-from ...network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
-from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
-from ...network.protocol.messages.records.produce import ProduceRequest
-from ...network.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
-from ...network.protocol.messages.transactions.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
-from ...network.protocol.messages.transactions.end_txn import EndTxnRequest
-from ...network.protocol.messages.transactions.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-)
+from . import transaction_messages as messages
 from .transaction import OffsetsToCommit, State, Transaction
-from .transaction_errors import FATAL_FOR_BATCHES, Reaction, reaction_to
+from .transaction_errors import FATAL_FOR_BATCHES, Reaction, expired, reaction_to, taken_over, timeout_too_long
+from .transaction_protocol import (
+    LAST_CLASSIC_END_TXN,
+    LAST_CLASSIC_OFFSET_COMMIT,
+    LAST_CLASSIC_PRODUCE,
+    Protocol,
+    ProtocolChoice,
+)
 
 if TYPE_CHECKING:
     from ..accumulator.accumulator_cy import RecordAccumulator
@@ -67,35 +56,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: The cluster's feature that decides on the protocol, and its level from which it is TV2.
-FEATURE = "transaction.version"
-TV2_LEVEL = 2
-#: The last versions of the classic protocol. The next ones belong to TV2.
-LAST_CLASSIC_PRODUCE = 11
-LAST_CLASSIC_END_TXN = 4
-LAST_CLASSIC_OFFSET_COMMIT = 4
 #: From version 4 on AddPartitionsToTxn is for brokers.
 LAST_ADD_PARTITIONS_OF_CLIENTS = 3
-#: The first version of FindCoordinator with several keys, of InitProducerId with the producer's epoch (KIP-360), and of
-#: TxnOffsetCommit with the member (KIP-447).
-FIRST_FIND_COORDINATOR_OF_KEYS = 4
+#: The first version of InitProducerId with the producer's epoch (KIP-360), and of TxnOffsetCommit with the member
+#: (KIP-447).
 FIRST_INIT_WITH_EPOCH = 3
 FIRST_OFFSET_COMMIT_WITH_MEMBER = 3
-TRANSACTION_COORDINATOR = 1
-GROUP_COORDINATOR = 0
 MAX_EPOCH = 2**15 - 1
 #: A coordinator has a connection of its own, under a node id that no broker has (like Java's consumer).
 COORDINATOR_IDS_FROM = 2**31 - 1
 #: Milliseconds before the first partitions of a transaction are added again while the previous one is being completed
 #: (Kafka's ADD_PARTITIONS_RETRY_BACKOFF_MS).
 CONCURRENT_BACKOFF_MS = 20.0
-
-
-class Protocol(Enum):
-    """The protocol of a transaction."""
-
-    CLASSIC = "classic"
-    TV2 = "TV2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +122,8 @@ class TransactionRequests:
         self._timeout_ms = timeout_ms
         self._request_timeout_ms = request_timeout_ms
         self._retry_backoff = retry_backoff
+        #: The sender's function that fails a batch.
+        self.fail_batch: Callable[..., None] = _fail_nothing
         self._clock = clock
         self._max_block_ms = max_block_ms
         self._close_by_ms = NEVER_MS
@@ -158,9 +132,7 @@ class TransactionRequests:
         self._retry_at_ms = LONG_AGO_MS
         #: The coordinators by group; that of the transactional id under None.
         self._coordinators: dict[str | None, Node] = {}
-        self._features_epoch = -1
-        self._level = 0
-        self._coordinator_ends_tv2 = False
+        self._choice = ProtocolChoice()
         # the transaction that is open or was the last one
         self._number = 0
         self._protocol = Protocol.CLASSIC
@@ -185,6 +157,8 @@ class TransactionRequests:
         self._now_ms = now_ms
         self._has_new = self._has_ended = False
         transaction = self.transaction
+        if transaction.error is not None or transaction.is_doomed:
+            self._drop_waiting()
         if transaction.state is State.IN_TRANSACTION or self._number != transaction.number:
             self._follow()
         if transaction.state is State.COMMITTING:
@@ -234,9 +208,13 @@ class TransactionRequests:
             return LAST_CLASSIC_PRODUCE + 1, max_version
         return None, LAST_CLASSIC_PRODUCE if max_version is None else min(max_version, LAST_CLASSIC_PRODUCE)
 
-    def delivered(self) -> None:
-        """A batch of the transaction was acknowledged."""
+    def delivered(self, batch: ProducerBatch) -> bool:
+        """A batch was acknowledged. Fails it and returns True if the transaction is doomed."""
         self._is_confirmed = True
+        if batch.done or not self.transaction.is_doomed:
+            return False
+        self.fail_batch(batch, self.transaction.aborted_error(), adjust=False)
+        return True
 
     def batch_failed(self, batch: ProducerBatch, error: KafkaError) -> None:
         """A batch has failed, so the transaction can't be committed."""
@@ -249,6 +227,20 @@ class TransactionRequests:
             self.transaction.fatal(error)
         else:
             self.transaction.abortable(error)
+
+    def _drop_waiting(self) -> None:
+        """Fail the waiting batches of a doomed transaction, except those that a broker may have: they are retried."""
+        transaction, accumulator = self.transaction, self._accumulator
+        if not accumulator.has_incomplete:
+            return
+        is_fatal = transaction.state is State.FATAL_ERROR
+        error = transaction.error if is_fatal else transaction.aborted_error()
+        assert error is not None
+        for batch in accumulator.take_everything():
+            if batch.has_sequence and not is_fatal:
+                accumulator.put_back(batch)
+            else:
+                self.fail_batch(batch, error, adjust=True)
 
     def close(self) -> None:
         """Abort an open transaction while the producer closes; `is_ending` then limits the time for it."""
@@ -276,21 +268,9 @@ class TransactionRequests:
         _log.debug("transaction %d of %r: %s", number, self.transaction.transactional_id, self._protocol.value)
 
     def _choose_protocol(self) -> Protocol:
-        """TV2 if the feature's level is high enough, and every connected broker has the versions for it."""
-        supports = self._coordinator_ends_tv2
-        for node_id in (*self._metadata.cluster.nodes, *(node.id for node in self._coordinators.values())):
-            versions = self._client.api_versions(node_id)
-            if versions is None:
-                continue
-            self._note_features(versions)
-            produce = versions.range_of(ProduceRequest.api_key)
-            supports = supports and produce is not None and produce[1] > LAST_CLASSIC_PRODUCE
-        return Protocol.TV2 if supports and self._level >= TV2_LEVEL else Protocol.CLASSIC
-
-    def _note_features(self, versions: NodeApiVersions) -> None:
-        if versions.finalized_features_epoch >= self._features_epoch:
-            self._features_epoch = versions.finalized_features_epoch
-            self._level = versions.finalized_features.get(FEATURE, 0)
+        nodes = (*self._metadata.cluster.nodes, *(node.id for node in self._coordinators.values()))
+        reported = map(self._client.api_versions, nodes)
+        return self._choice.choose(versions for versions in reported if versions is not None)
 
     def _next(self) -> _Request | None:
         """The next request; None if there is nothing to request now."""
@@ -340,14 +320,19 @@ class TransactionRequests:
 
     # --- The requests ---
 
+    def _identity(self) -> messages.Identity:
+        manager = self._manager
+        return messages.Identity(self.transaction.transactional_id, manager.producer_id, manager.producer_epoch)
+
     def _init(self, producer_id: int, epoch: int) -> _Request:
         def answered(response: Any) -> None:
             if response.error_code:
-                self._on_error(self._broker_error(response.error_code, "InitProducerId"), request)
+                self._on_error(messages.broker_error(response.error_code, "InitProducerId"), request)
                 return
             self._needs_epoch = self._is_mapping_lost = False
             self._manager.reassign(response.producer_id, response.producer_epoch)
-            self._transition(self.transaction.assigned)
+            self._attempts = 0
+            self.transaction.assigned()
 
         request = _Request(
             "InitProducerId",
@@ -357,20 +342,16 @@ class TransactionRequests:
         )
         return request
 
-    def _init_message(self, producer_id: int, epoch: int) -> InitProducerIdRequest:
-        return InitProducerIdRequest(
-            transactional_id=self.transaction.transactional_id,
-            transaction_timeout_ms=self._timeout_ms,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-        )
+    def _init_message(self, producer_id: int, epoch: int) -> Any:
+        who = messages.Identity(self.transaction.transactional_id, producer_id, epoch)
+        return messages.init_producer_id(who, self._timeout_ms)
 
     def _probe(self) -> _Request:
         """InitProducerId with the epoch that the coordinator has if the transaction expired."""
 
         def answered(response: Any) -> None:
             if response.error_code:
-                self._on_error(self._broker_error(response.error_code, "InitProducerId"), request)
+                self._on_error(messages.broker_error(response.error_code, "InitProducerId"), request)
                 return
             _log.info("transaction of %r expired; the producer goes on", self.transaction.transactional_id)
             self._manager.reassign(response.producer_id, response.producer_epoch)
@@ -378,7 +359,7 @@ class TransactionRequests:
             if self.transaction.state is State.ABORTING:
                 self.transaction.ended()
                 return
-            self.transaction.abortable(self._expired())
+            self.transaction.abortable(expired(self._timeout_ms))
 
         epoch = self._manager.producer_epoch + 1
         request = _Request(
@@ -389,124 +370,67 @@ class TransactionRequests:
         )
         return request
 
-    def _expired(self) -> KafkaError:
-        return InvalidProducerEpochError(
-            f"the coordinator has aborted the transaction, probably because it was open for longer than "
-            f"transaction.timeout.ms ({self._timeout_ms} ms)"
-        )
-
     def _add_partitions(self) -> _Request:
         new = list(self._new)
 
-        def make(versions: NodeApiVersions) -> AddPartitionsToTxnRequest:
-            topics: dict[str, list[int]] = {}
-            for topic, partition in new:
-                topics.setdefault(topic, []).append(partition)
+        def make(versions: NodeApiVersions) -> Any:
             self._is_started = True
-            return AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transaction.transactional_id,
-                v3_and_below_producer_id=self._manager.producer_id,
-                v3_and_below_producer_epoch=self._manager.producer_epoch,
-                v3_and_below_topics=[
-                    AddPartitionsToTxnTopic(name=topic, partitions=partitions) for topic, partitions in topics.items()
-                ],
-            )
+            return messages.add_partitions(self._identity(), new)
 
         def answered(response: Any) -> None:
-            failures = [
-                self._broker_error(
-                    result.partition_error_code, "AddPartitionsToTxn", TopicPartition(topic.name, result.partition_index)
-                )
-                for topic in response.results_by_topic_v3_and_below
-                for result in topic.results_by_partition
-                if result.partition_error_code
-            ]
+            failures = messages.add_partitions_errors(response)
             if failures:
-                self._on_error(_worst(failures), request)
+                self._on_error(messages.decisive(failures), request)
                 return
             self._is_confirmed = True
             self._enrolled.update(new)
             for partition in new:
                 self._new.pop(partition, None)
-            self._succeeded()
+            self._attempts = 0
 
         request = _Request("AddPartitionsToTxn", make, answered, max_version=LAST_ADD_PARTITIONS_OF_CLIENTS)
         return request
 
     def _commit_offsets(self, offsets: OffsetsToCommit) -> _Request:
-        if self._protocol is Protocol.CLASSIC and not offsets.is_group_added:
+        is_tv2 = self._protocol is Protocol.TV2
+        if not is_tv2 and not offsets.is_group_added:
             return self._add_group(offsets)
-        member = offsets.member
 
-        def make(versions: NodeApiVersions) -> TxnOffsetCommitRequest:
-            topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-            for (topic, partition), offset in offsets.left.items():
-                topics.setdefault(topic, []).append(
-                    TxnOffsetCommitRequestPartition(
-                        partition_index=partition,
-                        committed_offset=offset.offset,
-                        committed_leader_epoch=offset.leader_epoch,
-                        committed_metadata=offset.metadata,
-                    )
-                )
+        def make(versions: NodeApiVersions) -> Any:
             self._is_started = True
-            return TxnOffsetCommitRequest(
-                transactional_id=self.transaction.transactional_id,
-                group_id=member.group_id,
-                producer_id=self._manager.producer_id,
-                producer_epoch=self._manager.producer_epoch,
-                generation_id=member.generation_id,
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
-            )
+            return messages.commit_offsets(self._identity(), offsets)
 
         def answered(response: Any) -> None:
-            failures, committed = [], []
-            for topic in response.topics:
-                for result in topic.partitions:
-                    partition = TopicPartition(topic.name, result.partition_index)
-                    if result.error_code:
-                        failures.append(self._broker_error(result.error_code, "TxnOffsetCommit", partition))
-                    else:
-                        committed.append(partition)
+            committed, failures = messages.committed_offsets(response)
+            self._is_confirmed = self._is_confirmed or bool(committed)
             self.transaction.offsets_committed(offsets, committed)
-            if committed:
-                self._is_confirmed = True
             if failures:
-                self._on_error(_worst(failures), request)
+                self._on_error(messages.decisive(failures), request)
             else:
-                self._succeeded()
+                self._attempts = 0
 
-        is_tv2 = self._protocol is Protocol.TV2
-        names_member = member.member_id or member.generation_id >= 0 or member.group_instance_id is not None
-        lowest = FIRST_OFFSET_COMMIT_WITH_MEMBER if names_member else None
+        lowest = FIRST_OFFSET_COMMIT_WITH_MEMBER if offsets.member.is_named else None
         request = _Request(
             "TxnOffsetCommit",
             make,
             answered,
-            group=member.group_id,
+            group=offsets.member.group_id,
             min_version=LAST_CLASSIC_OFFSET_COMMIT + 1 if is_tv2 else lowest,
             max_version=None if is_tv2 else LAST_CLASSIC_OFFSET_COMMIT,
         )
         return request
 
     def _add_group(self, offsets: OffsetsToCommit) -> _Request:
-        def make(versions: NodeApiVersions) -> AddOffsetsToTxnRequest:
+        def make(versions: NodeApiVersions) -> Any:
             self._is_started = True
-            return AddOffsetsToTxnRequest(
-                transactional_id=self.transaction.transactional_id,
-                producer_id=self._manager.producer_id,
-                producer_epoch=self._manager.producer_epoch,
-                group_id=offsets.member.group_id,
-            )
+            return messages.add_offsets(self._identity(), offsets.member.group_id)
 
         def answered(response: Any) -> None:
             if response.error_code:
-                self._on_error(self._broker_error(response.error_code, "AddOffsetsToTxn"), request)
+                self._on_error(messages.broker_error(response.error_code, "AddOffsetsToTxn"), request)
                 return
             offsets.is_group_added = self._is_confirmed = True
-            self._succeeded()
+            self._attempts = 0
 
         request = _Request("AddOffsetsToTxn", make, answered)
         return request
@@ -514,20 +438,15 @@ class TransactionRequests:
     def _end_txn(self, *, commit: bool) -> _Request:
         is_tv2 = self._protocol is Protocol.TV2
 
-        def make(versions: NodeApiVersions) -> EndTxnRequest:
+        def make(versions: NodeApiVersions) -> Any:
             self._is_end_sent = True
-            return EndTxnRequest(
-                transactional_id=self.transaction.transactional_id,
-                producer_id=self._manager.producer_id,
-                producer_epoch=self._manager.producer_epoch,
-                committed=commit,
-            )
+            return messages.end_txn(self._identity(), commit=commit)
 
         def answered(response: Any) -> None:
             if response.error_code:
-                error = self._broker_error(response.error_code, "EndTxn")
+                error = messages.broker_error(response.error_code, "EndTxn")
                 if isinstance(error, InvalidTxnStateError) and commit:
-                    self.transaction.abortable(self._expired())
+                    self.transaction.abortable(expired(self._timeout_ms))
                 elif isinstance(error, InvalidTxnStateError) and not self._is_confirmed:
                     # the coordinator never learned of the transaction
                     self._needs_epoch = True
@@ -536,11 +455,12 @@ class TransactionRequests:
                     self._on_error(error, request)
                 return
             manager = self._manager
-            if response.producer_id >= 0 and response.producer_epoch >= 0:
-                if (response.producer_id, response.producer_epoch) != (manager.producer_id, manager.producer_epoch):
-                    manager.reassign(response.producer_id, response.producer_epoch)
-                    self._needs_epoch = False
-            self._transition(self._ended)
+            following = (response.producer_id, response.producer_epoch)
+            if min(following) >= 0 and following != (manager.producer_id, manager.producer_epoch):
+                manager.reassign(*following)
+                self._needs_epoch = False
+            self._attempts = 0
+            self._ended()
 
         request = _Request(
             "EndTxn",
@@ -553,24 +473,25 @@ class TransactionRequests:
 
     def _find_coordinator(self, group: str | None) -> _Request:
         key = self.transaction.transactional_id if group is None else group
-        kind = TRANSACTION_COORDINATOR if group is None else GROUP_COORDINATOR
-
-        def make(versions: NodeApiVersions) -> FindCoordinatorRequest:
-            if versions.usable_version(FindCoordinatorRequest) >= FIRST_FIND_COORDINATOR_OF_KEYS:
-                return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            return FindCoordinatorRequest(key=key, key_type=kind)
+        kind = messages.TRANSACTION_COORDINATOR if group is None else messages.GROUP_COORDINATOR
 
         def answered(response: Any) -> None:
-            found = response.coordinators[0] if response.coordinators else response
+            found = messages.coordinator_in(response)
             if found.error_code:
-                self._on_error(self._broker_error(found.error_code, "FindCoordinator"), request)
+                self._on_error(messages.broker_error(found.error_code, "FindCoordinator"), request)
                 return
             self._coordinators[group] = Node(COORDINATOR_IDS_FROM - found.node_id, found.host, found.port)
             _log.debug("the coordinator of %r is node %d (%s:%d)", key, found.node_id, found.host, found.port)
-            self._succeeded()
+            self._attempts = 0
 
-        # the first version with a kind
-        request = _Request("FindCoordinator", make, answered, to_coordinator=False, min_version=kind or None)
+        request = _Request(
+            "FindCoordinator",
+            lambda versions: messages.find_coordinator(versions, key, kind),
+            answered,
+            to_coordinator=False,
+            # version 0 finds the coordinators of groups only
+            min_version=1 if kind == messages.TRANSACTION_COORDINATOR else None,
+        )
         return request
 
     # --- Sending and responses ---
@@ -596,10 +517,9 @@ class TransactionRequests:
             return min(client.poll_delay_ms(node, now_ms), max(self._retry_at_ms - now_ms, self._retry_backoff(0)))
         versions = client.api_versions(node.id)
         assert versions is not None
-        self._note_features(versions)
+        self._choice.note(versions)
         if request.to_coordinator and request.group is None:
-            end_txn = versions.range_of(EndTxnRequest.api_key)
-            self._coordinator_ends_tv2 = end_txn is not None and end_txn[1] > LAST_CLASSIC_END_TXN
+            self._choice.note_coordinator(versions)
         try:
             message = request.make(versions)
         except UnsupportedVersionError as error:
@@ -646,10 +566,7 @@ class TransactionRequests:
             transaction.denied(error)
         elif reaction is Reaction.FATAL:
             if isinstance(error, InvalidTransactionTimeoutError):
-                error = InvalidTransactionTimeoutError(
-                    f"transaction.timeout.ms={self._timeout_ms} is above the brokers' transaction.max.timeout.ms "
-                    f"(15 minutes by default): lower it, or raise theirs"
-                )
+                error = timeout_too_long(self._timeout_ms)
             transaction.fatal(error)
         else:
             if reaction is Reaction.NEW_EPOCH:
@@ -669,12 +586,7 @@ class TransactionRequests:
                 # `abort` finds out whether the transaction has expired
                 self.transaction.abortable(error)
                 return
-        self.transaction.fatal(
-            ProducerFencedError(
-                f"another producer with the transactional.id {self.transaction.transactional_id!r} has taken over: "
-                f"close this one"
-            )
-        )
+        self.transaction.fatal(taken_over(self.transaction.transactional_id))
 
     def _retry(self, request: _Request, *, find: bool) -> None:
         backoff_ms = self._retry_backoff(self._attempts)
@@ -685,31 +597,6 @@ class TransactionRequests:
         if find and request.to_coordinator:
             self._coordinators.pop(request.group, None)
 
-    def _succeeded(self) -> None:
-        self._attempts = 0
 
-    def _transition(self, change: Callable[[], None]) -> None:
-        self._attempts = 0
-        change()
-
-    @staticmethod
-    def _broker_error(code: int, name: str, partition: TopicPartition | None = None) -> KafkaError:
-        error = make_error(code)
-        return make_error(code, f"{name}{'' if partition is None else f' of {partition}'}: {error}")
-
-
-def _worst(failures: list[KafkaError]) -> KafkaError:
-    """The error to react to: one that ends the transaction before one that is retried."""
-    order = (
-        Reaction.FATAL,
-        Reaction.DENIED,
-        Reaction.FENCED,
-        Reaction.NEW_EPOCH,
-        Reaction.ABORT,
-        Reaction.FIND_COORDINATOR,
-        Reaction.RETRY,
-    )
-    # OPERATION_NOT_ATTEMPTED has its reason in another partition
-    return min(
-        failures, key=lambda error: (order.index(reaction_to(error)), isinstance(error, OperationNotAttemptedError))
-    )
+def _fail_nothing(batch: ProducerBatch, error: KafkaError, *, adjust: bool) -> None:
+    """The function that fails a batch until the sender sets its own."""
