@@ -247,6 +247,7 @@ class Transaction:
                 return pending
         if pending is not None and (pending.event, call.event) == (Event.OFFSETS, Event.ABORT):
             self._end_pending(TransactionAbortedError("the transaction was aborted before its offsets were committed"))
+            self._pending = None
         self._check_none_pending(call.event)
         self._on(call.event, None)
         self._pending = call

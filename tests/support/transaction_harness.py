@@ -1,12 +1,12 @@
 """A transactional producer stepped by hand, with a coordinator that answers what the test has scripted.
 
-    harness = TransactionHarness(level=2)
-    harness.init()
-    harness.transaction.begin()
-    harness.append(b"v")
-    harness.script("EndTxn", 51)          # CONCURRENT_TRANSACTIONS once, then success
-    harness.call(harness.transaction.commit)
-    harness.names                         # the requests, in order
+harness = TransactionHarness(level=2)
+harness.init()
+harness.transaction.begin()
+harness.append(b"v")
+harness.script("EndTxn", 51)          # CONCURRENT_TRANSACTIONS once, then success
+harness.call(harness.transaction.commit)
+harness.names                         # the requests, in order
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from headrace.network.protocol.messages.transactions.txn_offset_commit import (
 )
 
 #: A scripted answer: the connection breaks.
-LOST = object()
+LOST = "the connection breaks"
 #: A scripted answer: none, until the test answers.
-HELD = object()
+HELD = "no answer"
 PRODUCER_ID = 7
 #: Turns after which a test that goes on is stuck.
 MAX_TURNS = 200

@@ -145,7 +145,9 @@ def test_the_outcome_of_a_call_that_timed_out_is_kept_for_the_same_call() -> Non
 def test_the_error_of_a_timeout_names_what_the_sender_waits_for() -> None:
     transaction = opened()
     transaction.obstacle = BrokerNotAvailableError("port 1 is closed")
-    with pytest.raises(KafkaTimeoutError, match="port 1 is closed. It continues: call commit_transaction again") as late:
+    with pytest.raises(
+        KafkaTimeoutError, match="port 1 is closed. It continues: call commit_transaction again"
+    ) as late:
         transaction.commit()
     assert late.value.__cause__ is transaction.obstacle
 
