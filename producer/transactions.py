@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..network.protocol.errors import IllegalStateError, KafkaError, TransactionAbortableError
 from .group_offsets import group_member, offsets_by_partition
+from .resumption import PreparedTransaction
 from .threads import check_may_wait
 
 if TYPE_CHECKING:
@@ -109,6 +110,29 @@ class TransactionCalls:
             transaction.abort()
 
         self._call_transaction("abort", abort)
+
+    def _hand_over_transaction(self) -> PreparedTransaction | None:
+        """Flush the transaction and leave it open for another process to end it (`producer.resumption`).
+
+        Returns None if the transaction has no records: there is nothing to end. The producer can only be closed then,
+        which doesn't abort the transaction. Raises what `commit_transaction` raises.
+        """
+        prepared: list[PreparedTransaction] = []
+
+        def hand_over(transaction: Transaction) -> None:
+            engine = self._usable_engine()
+            transaction.check_send()
+            self._leave_direct_path()
+            engine.accumulator.flush(float(engine.config.max_block_ms))
+            transaction.hand_over()
+            manager = engine.transactions
+            if manager is not None and manager.gate is not None and manager.gate.is_started:
+                prepared.append(
+                    PreparedTransaction(transaction.transactional_id, manager.producer_id, manager.producer_epoch)
+                )
+
+        self._call_transaction("commit", hand_over)
+        return prepared[0] if prepared else None
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

@@ -51,6 +51,7 @@ class State(Enum):
     COMMITTING = "is committing its transaction"
     ABORTING = "is aborting its transaction"
     BUMPING = "requests a new epoch after an abort"
+    HANDED_OVER = "has handed its transaction over: close it"
     ABORTABLE_ERROR = "has a transaction that has to be aborted"
     FATAL_ERROR = "can't go on: close it and create a new one"
 
@@ -63,6 +64,7 @@ class Event(Enum):
     DENIED = "the coordinator has refused to assign them"
     BEGIN = "begin_transaction"
     OFFSETS = "send_offsets_to_transaction"
+    HAND_OVER = "handing the transaction over"
     COMMIT = "commit_transaction"
     ABORT = "abort_transaction"
     ENDED = "the transaction has ended as requested"
@@ -93,6 +95,8 @@ TABLE: dict[tuple[State, Event], tuple[State, Action]] = {
     # records dropped by `KafkaProducer.abort`, or sent while a transaction ended
     (_S.READY, _E.ABORTABLE): (_S.READY, _A.NONE),
     (_S.IN_TRANSACTION, _E.OFFSETS): (_S.IN_TRANSACTION, _A.WAIT),
+    # another process ends the transaction (`producer.resumption`)
+    (_S.IN_TRANSACTION, _E.HAND_OVER): (_S.HANDED_OVER, _A.NONE),
     (_S.IN_TRANSACTION, _E.COMMIT): (_S.COMMITTING, _A.WAIT),
     (_S.IN_TRANSACTION, _E.ABORT): (_S.ABORTING, _A.WAIT),
     (_S.IN_TRANSACTION, _E.ABORTABLE): (_S.ABORTABLE_ERROR, _A.KEEP),
@@ -220,6 +224,12 @@ class Transaction:
     def send_offsets(self, offsets: Mapping[TopicPartition, Offset], member: GroupMember) -> None:
         """Commit a group's offsets with the transaction."""
         self._call(Call(Event.OFFSETS, OffsetsToCommit(offsets, member)))
+
+    def hand_over(self) -> None:
+        """Leave it to another process to end the transaction, whose records have all been acknowledged."""
+        with here.section, self._lock:
+            self._check_none_pending(Event.HAND_OVER)
+            self._on(Event.HAND_OVER, None)
 
     def check_send(self) -> None:
         """Raise an error unless a transaction is open. Takes no lock."""

@@ -177,6 +177,11 @@ class TransactionRequests:
         return 0.0 if self._has_ended else NEVER_MS
 
     @property
+    def is_started(self) -> bool:
+        """Whether the coordinator may know of the transaction. Any thread, while nothing is in flight."""
+        return self._is_started
+
+    @property
     def looks_again(self) -> bool:
         """Whether `step` has to be called again at once, because a batch waits for its partition to be added."""
         return self._has_new

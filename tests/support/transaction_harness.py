@@ -16,8 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.mock_client import latest_api_versions
-from support.sender_harness import BACKOFF_MS, SenderHarness
 
 from headrace.network.client.api_versions import NodeApiVersions
 from headrace.network.client.request import ClientRequest
@@ -37,6 +35,8 @@ from headrace.network.protocol.messages.transactions.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from support.mock_client import latest_api_versions
+from support.sender_harness import BACKOFF_MS, SenderHarness
 
 #: A scripted answer: the connection breaks.
 LOST = "the connection breaks"

@@ -109,16 +109,16 @@ def test_a_call_in_a_state_that_does_not_allow_it_says_why(transaction: Transact
 def test_a_call_that_timed_out_can_be_repeated_and_nothing_else_can_follow() -> None:
     woken = Woken()
     transaction = woken.transaction
-    with pytest.raises(KafkaTimeoutError, match="init_transactions did not finish within max.block.ms"):
+    with pytest.raises(KafkaTimeoutError, match=r"init_transactions did not finish within max.block.ms"):
         transaction.init()
     assert woken.count == 1
     for _ in range(2):
-        with pytest.raises(IllegalStateError, match="begin_transaction can't follow init_transactions"):
+        with pytest.raises(IllegalStateError, match=r"begin_transaction can't follow init_transactions"):
             transaction.begin()
         with pytest.raises(KafkaTimeoutError):
             transaction.init()
     transaction.assigned()
-    with pytest.raises(IllegalStateError, match="call init_transactions again first"):
+    with pytest.raises(IllegalStateError, match=r"call init_transactions again first"):
         transaction.begin()
     transaction.init()
     transaction.begin()
@@ -130,9 +130,9 @@ def test_the_outcome_of_a_call_that_timed_out_is_kept_for_the_same_call() -> Non
         transaction.commit()
     transaction.abortable(BrokerNotAvailableError("gone"))
     assert transaction.state is State.ABORTABLE_ERROR
-    with pytest.raises(IllegalStateError, match="abort_transaction can't follow commit_transaction"):
+    with pytest.raises(IllegalStateError, match=r"abort_transaction can't follow commit_transaction"):
         transaction.abort()
-    with pytest.raises(TransactionAbortableError, match="gone") as caught:
+    with pytest.raises(TransactionAbortableError, match=r"gone") as caught:
         transaction.commit()
     assert isinstance(caught.value.__cause__, BrokerNotAvailableError)
     with pytest.raises(KafkaTimeoutError):
@@ -157,9 +157,9 @@ def test_offsets_that_timed_out_are_repeated_with_the_same_arguments_or_aborted(
     member = GroupMember("g", 3, "m")
     with pytest.raises(KafkaTimeoutError):
         transaction.send_offsets(OFFSETS, member)
-    with pytest.raises(IllegalStateError, match="again with the same arguments first"):
+    with pytest.raises(IllegalStateError, match=r"again with the same arguments first"):
         transaction.commit()
-    with pytest.raises(IllegalStateError, match="with the same arguments"):
+    with pytest.raises(IllegalStateError, match=r"with the same arguments"):
         transaction.send_offsets({TopicPartition("t", 0): Offset(6)}, member)
     pending = transaction.offsets()
     with pytest.raises(KafkaTimeoutError):
@@ -191,7 +191,7 @@ def test_an_abortable_error_ends_pending_offsets() -> None:
     with pytest.raises(KafkaTimeoutError):
         transaction.send_offsets(OFFSETS, GroupMember("g"))
     transaction.abortable(BrokerNotAvailableError("gone"))
-    with pytest.raises(TransactionAbortableError, match="gone"):
+    with pytest.raises(TransactionAbortableError, match=r"gone"):
         transaction.send_offsets(OFFSETS, GroupMember("g"))
 
 
@@ -199,7 +199,7 @@ def test_an_initialization_that_is_refused_may_be_repeated(transaction: Transact
     with pytest.raises(KafkaTimeoutError):
         transaction.init()
     transaction.denied(TransactionalIdAuthorizationFailedError("no"))
-    with pytest.raises(TransactionalIdAuthorizationFailedError, match="no"):
+    with pytest.raises(TransactionalIdAuthorizationFailedError, match=r"no"):
         transaction.init()
     with pytest.raises(KafkaTimeoutError):
         transaction.init()
@@ -210,7 +210,7 @@ def test_an_initialization_that_is_refused_may_be_repeated(transaction: Transact
 def test_an_authorization_that_is_lost_later_is_fatal() -> None:
     transaction = opened()
     transaction.denied(TransactionalIdAuthorizationFailedError("no"))
-    with pytest.raises(TransactionalIdAuthorizationFailedError, match="close it and create a new one"):
+    with pytest.raises(TransactionalIdAuthorizationFailedError, match=r"close it and create a new one"):
         transaction.abort()
 
 

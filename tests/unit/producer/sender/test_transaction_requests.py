@@ -330,7 +330,7 @@ def test_no_broker_is_reachable() -> None:
         harness.transaction.init()
     for _ in range(20):
         harness.step(100)
-    with pytest.raises(KafkaTimeoutError, match="node 0 is unreachable"):
+    with pytest.raises(KafkaTimeoutError, match=r"node 0 is unreachable"):
         harness.transaction.init()
     harness.clock.advance(5_000)
     harness.run()
@@ -421,7 +421,7 @@ def test_a_batch_that_fails_during_the_commit_fails_the_commit(level: int) -> No
     harness = begun(level)
     harness.script("Produce", MESSAGE_TOO_LARGE)
     harness.append(b"bad")
-    with pytest.raises(TransactionAbortableError, match="call abort_transaction") as caught:
+    with pytest.raises(TransactionAbortableError, match=r"call abort_transaction") as caught:
         harness.call(harness.transaction.commit)
     assert isinstance(caught.value.__cause__, MessageSizeTooLargeError)
     assert "EndTxn" not in harness.names
@@ -513,7 +513,7 @@ def test_partitions_that_are_refused() -> None:
 
     harness.script("AddPartitionsToTxn", refused)
     futures = [harness.append(partition=0), harness.append(partition=1)]
-    with pytest.raises(TransactionAbortableError, match="AddPartitionsToTxn of t-1: .*not authorized") as caught:
+    with pytest.raises(TransactionAbortableError, match=r"AddPartitionsToTxn of t-1: .*not authorized") as caught:
         harness.call(harness.transaction.commit)
     assert isinstance(caught.value.__cause__, TopicAuthorizationFailedError)
     harness.run()
@@ -549,7 +549,7 @@ def test_a_member_needs_a_broker_that_can_fence_it() -> None:
     harness.init()
     harness.transaction.begin()
     harness.call(harness.transaction.send_offsets, OFFSETS, GroupMember("g"))
-    with pytest.raises(UnsupportedVersionError, match="TXN_OFFSET_COMMIT in versions 0 to 2"):
+    with pytest.raises(UnsupportedVersionError, match=r"TXN_OFFSET_COMMIT in versions 0 to 2"):
         harness.call(harness.transaction.send_offsets, OFFSETS, GroupMember("g", 1, "m"))
 
 
@@ -577,7 +577,7 @@ def test_a_fenced_producer_can_only_be_closed(level: int) -> None:
 def test_a_producer_fenced_before_its_transaction_began(name: str, code: int) -> None:
     harness = TransactionHarness(level=CLASSIC)
     harness.script(name, code)
-    with pytest.raises(ProducerFencedError, match="another producer with the transactional.id 'id' has taken over"):
+    with pytest.raises(ProducerFencedError, match=r"another producer with the transactional.id 'id' has taken over"):
         harness.init()
         harness.transaction.begin()
         if name == "AddOffsetsToTxn":
@@ -591,7 +591,7 @@ def test_a_fenced_commit_of_the_classic_protocol_finds_out_that_the_transaction_
     harness = begun(CLASSIC)
     harness.append()
     harness.script("EndTxn", code)
-    with pytest.raises(TransactionAbortableError, match="open for longer than transaction.timeout.ms") as caught:
+    with pytest.raises(TransactionAbortableError, match=r"open for longer than transaction.timeout.ms") as caught:
         harness.call(harness.transaction.commit)
     assert isinstance(caught.value.__cause__, InvalidProducerEpochError)
     # the epoch that the coordinator has after an expiry, and no other
@@ -638,7 +638,7 @@ def test_a_commit_of_tv2_after_the_transaction_expired() -> None:
     harness = begun(TV2)
     harness.append()
     harness.script("EndTxn", INVALID_TXN_STATE)
-    with pytest.raises(TransactionAbortableError, match="open for longer than transaction.timeout.ms"):
+    with pytest.raises(TransactionAbortableError, match=r"open for longer than transaction.timeout.ms"):
         harness.call(harness.transaction.commit)
     harness.call(harness.transaction.abort)
     committed(harness, b"next")
@@ -699,7 +699,7 @@ def test_a_new_epoch_needs_a_broker_that_knows_epochs() -> None:
     harness.script("Produce", MESSAGE_TOO_LARGE)
     harness.append()
     harness.run()
-    with pytest.raises(UnsupportedVersionError, match="INIT_PRODUCER_ID in versions 0 to 2"):
+    with pytest.raises(UnsupportedVersionError, match=r"INIT_PRODUCER_ID in versions 0 to 2"):
         harness.call(harness.transaction.abort)
 
 
@@ -742,13 +742,13 @@ def test_an_authorization_that_is_lost_is_fatal(level: int) -> None:
 def test_a_timeout_above_the_brokers_maximum() -> None:
     harness = TransactionHarness(level=TV2)
     harness.script("InitProducerId", InvalidTransactionTimeoutError.code)
-    with pytest.raises(InvalidTransactionTimeoutError, match="transaction.timeout.ms=60000 is above the brokers'"):
+    with pytest.raises(InvalidTransactionTimeoutError, match=r"transaction.timeout.ms=60000 is above the brokers'"):
         harness.init()
 
 
 def test_a_broker_without_transactions() -> None:
     harness = TransactionHarness(versions=versions_with(None, FindCoordinator=0))
-    with pytest.raises(UnsupportedVersionError, match="FIND_COORDINATOR in versions 0 to 0"):
+    with pytest.raises(UnsupportedVersionError, match=r"FIND_COORDINATOR in versions 0 to 0"):
         harness.init()
 
 
