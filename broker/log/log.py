@@ -159,7 +159,7 @@ class Log:
             if header.producer_id == NO_PRODUCER_ID:
                 pass
             elif is_coordinator:
-                self.producers.check_epoch(header)
+                self.producers.check_coordinator_batch(header, verification)
             else:
                 known = self.producers.find_duplicate(header)
                 if known is not None:

@@ -266,9 +266,12 @@ class ProducerStateManager:
                 f"{batch.base_sequence}, but sequence {expected} is missing"
             )
 
-    def check_epoch(self, batch: IdempotentBatch) -> None:
-        """Check a batch that the group coordinator writes for a producer. Raises InvalidProducerEpochError."""
+    def check_coordinator_batch(self, batch: IdempotentBatch, verification: Verification | None) -> None:
+        """Check a batch that the group coordinator writes in a producer's transaction. Raises
+        InvalidProducerEpochError, InvalidTxnStateError."""
         entry = self.producers.get(batch.producer_id)
+        if verification is not NOT_REQUIRED:
+            self._check_verification(batch, entry, verification)
         if entry is not None:
             entry.check_epoch(batch.producer_epoch)
 

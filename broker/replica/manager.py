@@ -31,7 +31,7 @@ from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
-from .partition import IsrProposal, MarkerAppend, Partition
+from .partition import IsrProposal, MarkerAppend, OwnBatch, Partition
 from .replicas import Replicas, without_frames
 
 _log = logging.getLogger(__name__)
@@ -322,7 +322,7 @@ class ReplicaManager:
     def append_own(
         self,
         timeout_ms: float,
-        contents: Iterable[tuple[PartitionKey, memoryview | MarkerAppend]],
+        contents: Iterable[tuple[PartitionKey, OwnBatch | MarkerAppend]],
         respond: Respond,
         *,
         leader_epoch: int = -1,
@@ -471,6 +471,6 @@ def _append(
 
 
 def _append_own(
-    partition: Partition, *, content: memoryview | MarkerAppend, leader_epoch: int
+    partition: Partition, *, content: OwnBatch | MarkerAppend, leader_epoch: int
 ) -> tuple[AppendInfo, bool]:
     return partition.append_own(content, leader_epoch)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     FencedLeaderEpochError,
+    MessageSizeTooLargeError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
@@ -51,6 +52,14 @@ class MarkerAppend(NamedTuple):
     producer_epoch: int
     marker: Marker
     level: int
+
+
+class OwnBatch(NamedTuple):
+    """A batch of a coordinator, without sequence numbers. `verification` is the one begun for it, if it may be the
+    first of a transaction."""
+
+    batch: memoryview
+    verification: Verification | None = NOT_REQUIRED
 
 
 class Partition:
@@ -188,7 +197,7 @@ class Partition:
             info = log.append_as_leader(records, header, self.leader_epoch, verification=verification)
             return info, self._advance_high_watermark()
 
-    def append_own(self, content: memoryview | MarkerAppend, leader_epoch: int = -1) -> tuple[AppendInfo, bool]:
+    def append_own(self, content: OwnBatch | MarkerAppend, leader_epoch: int = -1) -> tuple[AppendInfo, bool]:
         """Append a batch of a coordinator, or a transaction's marker, with acks=all. Returns as `append` does.
 
         With a `leader_epoch`, only in that epoch: a coordinator must not write once another one has written. Raises the
@@ -204,7 +213,15 @@ class Partition:
             if isinstance(content, MarkerAppend):
                 info = log.append_marker(*content, self.leader_epoch)
             else:
-                info = log.append_as_leader(content, read_header(content), self.leader_epoch, is_coordinator=True)
+                batch, verification = content
+                if len(batch) > log.config.max_message_bytes:
+                    raise MessageSizeTooLargeError(
+                        f"the batch has {len(batch)} bytes, but {self.topic} accepts at most "
+                        f"{log.config.max_message_bytes} (max.message.bytes)"
+                    )
+                info = log.append_as_leader(
+                    batch, read_header(batch), self.leader_epoch, is_coordinator=True, verification=verification
+                )
             return info, self._advance_high_watermark()
 
     def _check_append(self, required_acks: int) -> None:
