@@ -53,8 +53,6 @@ def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: i
     if error is not None:
         raise error
     if key_type == TRANSACTION:
-        if not key:
-            raise InvalidRequestError("the transactional id is empty; set transactional.id")
         node_id = broker.transaction_store.coordinator_of(key)
     elif key_type != GROUP:
         raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")

@@ -17,6 +17,7 @@ from ....network.protocol.errors import (
     NotCoordinatorError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
     UnsupportedForMessageFormatError,
@@ -99,10 +100,13 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
     if context.fault is not None and request.acks == 0 and refused:
         context.close_connection()
         return None
-    if request.transactional_id is None and not any(map(_is_transactional, batches)):
+    if not any(map(_is_transactional, batches)):
         broker.replicas.append_records(request.timeout_ms, request.acks, batches, respond)
+    elif request.transactional_id is None:
+        error = TransactionalIdAuthorizationFailedError("the batch is in a transaction, but the request names none")
+        respond({key: ProduceResult(None, error) for key, _ in batches})
     else:
-        _append_transactional(broker, context, request, batches, respond)
+        _append_transactional(broker, context, request, request.transactional_id, batches, respond)
     return None
 
 
@@ -115,6 +119,7 @@ def _append_transactional(
     broker: BrokerServices,
     context: RequestContext,
     request: ProduceRequest,
+    transactional_id: str,
     batches: list[tuple[PartitionKey, memoryview]],
     respond: Respond,
 ) -> None:
@@ -140,10 +145,9 @@ def _append_transactional(
         partition = broker.replicas.partitions.get(key)
         if partition is None or not partition.is_leader:
             continue
-        if request.transactional_id is not None:
-            verifications[key] = partition.log.begin_verification(
-                header.producer_id, header.producer_epoch, header.base_sequence, starts_at_zero=adds
-            )
+        verifications[key] = partition.log.begin_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, starts_at_zero=adds
+        )
         if verifications[key] is not None:
             asked.append(key)
 
@@ -164,7 +168,7 @@ def _append_transactional(
         context.hold_connection()
         broker.enrolment.enrol(
             Enrolment(
-                request.transactional_id or "",
+                transactional_id,
                 producer_id,
                 producer_epoch,
                 asked,
