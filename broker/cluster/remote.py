@@ -56,6 +56,7 @@ def encode_image(image: ClusterImage, known_version: int | None) -> dict[str, An
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+        "features": dict(image.features),
     }
     if known_version == image.version - 1:
         encoded["changes"] = {
@@ -99,7 +100,8 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     configs = {(kind, name): of for kind, name, of in entry["configs"]}
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs)
+        changed = before.with_changes(changes, brokers)
+        return replace(changed, deleted=deleted, configs=configs, features=entry["features"])
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -110,6 +112,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         {topic.topic_id: name for name, topic in topics.items()},
         deleted=deleted,
         configs=configs,
+        features=entry["features"],
     )
 
 
@@ -342,6 +345,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "elect_leaders": _elect_leaders,
     "alter_reassignments": _alter_reassignments,
     "alter_isrs": _alter_isrs,
+    "update_features": Controller.update_features,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -487,6 +491,9 @@ class RemoteController(ControllerApi):
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
         return _decode_partitions(self._call("alter_isrs", changes=changes))
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        self._call("update_features", features=dict(features))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

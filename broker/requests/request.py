@@ -48,7 +48,8 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`.
+    handed over to the request thread, or one that holds the connection; until its response is sent, later requests wait
+    in `backlog`.
     """
 
     __slots__ = ("aside", "backlog", "half_closes", "id", "is_open", "listener", "loop", "peer", "slots", "unsent")
@@ -125,6 +126,10 @@ class RequestContext:
             return None
         error = self.fault.error_for(topic, partition)
         return None if error is None else error("injected by the cluster's control")
+
+    def hold_connection(self) -> None:
+        """Handle no later request of this connection until this one is answered. Called while it is handled."""
+        self.connection.aside = self
 
     def respond(self, response: Response) -> None:
         """Send the response after all earlier ones on the connection."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError
+from ....network.protocol.errors import BrokerResponseError, UnknownTopicIdError, UnstableOffsetCommitError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.offset_fetch import (
     OffsetFetchRequest,
@@ -29,18 +30,29 @@ _FIRST_VERSION_WITH_TOPIC_IDS = first_version_with(OffsetFetchRequestTopics, "to
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 
+class _FoundOffset(NamedTuple):
+    """The offset of one partition, or why there is none."""
+
+    index: int
+    offset: CommittedOffset
+    error_code: int
+
+
+Found = dict[str, list[_FoundOffset]]
+
+
 @serves(OffsetFetchRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answers immediately, with -1 for a partition without a committed offset."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
         # Each group once: it may have many offsets.
         groups = {asked.group_id: asked for asked in request.groups}
-        return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in groups.values()])
+        return OffsetFetchResponse(groups=[_group(broker, context, asked, request.require_stable) for asked in groups.values()])
     asked = None
     if request.topics is not None:
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
     try:
-        found = _find(broker, context, request.group_id, asked)
+        found = _find(broker, context, request.group_id, asked, require_stable=request.require_stable)
     except BrokerResponseError as error:
         # Version 1 has no error field for the whole response, so each partition has the error.
         return OffsetFetchResponse(
@@ -68,8 +80,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
+                        error_code=error_code,
                     )
-                    for index, offset in partitions
+                    for index, offset, error_code in partitions
                 ],
             )
             for name, partitions in found.items()
@@ -78,28 +91,44 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
 
 
 def _find(
-    broker: BrokerServices, context: RequestContext, group_id: str, asked: Iterable[tuple[str, list[int]]] | None
-) -> dict[str, list[tuple[int, CommittedOffset]]]:
+    broker: BrokerServices,
+    context: RequestContext,
+    group_id: str,
+    asked: Sequence[tuple[str, list[int]]] | None,
+    *,
+    require_stable: bool,
+) -> Found:
+    """The offsets by topic. With `require_stable` an offset that an open transaction commits is an error (KIP-447)."""
     error = context.injected_error("")
     if error is not None:
         raise error
     broker.offsets.check_coordinator(group_id)
     group = broker.offsets.group(group_id)
     offsets: dict[tuple[str, int], CommittedOffset] = {}
+    unstable: set[tuple[str, int]] = set()
     if group is not None:
         with group.lock:
             offsets = dict(group.offsets)
-    found: dict[str, list[tuple[int, CommittedOffset]]] = {}
+            if require_stable:
+                unstable = {key for pending in group.pending_offsets.values() for key in pending}
+    found: Found = {}
     if asked is None:
-        for (topic, index), offset in offsets.items():
-            found.setdefault(topic, []).append((index, offset))
-        return found
-    for topic, indexes in asked:
-        found.setdefault(topic, []).extend((index, offsets.get((topic, index), _NONE)) for index in indexes)
+        asked_keys = list(offsets)
+    else:
+        for topic, _ in asked:
+            found.setdefault(topic, [])
+        asked_keys = [(topic, index) for topic, indexes in asked for index in indexes]
+    for key in asked_keys:
+        is_unstable = key in unstable
+        offset = _NONE if is_unstable else offsets.get(key, _NONE)
+        code = UnstableOffsetCommitError.code if is_unstable else 0
+        found.setdefault(key[0], []).append(_FoundOffset(key[1], offset, code))
     return found
 
 
-def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(
+    broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     image = broker.image
     names = None
@@ -113,7 +142,7 @@ def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRe
             else:
                 names.append((name, topic.partition_indexes))
     try:
-        found = _find(broker, context, asked.group_id, names)
+        found = _find(broker, context, asked.group_id, names, require_stable=require_stable)
     except BrokerResponseError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error.code)
     topics = []
@@ -131,8 +160,9 @@ def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRe
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
+                        error_code=error_code,
                     )
-                    for index, offset in partitions
+                    for index, offset, error_code in partitions
                 ],
             )
         )
