@@ -72,7 +72,9 @@ class Producer:
             self.broker.answers.pop()
         return answer
 
-    def init(self, label: str, version: int = 5, *, timeout_ms: int = 60_000, takes: bool = True, **expected: int) -> Any:
+    def init(
+        self, label: str, version: int = 5, *, timeout_ms: int = 60_000, takes: bool = True, **expected: int
+    ) -> Any:
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=timeout_ms, **expected)
         answer = self.ask(label, request, version)
         if not answer.error_code and takes:
@@ -113,9 +115,7 @@ class Producer:
         request = ProduceRequest(
             transactional_id=other.get("name", self.name), acks=-1, timeout_ms=10_000, topic_data=[data]
         )
-        answer = self.ask(
-            label, request, version, lambda answer: answer.responses[0].partition_responses[0].error_code
-        )
+        answer = self.ask(label, request, version, lambda answer: answer.responses[0].partition_responses[0].error_code)
         if not answer.responses[0].partition_responses[0].error_code:
             self.sequences[topic] = sequence + count
         return answer
@@ -142,7 +142,9 @@ class Producer:
             for topic in state["topics"]:
                 topic["partitions"].sort()
 
-    def offsets(self, label: str, group: str, version: int = 3, *, topic: str = "t", offset: int = 5, **other: Any) -> Any:
+    def offsets(
+        self, label: str, group: str, version: int = 3, *, topic: str = "t", offset: int = 5, **other: Any
+    ) -> Any:
         part = TxnOffsetCommitRequestPartition(
             partition_index=other.get("partition", 0),
             committed_offset=offset,
@@ -281,7 +283,9 @@ def fencing(broker: Conversation) -> None:
     old.end("old commits")
     old.end("old commits, v5", 5)
     for version in (3, 4):
-        old.init(f"old goes on, v{version}", version, producer_id=old.producer_id, producer_epoch=old.epoch, takes=False)
+        old.init(
+            f"old goes on, v{version}", version, producer_id=old.producer_id, producer_epoch=old.epoch, takes=False
+        )
     half: dict[str, int] = {"producer_id": new.producer_id}
     old.init("half an identity", takes=False, **half)
     old.init("another id", producer_id=new.producer_id + 1_000_000, producer_epoch=0, takes=False)
@@ -342,7 +346,9 @@ def markers(broker: Conversation) -> None:
             producer_id=fields.get("producer_id", producer.producer_id),
             producer_epoch=fields.get("epoch", producer.epoch),
             transaction_result=fields.get("committed", False),
-            topics=[WritableTxnMarkerTopic(name=broker.name(name), partition_indexes=[0]) for name in fields.get("of", "t")],
+            topics=[
+                WritableTxnMarkerTopic(name=broker.name(name), partition_indexes=[0]) for name in fields.get("of", "t")
+            ],
             coordinator_epoch=fields.get("coordinator_epoch", 0),
             transaction_version=level,
         )

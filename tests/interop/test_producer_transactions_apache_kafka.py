@@ -1,0 +1,66 @@
+"""Transactions on Apache Kafka: 4.x with TV2, 4.x with the feature turned down, and 3.9 with the classic protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.apache_kafka import ApacheKafka
+from support.apache_kafka.fixtures import start_or_skip
+from support.apache_kafka.releases import ApacheKafka39
+from support.transaction_cases import *  # noqa: F403
+from support.transaction_cases import transactional
+
+from headrace.producer.sender.transaction_protocol import Protocol
+
+PROPERTIES = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+
+#: Name -> release, the feature's level to set (None: the release's own), and the protocol that follows.
+CLUSTERS = {
+    "4.x": (ApacheKafka, None, Protocol.TV2),
+    "4.x-turned-down": (ApacheKafka, 1, Protocol.CLASSIC),
+    "3.9": (ApacheKafka39, None, Protocol.CLASSIC),
+}
+
+
+class Cluster:
+    """A running cluster and the protocol that its producers have to choose."""
+
+    def __init__(self, kafka: ApacheKafka, protocol: Protocol) -> None:
+        self.kafka = kafka
+        self.protocol = protocol
+
+
+def set_level(kafka: ApacheKafka, level: int) -> None:
+    """Set the feature while the cluster runs."""
+    kafka.run_class(
+        "org.apache.kafka.tools.FeatureCommand",
+        *("--bootstrap-server", kafka.bootstrap_servers, "downgrade", "--feature", f"transaction.version={level}"),
+    )
+
+
+@pytest.fixture(scope="module", params=list(CLUSTERS))
+def old_apache_kafka(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Under the name of the fixture for older releases, whose tests run on one worker and have more time."""
+    release, level, protocol = CLUSTERS[request.param]
+    kafka = start_or_skip(release, properties=PROPERTIES)
+    try:
+        if level is not None:
+            set_level(kafka, level)
+        yield Cluster(kafka, protocol)
+    finally:
+        kafka.__exit__()
+
+
+@pytest.fixture
+def servers(old_apache_kafka: Cluster) -> str:
+    return old_apache_kafka.kafka.bootstrap_servers
+
+
+def test_the_protocol_follows_the_feature(old_apache_kafka: Cluster, topic: str) -> None:
+    with transactional(old_apache_kafka.kafka.bootstrap_servers) as producer:
+        with producer.transaction():
+            producer.send(topic, b"v")
+        assert producer._engine.transactions is not None
+        assert producer._engine.transactions.gate is not None
+        assert producer._engine.transactions.gate._protocol is old_apache_kafka.protocol
