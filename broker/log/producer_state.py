@@ -313,7 +313,10 @@ class ProducerStateManager:
         entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
         entry.current_txn_first_offset = -1
         entry.last_timestamp = timestamp
-        self._verifications.pop(producer_id, None)
+        known = self._verifications.get(producer_id)
+        # With level 2 the marker has the epoch of the next transaction, which may have begun its verification already.
+        if known is not None and not (known.starts_at_zero and known.producer_epoch == producer_epoch):
+            del self._verifications[producer_id]
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:
             return None
