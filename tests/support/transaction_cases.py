@@ -17,7 +17,6 @@ import confluent_kafka
 import kafka
 import pyarrow as pa
 import pytest
-from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
 
 from headrace.network.addresses import Address, parse_address
 from headrace.producer import KafkaProducer, ProducerRecord
@@ -35,6 +34,7 @@ from headrace.producer.errors import (
     TransactionAbortedError,
 )
 from headrace.producer.resumption import PreparedTransaction, end_transaction, plaintext_connections
+from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
 
 
 def unique(prefix: str = "id") -> str:
@@ -196,7 +196,7 @@ def test_interceptors_serializers_and_partitioners(servers: str, topic: str) -> 
 def test_calls_out_of_order_say_what_to_do(servers: str, topic: str) -> None:
     with (
         KafkaProducer(bootstrap_servers=servers) as producer,
-        pytest.raises(IllegalStateError, match="transactional.id"),
+        pytest.raises(IllegalStateError, match=r"transactional.id"),
     ):
         producer.init_transactions()
     with KafkaProducer(bootstrap_servers=servers, transactional_id=unique()) as producer:
@@ -441,7 +441,7 @@ def test_a_timeout_above_the_brokers_maximum_is_refused(servers: str) -> None:
     with KafkaProducer(
         bootstrap_servers=servers, transactional_id=unique(), transaction_timeout_ms=3_600_000
     ) as producer:
-        with pytest.raises(InvalidTransactionTimeoutError, match="transaction.timeout.ms=3600000"):
+        with pytest.raises(InvalidTransactionTimeoutError, match=r"transaction.timeout.ms=3600000"):
             producer.init_transactions()
         with pytest.raises(InvalidConfigurationError):
             producer.init_transactions()
