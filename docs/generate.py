@@ -249,9 +249,7 @@ def errors() -> str:
         and issubclass(kind, KafkaError)
         and kind is not protocol_errors.UnrecognizedBrokerError
     ]
-    coded = {
-        kind for kind in listed if issubclass(kind, protocol_errors.BrokerResponseError) and "code" in vars(kind)
-    } - {protocol_errors.BrokerResponseError}
+    coded = set(protocol_errors.error_classes().values()).intersection(listed)
     from_brokers = sorted(coded, key=lambda kind: kind.code)
     from_here = sorted({kind for kind in listed if kind in ACTIONS} - coded, key=lambda kind: kind.__name__)
     return "\n".join(

@@ -61,7 +61,7 @@ class Event(Enum):
 
     INIT = "init_transactions"
     ASSIGNED = "the coordinator has assigned a producer id and an epoch"
-    DENIED = "the coordinator has refused to assign them"
+    DENIED = "the coordinator has rejected the request for them"
     BEGIN = "begin_transaction"
     OFFSETS = "send_offsets_to_transaction"
     HAND_OVER = "handing the transaction over"
@@ -234,7 +234,7 @@ class Transaction:
     def check_send(self) -> None:
         """Raise an error unless a transaction is open. Takes no lock."""
         if self.state is not State.IN_TRANSACTION:
-            raise self._refusal("send")
+            raise self._rejection("send")
 
     def _call(self, call: Call) -> None:
         with here.section, self._lock:
@@ -282,7 +282,7 @@ class Transaction:
         error.__cause__ = obstacle
         return error
 
-    def _refusal(self, call: str) -> KafkaError:
+    def _rejection(self, call: str) -> KafkaError:
         """The error for a call that the state does not allow."""
         cause = self.error
         if cause is None:
@@ -298,10 +298,10 @@ class Transaction:
     # --- Both ---
 
     def _on(self, event: Event, error: KafkaError | None) -> None:
-        """Apply an event. Raises the refusal of one that the state does not allow. Locked."""
+        """Apply an event. Raises the error of one that the state does not allow. Locked."""
         found = TABLE.get((self.state, event))
         if found is None:
-            raise self._refusal(event.value)
+            raise self._rejection(event.value)
         self.state, action = found
         if self.state not in (State.ABORTABLE_ERROR, State.FATAL_ERROR):
             self.error = None
@@ -354,7 +354,7 @@ class Transaction:
         self._raise(Event.ASSIGNED)
 
     def denied(self, error: KafkaError) -> None:
-        """The coordinator has refused to assign them: fatal, except in `init`."""
+        """The coordinator has rejected the request for them: fatal, except in `init`."""
         self._raise(Event.DENIED if self.state is State.INITIALIZING else Event.FATAL, error)
 
     def ended(self, *, needs_epoch: bool = False) -> None:

@@ -13,7 +13,7 @@ their partitions themselves, and EndTxn returns the next epoch. TV2 is used if t
 
 If the coordinator rejects EndTxn as fenced, either another producer has taken over the transactional id, or the
 transaction expired: the coordinator then aborts it and increments the epoch by one (KIP-588). InitProducerId with the
-incremented epoch tells the two apart. It succeeds only if no other producer has initialized since.
+incremented epoch distinguishes the two. It succeeds only if no other producer has initialized since.
 
 Source: Kafka's TransactionManager and Sender.maybeSendAndPollTransactionalRequest.
 """
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: From version 4 on AddPartitionsToTxn is for brokers.
+#: AddPartitionsToTxn 4 and later are for brokers.
 LAST_ADD_PARTITIONS_OF_CLIENTS = 3
 #: The first version of InitProducerId with the producer's epoch (KIP-360), and of TxnOffsetCommit with the member
 #: (KIP-447).
@@ -77,7 +77,7 @@ class _Request:
     name: str
     make: Callable[[NodeApiVersions], Any]
     answered: Callable[[Any], None]
-    #: Whether it goes to a coordinator: that of `group`, or of the transactional id if that is None.
+    #: Whether it goes to a coordinator: that of `group`, or of the transactional id without one.
     to_coordinator: bool = True
     group: str | None = None
     min_version: int | None = None
@@ -553,8 +553,6 @@ class TransactionRequests:
         if response.error is None:
             request.answered(response.message)
             return
-        if response.disconnected and request.name == "EndTxn":
-            self._is_end_in_doubt = True
         self._on_error(response.error, request)
 
     def _on_error(self, error: KafkaError, request: _Request) -> None:
@@ -564,6 +562,8 @@ class TransactionRequests:
         reaction = reaction_to(error)
         _log.debug("%s of %r: %s", request.name, transaction.transactional_id, error)
         if reaction is Reaction.RETRY or reaction is Reaction.FIND_COORDINATOR:
+            # the coordinator may have ended the transaction nevertheless
+            self._is_end_in_doubt = self._is_end_in_doubt or request.name == "EndTxn"
             self._retry(request, find=reaction is Reaction.FIND_COORDINATOR)
         elif reaction is Reaction.FENCED:
             self._on_fenced(error, request)

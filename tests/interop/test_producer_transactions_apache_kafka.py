@@ -8,8 +8,8 @@ import pytest
 from support.apache_kafka import ApacheKafka
 from support.apache_kafka.fixtures import start_or_skip
 from support.apache_kafka.releases import ApacheKafka39
-from support.transaction_cases import *  # noqa: F403
-from support.transaction_cases import transactional
+from integration.producer.transaction_cases import *  # noqa: F403
+from integration.producer.transaction_cases import transactional
 
 from headrace.producer.sender.transaction_protocol import Protocol
 

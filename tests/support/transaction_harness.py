@@ -69,6 +69,15 @@ class TransactionHarness(SenderHarness):
         self.epoch = -1
         self.answers: dict[str, deque[Any]] = defaultdict(deque)
         self.coordinator_node = 0
+        self._handlers: dict[str, Callable[[ClientRequest, int], Any]] = {
+            "FindCoordinator": self._find_coordinator,
+            "InitProducerId": self._init_producer_id,
+            "AddPartitionsToTxn": self._add_partitions,
+            "AddOffsetsToTxn": self._add_offsets,
+            "TxnOffsetCommit": self._commit_offsets,
+            "EndTxn": self._end_txn,
+            "Produce": self._produce,
+        }
 
     # --- Steps ---
 
@@ -127,24 +136,24 @@ class TransactionHarness(SenderHarness):
             return True
         if callable(answer):
             answer = answer(request)
-        body = answer if not isinstance(answer, int) else getattr(self, f"_{name}")(request, answer)
+        body = answer if not isinstance(answer, int) else self._handlers[name](request, answer)
         self.client.respond(body, request=request)
         return True
 
-    def _FindCoordinator(self, request: ClientRequest, error: int) -> FindCoordinatorResponse:
+    def _find_coordinator(self, request: ClientRequest, error: int) -> FindCoordinatorResponse:
         key = request.message.coordinator_keys[0] if request.message.coordinator_keys else request.message.key
         found = Coordinator(key=key, node_id=self.coordinator_node, host="localhost", port=9092, error_code=error)
         if request.message.coordinator_keys:
             return FindCoordinatorResponse(coordinators=[found])
         return FindCoordinatorResponse(node_id=found.node_id, host=found.host, port=found.port, error_code=error)
 
-    def _InitProducerId(self, request: ClientRequest, error: int) -> InitProducerIdResponse:
+    def _init_producer_id(self, request: ClientRequest, error: int) -> InitProducerIdResponse:
         if error:
             return InitProducerIdResponse(error_code=error, producer_epoch=-1)
         self.epoch += 1
         return InitProducerIdResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
 
-    def _AddPartitionsToTxn(self, request: ClientRequest, error: int) -> AddPartitionsToTxnResponse:
+    def _add_partitions(self, request: ClientRequest, error: int) -> AddPartitionsToTxnResponse:
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=[
                 AddPartitionsToTxnTopicResult(
@@ -158,10 +167,10 @@ class TransactionHarness(SenderHarness):
             ]
         )
 
-    def _AddOffsetsToTxn(self, request: ClientRequest, error: int) -> AddOffsetsToTxnResponse:
+    def _add_offsets(self, request: ClientRequest, error: int) -> AddOffsetsToTxnResponse:
         return AddOffsetsToTxnResponse(error_code=error)
 
-    def _TxnOffsetCommit(self, request: ClientRequest, error: int) -> TxnOffsetCommitResponse:
+    def _commit_offsets(self, request: ClientRequest, error: int) -> TxnOffsetCommitResponse:
         return TxnOffsetCommitResponse(
             topics=[
                 TxnOffsetCommitResponseTopic(
@@ -175,11 +184,11 @@ class TransactionHarness(SenderHarness):
             ]
         )
 
-    def _EndTxn(self, request: ClientRequest, error: int) -> EndTxnResponse:
+    def _end_txn(self, request: ClientRequest, error: int) -> EndTxnResponse:
         if error or request.max_version is not None:
             return EndTxnResponse(error_code=error)
         self.epoch += 1
         return EndTxnResponse(producer_id=PRODUCER_ID, producer_epoch=self.epoch)
 
-    def _Produce(self, request: ClientRequest, error: int) -> Any:
+    def _produce(self, request: ClientRequest, error: int) -> Any:
         return self.response(request, error)

@@ -8,7 +8,7 @@ import confluent_kafka
 import pytest
 from support.bank_transfer import BROKER_CONFIG, Bank, loop_of_the_page, run
 from support.confluent import committed_values, create_topic
-from support.transaction_cases import transactional, unique
+from integration.producer.transaction_cases import transactional, unique
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.producer import KafkaProducer

@@ -137,7 +137,7 @@ def test_a_level_that_changes_between_transactions_is_followed_and_not_within_on
     assert harness.names[before:] == ["Produce", "EndTxn"]
     harness.client.default_api_versions = versions_with(CLASSIC, epoch=3)
     before = len(harness.names)
-    # the coordinator's connection is the first to tell; the transaction after that follows
+    # the coordinator's connection reports it first; the transaction after that follows
     committed(harness, b"e")
     committed(harness, b"f")
     assert harness.names[before:][-3:] == ["AddPartitionsToTxn", "Produce", "EndTxn"]
@@ -203,7 +203,7 @@ def test_offsets_are_committed_with_the_transaction(level: int) -> None:
 
 def test_offsets_that_are_retried_are_only_those_left() -> None:
     harness = begun(TV2)
-    partly = harness._TxnOffsetCommit
+    partly = harness._commit_offsets
 
     def first_only(request: Any) -> Any:
         response = partly(request, COORDINATOR_LOADING)
@@ -777,7 +777,7 @@ def test_closing_within_a_transaction_aborts_it(level: int) -> None:
     harness.append()
     harness.run()
     dropped = harness.append()
-    harness.client.prepare_response(lambda request: harness._EndTxn(request, 0))
+    harness.client.prepare_response(lambda request: harness._end_txn(request, 0))
     harness.run_to_the_end()
     assert isinstance(dropped.exception(0), TransactionAbortedError)
     assert harness.last("EndTxn").committed is False

@@ -189,7 +189,7 @@ def test_interceptors_serializers_and_partitioners(servers: str, topic: str) -> 
         producer.abort_transaction()
         assert isinstance(future.exception(PATIENCE_S), TransactionAbortedError)
     assert [(message.value(), message.partition()) for message in read_committed(servers, topic)] == [(b"inside", 1)]
-    # the one outside was intercepted before it was refused
+    # the one outside was rejected before it was intercepted
     assert (seen.sent, seen.outcomes) == (2, [None, TransactionAbortedError])
 
 
