@@ -513,12 +513,6 @@ class RecordAccumulator:
         else:
             queue.put_in_order(batch, self.active)
 
-    def put_back(self, batch: ProducerBatch) -> None:
-        """Put a batch with a sequence number, from `take_everything`, back into its queue."""
-        queue: PartitionQueue = self.queue_of(batch)
-        self.drainer.note_deadline(batch)
-        queue.put_in_sequence(batch, self.active)
-
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Enqueue the parts of a split batch in its place."""
         part: ProducerBatch

@@ -243,7 +243,8 @@ class TransactionRequests:
         assert error is not None
         for batch in accumulator.take_everything():
             if batch.has_sequence and not is_fatal:
-                accumulator.put_back(batch)
+                accumulator.drainer.note_deadline(batch)
+                accumulator.queue_of(batch).put_in_sequence(batch, accumulator.active)
             else:
                 self.fail_batch(batch, error, adjust=True)
 

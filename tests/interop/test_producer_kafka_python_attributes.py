@@ -63,7 +63,7 @@ def test_attributes_of_the_producer(cluster: EmbeddedCluster) -> None:
         missing = public(theirs) - public(ours)
     assert {name for name in missing if not is_listed(name) and not is_listed(f"KafkaProducer.{name}")} == set()
     assert "config" not in missing
-    assert "init_transactions" in missing
+    assert "DEPRECATED_CONFIGS" in missing
 
 
 @pytest.mark.parametrize("name", sorted(public(kafka.KafkaProducer) & public(KafkaProducer)))
