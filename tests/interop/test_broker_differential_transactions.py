@@ -23,6 +23,11 @@ from headrace.network.protocol.messages.groups.offset_fetch import (
 )
 from headrace.network.protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
+from headrace.network.protocol.messages.records.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.network.protocol.messages.transactions.add_partitions_to_txn import (
@@ -72,7 +77,9 @@ class Producer:
             self.broker.answers.pop()
         return answer
 
-    def init(self, label: str, version: int = 5, *, timeout_ms: int = 60_000, takes: bool = True, **expected: int) -> Any:
+    def init(
+        self, label: str, version: int = 5, *, timeout_ms: int = 60_000, takes: bool = True, **expected: int
+    ) -> Any:
         request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=timeout_ms, **expected)
         answer = self.ask(label, request, version)
         if not answer.error_code and takes:
@@ -113,9 +120,7 @@ class Producer:
         request = ProduceRequest(
             transactional_id=other.get("name", self.name), acks=-1, timeout_ms=10_000, topic_data=[data]
         )
-        answer = self.ask(
-            label, request, version, lambda answer: answer.responses[0].partition_responses[0].error_code
-        )
+        answer = self.ask(label, request, version, lambda answer: answer.responses[0].partition_responses[0].error_code)
         if not answer.responses[0].partition_responses[0].error_code:
             self.sequences[topic] = sequence + count
         return answer
@@ -142,7 +147,9 @@ class Producer:
             for topic in state["topics"]:
                 topic["partitions"].sort()
 
-    def offsets(self, label: str, group: str, version: int = 3, *, topic: str = "t", offset: int = 5, **other: Any) -> Any:
+    def offsets(
+        self, label: str, group: str, version: int = 3, *, topic: str = "t", offset: int = 5, **other: Any
+    ) -> Any:
         part = TxnOffsetCommitRequestPartition(
             partition_index=other.get("partition", 0),
             committed_offset=offset,
@@ -186,12 +193,6 @@ def look(broker: Conversation, label: str, topic: str = "t") -> None:
 
 
 def _list_offsets(broker: Conversation, isolation: int, *, label: str, topic: str, timestamp: int) -> None:
-    from headrace.network.protocol.messages.records.list_offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsTopic,
-    )
-
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     topics = [ListOffsetsTopic(name=broker.name(topic), partitions=[asked])]
     broker.ask(label, ListOffsetsRequest(isolation_level=isolation, topics=topics), 7)
@@ -281,7 +282,9 @@ def fencing(broker: Conversation) -> None:
     old.end("old commits")
     old.end("old commits, v5", 5)
     for version in (3, 4):
-        old.init(f"old goes on, v{version}", version, producer_id=old.producer_id, producer_epoch=old.epoch, takes=False)
+        old.init(
+            f"old goes on, v{version}", version, producer_id=old.producer_id, producer_epoch=old.epoch, takes=False
+        )
     half: dict[str, int] = {"producer_id": new.producer_id}
     old.init("half an identity", takes=False, **half)
     old.init("another id", producer_id=new.producer_id + 1_000_000, producer_epoch=0, takes=False)
@@ -342,7 +345,9 @@ def markers(broker: Conversation) -> None:
             producer_id=fields.get("producer_id", producer.producer_id),
             producer_epoch=fields.get("epoch", producer.epoch),
             transaction_result=fields.get("committed", False),
-            topics=[WritableTxnMarkerTopic(name=broker.name(name), partition_indexes=[0]) for name in fields.get("of", "t")],
+            topics=[
+                WritableTxnMarkerTopic(name=broker.name(name), partition_indexes=[0]) for name in fields.get("of", "t")
+            ],
             coordinator_epoch=fields.get("coordinator_epoch", 0),
             transaction_version=level,
         )

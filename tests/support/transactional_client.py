@@ -12,7 +12,11 @@ from headrace.network.addresses import Address
 from headrace.network.client.blocking_connection import BlockingConnection
 from headrace.network.protocol.errors import KafkaConnectionError, make_error
 from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
-from headrace.network.protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from headrace.network.protocol.messages.groups.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
 from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -63,9 +67,7 @@ class TransactionalClient:
 
     def init(self, **expected: int) -> int:
         """InitProducerId. Returns the error code."""
-        request = InitProducerIdRequest(
-            transactional_id=self.name, transaction_timeout_ms=self.timeout_ms, **expected
-        )
+        request = InitProducerIdRequest(transactional_id=self.name, transaction_timeout_ms=self.timeout_ms, **expected)
         answer = self._retry(lambda: self._ask_coordinator(request, 5), lambda answer: answer.error_code)
         if not answer.error_code:
             self._take(answer.producer_id, answer.producer_epoch)
@@ -151,13 +153,16 @@ class TransactionalClient:
 
     def committed_offset(self, group: str, topic: str) -> int:
         """The group's offset, once no transaction changes it."""
+        topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0])]
         request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=True
+            groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=True
         )
         answer = self._retry(
             lambda: self._ask_coordinator(request, 8, kind=GROUP, key=group),
-            lambda answer: answer.groups[0].error_code
-            or max([each.error_code for found in answer.groups[0].topics for each in found.partitions], default=0),
+            lambda answer: (
+                answer.groups[0].error_code
+                or max([each.error_code for found in answer.groups[0].topics for each in found.partitions], default=0)
+            ),
         )
         return next(
             (found.partitions[0].committed_offset for found in answer.groups[0].topics if found.name == topic), -1
@@ -215,4 +220,6 @@ class TransactionalClient:
                 last = code(answer)
                 if last not in RETRIABLE:
                     return answer
-        raise AssertionError(f"{self.name}: no answer after {MAX_TRIES} tries; last {make_error(last) if last else None}")
+        raise AssertionError(
+            f"{self.name}: no answer after {MAX_TRIES} tries; last {make_error(last) if last else None}"
+        )

@@ -14,6 +14,7 @@ from support.transactional_client import TransactionalClient
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault, ProcessCluster
 from headrace.broker.transaction.states import TransactionState
+from headrace.network.client.api_versions import handshake_request
 from headrace.network.protocol.errors import (
     CoordinatorNotAvailableError,
     InvalidProducerEpochError,
@@ -24,6 +25,7 @@ from headrace.network.protocol.errors import (
     UnknownError,
     UnstableOffsetCommitError,
 )
+from headrace.network.protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 
 QUIET = {"log_level": 0}
 FENCED = {ProducerFencedError.code, InvalidProducerEpochError.code}
@@ -144,14 +146,14 @@ class TestBothProtocols:
             assert client.commit_offset("g", "t", 5) == 0
             group = three.group("g")
             assert group is not None
-            assert group.has_pending_offset(("t", 0))
+            assert group.unstable() == {("t", 0)}
             assert group.offsets == {}
             assert client.end(commit=False) == 0
             assert client.committed_offset("g", "t") == -1
             assert client.commit_offset("g", "t", 6) == 0
             assert client.end(commit=True) == 0
             assert client.committed_offset("g", "t") == 6
-            assert not group.has_pending_offset(("t", 0))
+            assert group.unstable() == set()
 
     @pytest.mark.parametrize("commit", [True, False])
     @pytest.mark.parametrize("victim", ["coordinator", "leader", "all"])
@@ -228,7 +230,7 @@ class TestBothProtocols:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_read_committed_equals_a_model(self, bumps, seed):
-        """Random transactions of several producers, with kills, moves and timeouts, against a list of what committed."""
+        """Random transactions of several producers, with kills of brokers, against a list of what committed."""
         rng = random.Random(seed)
         with EmbeddedCluster(
             brokers=2, transaction_state_log_num_partitions=2, offsets_topic_num_partitions=1, log_segment_bytes=2000
@@ -339,7 +341,7 @@ def test_the_level_of_the_feature(level):
         assert cluster.features == {"transaction.version": level}
         with TransactionalClient(cluster, "x", bumps=False) as client:
             assert client.init() == 0
-            versions = client.connection(*client.coordinator()).request(handshake(), 3)
+            versions = client.connection(*client.coordinator()).request(handshake_request(), 3)
             finalized = [(each.name, each.max_version_level) for each in versions.finalized_features]
             assert finalized == ([("transaction.version", level)] if level else [])
             (supported,) = versions.supported_features
@@ -350,12 +352,6 @@ def test_the_level_of_the_feature(level):
         assert cluster.features == {"transaction.version": 1}
         with pytest.raises(KafkaConfigurationError, match="from 0 to 2"):
             cluster.update_features({"transaction.version": 3})
-
-
-def handshake():
-    from headrace.network.client.api_versions import handshake_request
-
-    return handshake_request()
 
 
 def test_the_level_is_kept(tmp_path):
@@ -369,7 +365,7 @@ def test_an_older_release_has_the_classic_protocol_only(one):
     one.act_as("3.9")
     with TransactionalClient(one, "x", bumps=False) as client:
         assert client.init() == 0
-        versions = client.connection(*client.coordinator()).request(handshake(), 3)
+        versions = client.connection(*client.coordinator()).request(handshake_request(), 3)
         assert versions.finalized_features == []
         highest = {each.api_key: each.max_version for each in versions.api_keys}
         assert (highest[ApiKey.PRODUCE], highest[ApiKey.END_TXN], highest[ApiKey.TXN_OFFSET_COMMIT]) == (11, 4, 4)
@@ -399,7 +395,7 @@ class TestFaults:
             assert client.init() == 0
             assert client.produce("t", b"v") == 0
             registration = one.inject(api_key, Fault(error=UnknownError))
-            # Another coordinator is looked for after an error; any other error is returned.
+            # The client looks for the coordinator again; any other error is returned.
             assert step(client) == (0 if api_key is ApiKey.FIND_COORDINATOR else -1)
             assert registration.hits == 1
 
@@ -453,8 +449,6 @@ class TestFaults:
 
 
 def test_unstable_offsets_are_an_error_only_if_asked(one):
-    from headrace.network.protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-
     with TransactionalClient(one, "x") as client:
         assert client.init() == 0
         assert client.commit_offset("g", "t", 5) == 0
