@@ -96,8 +96,9 @@ class InternalTopic:
         raise CoordinatorNotAvailableError(f"{self.name} does not exist yet; try again")
 
     def index_of(self, key: str) -> int:
-        """The partition of a key. Raises CoordinatorNotAvailableError while there is no topic."""
-        return partition_for(key, len(self.state(make=False).partitions))
+        """The partition of a key, also before the topic is created."""
+        state = self._replicas.image.topics.get(self.name)
+        return partition_for(key, self._new().num_partitions if state is None else len(state.partitions))
 
     def leader_of(self, key: str, *, make: bool = True) -> int:
         """The broker that coordinates a key. Raises CoordinatorNotAvailableError."""
@@ -110,7 +111,7 @@ class InternalTopic:
     def led_partition(self, key: str) -> Partition:
         """The partition of a key on this broker, which leads it. Raises NotCoordinatorError,
         CoordinatorNotAvailableError."""
-        index = self.index_of(key)
+        index = partition_for(key, len(self.state(make=False).partitions))
         try:
             partition = self._replicas.partition((self.name, index))
         except BrokerResponseError:

@@ -39,8 +39,8 @@ class EmbeddedCluster(ClusterBase):
     host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
     racks: the rack of each broker by its id. features: the finalized level of features, such as
-    `{"transaction.version": 1}`; the newest without it. profile: "test" has defaults that keep tests short, "kafka" has those of
-    Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
+    `{"transaction.version": 1}`; the newest without it. profile: "test" has defaults that keep tests short, "kafka" has
+    those of Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
     `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
 
     Start and stop it on one thread; its other methods may be called from any thread.

@@ -161,9 +161,9 @@ class Group:
             for key, (committed, position) in pending.items():
                 self.commit_offset(key, committed, position)
 
-    def has_pending_offset(self, key: tuple[str, int]) -> bool:
-        """Whether an open transaction commits this partition's offset."""
-        return any(key in pending for pending in self.pending_offsets.values())
+    def unstable(self) -> set[tuple[str, int]]:
+        """The partitions whose offsets an open transaction commits."""
+        return {key for pending in self.pending_offsets.values() for key in pending}
 
     # --- Members ---
 

@@ -314,9 +314,9 @@ class OffsetStore:
                 self._check_member(group, generation, member_id, instance_id)
         return group
 
-    def begin_verification(self, group_id: str, producer_id: int, producer_epoch: int, *, adds: bool) -> (
-        tuple[PartitionKey, Verification | None]
-    ):
+    def begin_verification(
+        self, group_id: str, producer_id: int, producer_epoch: int, *, adds: bool
+    ) -> tuple[PartitionKey, Verification | None]:
         """The partition of a group, and the verification that a transaction's first offsets there need. Raises the
         errors of `check_coordinator`."""
         partition = self._partition_of(group_id)

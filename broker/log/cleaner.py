@@ -285,8 +285,8 @@ def _encode(out: bytearray, record: Record, offset_delta: int, timestamp_delta: 
 def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
     """Replace the old segments of a group with the new file.
 
-    From the rename to `.swap` on, the new file is authoritative: after a crash, the next start finishes the swap (`loader`).
-    Readers of the old segments continue with their open descriptors and loaded indexes.
+    From the rename to `.swap` on, the new file is authoritative: after a crash, the next start finishes the swap
+    (`loader`). Readers of the old segments continue with their open descriptors and loaded indexes.
     """
     first = group[0]
     for segment in group:

@@ -1,5 +1,5 @@
-"""A partition's state of its idempotent and transactional producers, to detect duplicates, gaps and fenced producers, and
-to know the open transactions (KIP-98, Kafka's `ProducerStateManager`).
+"""A partition's state of its idempotent and transactional producers, to detect duplicates, gaps and fenced producers,
+and to know the open transactions (KIP-98, Kafka's `ProducerStateManager`).
 
 A snapshot is written at each roll and at a clean stop, in Kafka's `.snapshot` format version 1: version (int16),
 CRC-32C of the rest (uint32), then an array of entries.
@@ -100,6 +100,11 @@ class Verification:
         self.producer_epoch = producer_epoch
         self.lowest_sequence = lowest_sequence
         self.starts_at_zero = starts_at_zero
+
+    def outlives(self, marker_epoch: int) -> bool:
+        """Whether a marker ends an earlier transaction. Where each transaction has its own epoch, the marker has that
+        of the next one, whose first batch may have come before the marker."""
+        return self.starts_at_zero and self.producer_epoch >= marker_epoch
 
 
 class _NotVerified(Verification):
@@ -313,9 +318,8 @@ class ProducerStateManager:
         entry.coordinator_epoch = max(entry.coordinator_epoch, marker.coordinator_epoch)
         entry.current_txn_first_offset = -1
         entry.last_timestamp = timestamp
-        known = self._verifications.get(producer_id)
-        # With level 2 the marker has the epoch of the next transaction, which may have begun its verification already.
-        if known is not None and not (known.starts_at_zero and known.producer_epoch == producer_epoch):
+        verification = self._verifications.get(producer_id)
+        if verification is not None and not verification.outlives(producer_epoch):
             del self._verifications[producer_id]
         first_offset = self._open.pop(producer_id, None)
         if first_offset is None:

@@ -29,9 +29,7 @@ def end_transaction(
     first_open = producers.first_open_offset()
     last_stable_offset = completed.last_offset + 1 if first_open is None else first_open
     segment.transaction_index.append(
-        AbortedTransaction(
-            completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset
-        )
+        AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, last_stable_offset)
     )
 
 

@@ -1,4 +1,4 @@
-"""One segment of a log: `.log`, `.index`, `.timeindex` and `.txnindex`, named for its first offset (Kafka's `LogSegment`)."""
+"""One segment of a log: `.log` and its three indexes, named for its first offset (Kafka's `LogSegment`)."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ class LogSegment:
         self._offset_index = self._time_index = None
 
     def delete_transaction_index(self) -> None:
-        """Begin the index of aborted transactions anew. Raises OSError."""
+        """Delete the file of aborted transactions; the index is empty then. Raises OSError."""
         (self.directory / f"{segment_name(self.base_offset)}.txnindex").unlink(missing_ok=True)
         self._transaction_index = None
 

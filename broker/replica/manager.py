@@ -328,9 +328,7 @@ class ReplicaManager:
         leader_epoch: int = -1,
     ) -> None:
         """Append a coordinator's batches or markers with acks=all (see `Partition.append_own`)."""
-        appends = [
-            (key, partial(_append_own, content=content, leader_epoch=leader_epoch)) for key, content in contents
-        ]
+        appends = [(key, partial(_append_own, content=content, leader_epoch=leader_epoch)) for key, content in contents]
         self._append_all(timeout_ms, -1, appends, respond)
 
     def _append_all(

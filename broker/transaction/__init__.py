@@ -11,8 +11,8 @@ has its marker, and COMPLETE_COMMIT or COMPLETE_ABORT is written. A coordinator 
 continues with the markers.
 
 **One change at a time.** `Transaction.pending` is set under the transaction's lock before a record is appended, and
-cleared when the record is replicated. Requests in between get CONCURRENT_TRANSACTIONS. Nothing is appended and nobody is
-answered under that lock. From PREPARE on, the COMPLETE state is pending.
+cleared when the record is replicated. Requests in between get CONCURRENT_TRANSACTIONS. Nothing is appended and nobody
+is answered under that lock. From PREPARE on, the COMPLETE state is pending.
 
 **Partitions enter a transaction** by AddPartitionsToTxn from the client (the classic protocol), or from the leader that
 receives the first batch (`transaction.version` 2). In the classic protocol that leader verifies the batch with the

@@ -445,15 +445,11 @@ def _may_continue(values: TransactionValues, expected: ProducerIdAndEpoch) -> bo
     return (
         values.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == values.producer_id
-        or (
-            expected.producer_id == values.previous_producer_id and expected.producer_epoch >= LAST_EPOCH_OF_CLIENTS
-        )
+        or (expected.producer_id == values.previous_producer_id and expected.producer_epoch >= LAST_EPOCH_OF_CLIENTS)
     )
 
 
-def _end_event(
-    values: TransactionValues, producer: ProducerIdAndEpoch, *, is_commit: bool, bumps: bool
-) -> Event:
+def _end_event(values: TransactionValues, producer: ProducerIdAndEpoch, *, is_commit: bool, bumps: bool) -> Event:
     """Whether EndTxn is for the present transaction, or again for the last one, whose response was lost. Raises
     InvalidProducerIdMappingError, ProducerFencedError."""
     now, again = (Event.COMMIT, Event.COMMIT_AGAIN) if is_commit else (Event.ABORT, Event.ABORT_AGAIN)

@@ -1,7 +1,7 @@
 """The sending of markers: WriteTxnMarkers to the leaders of a decided transaction's partitions, until each has its own
 (Kafka's `TransactionMarkerChannelManager`).
 
-A marker whose leader is away, not ready or unknown is sent again after `RETRY_MS`, also while a partition has no leader. A
+A marker whose leader is away, not ready or unknown is sent again after `RETRY_MS`, also while there is no leader. A
 partition that no longer exists needs none.
 """
 

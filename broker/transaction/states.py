@@ -1,6 +1,6 @@
 """The state machine of a transaction: one table, state x event -> what happens.
 
-An event is refused if the producer's id or epoch is wrong, before the table is asked.
+An event is rejected if the producer's id or epoch is wrong, before the table is asked.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _WHILE_PREPARED = {
     _E.EXPIRE: _BUSY,
 }
 
-#: A missing entry can't happen: its event is refused by the epoch.
+#: A missing entry can't happen: its event is rejected by the epoch.
 TABLE: dict[TransactionState, dict[Event, Outcome]] = {
     _S.EMPTY: {
         _E.INIT: _to(_S.EMPTY),

@@ -239,7 +239,9 @@ class TransactionStore:
                     transaction.pending = None
             done(error)
 
-        self._append(transaction, transaction.values.timeout_ms, (encode_key(transaction.transactional_id), None), finish)
+        self._append(
+            transaction, transaction.values.timeout_ms, (encode_key(transaction.transactional_id), None), finish
+        )
 
     def _append(
         self, transaction: Transaction, timeout_ms: float, record: tuple[bytes, bytes | None], done: Done

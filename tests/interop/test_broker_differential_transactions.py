@@ -23,6 +23,11 @@ from headrace.network.protocol.messages.groups.offset_fetch import (
 )
 from headrace.network.protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
+from headrace.network.protocol.messages.records.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.protocol.messages.transactions.add_offsets_to_txn import AddOffsetsToTxnRequest
 from headrace.network.protocol.messages.transactions.add_partitions_to_txn import (
@@ -188,12 +193,6 @@ def look(broker: Conversation, label: str, topic: str = "t") -> None:
 
 
 def _list_offsets(broker: Conversation, isolation: int, *, label: str, topic: str, timestamp: int) -> None:
-    from headrace.network.protocol.messages.records.list_offsets import (
-        ListOffsetsPartition,
-        ListOffsetsRequest,
-        ListOffsetsTopic,
-    )
-
     asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     topics = [ListOffsetsTopic(name=broker.name(topic), partitions=[asked])]
     broker.ask(label, ListOffsetsRequest(isolation_level=isolation, topics=topics), 7)

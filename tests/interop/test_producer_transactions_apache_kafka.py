@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from integration.producer.transaction_cases import *  # noqa: F403
+from integration.producer.transaction_cases import transactional
 from support.apache_kafka import ApacheKafka
 from support.apache_kafka.fixtures import start_or_skip
 from support.apache_kafka.releases import ApacheKafka39
-from integration.producer.transaction_cases import *  # noqa: F403
-from integration.producer.transaction_cases import transactional
 
 from headrace.producer.sender.transaction_protocol import Protocol
 

@@ -33,7 +33,7 @@ _NONE = CommittedOffset(-1, -1, "", -1)
 class _FoundOffset(NamedTuple):
     """The offset of one partition, or why there is none."""
 
-    index: int
+    partition: int
     offset: CommittedOffset
     error_code: int
 
@@ -47,7 +47,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
         # Each group once: it may have many offsets.
         groups = {asked.group_id: asked for asked in request.groups}
-        return OffsetFetchResponse(groups=[_group(broker, context, asked, request.require_stable) for asked in groups.values()])
+        return OffsetFetchResponse(
+            groups=[_group(broker, context, asked, request.require_stable) for asked in groups.values()]
+        )
     asked = None
     if request.topics is not None:
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
@@ -110,7 +112,7 @@ def _find(
         with group.lock:
             offsets = dict(group.offsets)
             if require_stable:
-                unstable = {key for pending in group.pending_offsets.values() for key in pending}
+                unstable = group.unstable()
     found: Found = {}
     if asked is None:
         asked_keys = list(offsets)

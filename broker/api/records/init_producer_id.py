@@ -53,7 +53,5 @@ def handle(
     expected = None
     if request.producer_id != NO_PRODUCER_ID:
         expected = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
-    broker.transactions.init_producer_id(
-        request.transactional_id, request.transaction_timeout_ms, expected, respond
-    )
+    broker.transactions.init_producer_id(request.transactional_id, request.transaction_timeout_ms, expected, respond)
     return None

@@ -41,6 +41,7 @@ from ...log.validation import RejectedRecords
 from ...metadata import PartitionKey
 from ...replica.delayed_produce import ProduceResult
 from ...replica.manager import Respond
+from ...replica.replicas import without_frames
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ...transaction.enrolment import Enrolment
@@ -129,6 +130,7 @@ def _append_transactional(
     adds = context.api_version >= FIRST_PRODUCE_VERSION_THAT_ADDS
     is_verified = broker.config.transaction_partition_verification_enable or adds
     verifications: dict[PartitionKey, Verification | None] = {}
+    unready: dict[PartitionKey, ProduceResult] = {}
     asked: list[PartitionKey] = []
     producers: set[tuple[int, int]] = set()
     for batch in batches:
@@ -142,8 +144,12 @@ def _append_transactional(
         except (CorruptRecordError, UnsupportedForMessageFormatError):
             continue  # the append finds the same, for this batch alone
         producers.add((header.producer_id, header.producer_epoch))
-        partition = broker.replicas.partitions.get(key)
-        if partition is None or not partition.is_leader:
+        try:
+            partition = broker.replicas.partition(key)
+            partition.check_leader()
+        except BrokerResponseError as error:
+            # Rejected now: a broker that became the leader in between would find the batch unverified.
+            unready[key] = ProduceResult(None, without_frames(error))
             continue
         verifications[key] = partition.log.begin_verification(
             header.producer_id, header.producer_epoch, header.base_sequence, starts_at_zero=adds
@@ -153,6 +159,7 @@ def _append_transactional(
 
     def append(errors: Mapping[PartitionKey, BrokerResponseError]) -> None:
         refused = {key: ProduceResult(None, _append_error(error, adds=adds)) for key, error in errors.items()}
+        refused.update(unready)
         rest = [(key, records, verifications[key]) for key, records in batches if key not in refused]
         broker.replicas.append_verified(
             request.timeout_ms, request.acks, rest, lambda results: respond({**refused, **results})

@@ -26,13 +26,10 @@ def handle(
             error = InvalidProducerEpochError(str(error))
         context.respond(AddOffsetsToTxnResponse(error_code=0 if error is None else error.code))
 
-    error = context.injected_error("")
-    try:
-        if error is not None:
-            raise error
-        index = broker.offsets.internal_topic.index_of(request.group_id)
-    except BrokerResponseError as error:
-        return AddOffsetsToTxnResponse(error_code=error.code)
+    injected = context.injected_error("")
+    if injected is not None:
+        return AddOffsetsToTxnResponse(error_code=injected.code)
+    index = broker.offsets.internal_topic.index_of(request.group_id)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     broker.transactions.add_partitions(request.transactional_id, producer, [(OFFSETS_TOPIC, index)], 0, done)
     return None

@@ -112,7 +112,7 @@ def handle(
 
 
 def _client_error(error: BrokerResponseError, *, adds: bool) -> BrokerResponseError:
-    """The error of offsets whose group could not be verified to be in the transaction, such that older clients retry."""
+    """The error of offsets whose group could not be verified, such that older clients retry."""
     if isinstance(error, NetworkExceptionError) or (isinstance(error, ConcurrentTransactionsError) and not adds):
         return CoordinatorLoadInProgressError(f"the transaction's coordinator can't answer now: {error}")
     return error

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.confluent import PATIENCE_S, committed_values, create_topic
 from integration.producer.transaction_cases import *  # noqa: F403
 from integration.producer.transaction_cases import transactional, unique
+from support.confluent import PATIENCE_S, committed_values, create_topic
 
 from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import confluent_kafka
 import pytest
+from integration.producer.transaction_cases import transactional, unique
 from support.bank_transfer import BROKER_CONFIG, Bank, loop_of_the_page, run
 from support.confluent import committed_values, create_topic
-from integration.producer.transaction_cases import transactional, unique
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.producer import KafkaProducer

@@ -17,6 +17,7 @@ import confluent_kafka
 import kafka
 import pyarrow as pa
 import pytest
+from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
 
 from headrace.network.addresses import Address, parse_address
 from headrace.producer import KafkaProducer, ProducerRecord
@@ -34,7 +35,6 @@ from headrace.producer.errors import (
     TransactionAbortedError,
 )
 from headrace.producer.resumption import PreparedTransaction, end_transaction, plaintext_connections
-from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
 
 
 def unique(prefix: str = "id") -> str:

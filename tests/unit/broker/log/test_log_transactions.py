@@ -223,6 +223,18 @@ class TestVerification:
         with pytest.raises(InvalidTxnStateError, match="not part of an open transaction"):
             self.append(log, verification)
 
+    def test_the_marker_of_the_transaction_before_does_not(self, log):
+        """Where each transaction has its own epoch, the first batch of the next one may wait for its verification by then."""
+        log.write(1, b"a")
+        verification = log.log.begin_verification(1, 1, 0, starts_at_zero=True)
+        log.end(1, COMMIT, epoch=1, level=BUMPED)
+        batch = self.batch(0, epoch=1)
+        checked = check_client_batch(batch, log.log.config, NOW_MS)
+        log.log.append_as_leader(batch, checked, 0, verification=verification)
+        # A marker of this transaction ends the verification of further ones.
+        log.end(1, ABORT, epoch=2, level=BUMPED)
+        assert log.log.begin_verification(1, 2, 0, starts_at_zero=True) is not verification
+
     def test_a_later_batch_does_not_overtake_the_first(self, log):
         verification = log.log.begin_verification(1, 0, 0, starts_at_zero=False)
         assert log.log.begin_verification(1, 0, 1, starts_at_zero=False) is verification
