@@ -255,14 +255,15 @@ def test_what_is_sent_too_late_is_not_produced_while_the_end_is_in_flight() -> N
 # --- Coordinators ---
 
 
-@LEVELS
 @pytest.mark.parametrize(
-    "name", ["InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"]
+    ("level", "name"),
+    [
+        *[(CLASSIC, name) for name in ("AddPartitionsToTxn", "AddOffsetsToTxn")],
+        *[(level, name) for level in (CLASSIC, TV2) for name in ("InitProducerId", "TxnOffsetCommit", "EndTxn")],
+    ],
 )
 @pytest.mark.parametrize("answer", [NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, LOST], ids=str)
 def test_a_coordinator_that_moves_is_found_again(level: int, name: str, answer: object) -> None:
-    if level == TV2 and name in ("AddPartitionsToTxn", "AddOffsetsToTxn"):
-        pytest.skip("not part of TV2")
     harness = TransactionHarness(level=level)
     harness.script(name, answer, answer)
     harness.init()
