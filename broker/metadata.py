@@ -19,6 +19,11 @@ ResourceConfigs = Mapping[tuple[int, str], Mapping[str, str]]
 BROKER = 4
 GROUP = 32
 
+#: The feature that decides about the protocol of transactions (KIP-890): 0 and 1 are the classic one, 2 the newer one.
+TRANSACTION_VERSION = "transaction.version"
+#: Feature -> the highest level that brokers support, which is the default.
+FEATURES: Mapping[str, int] = {TRANSACTION_VERSION: 2}
+
 #: A partition as the key of the broker's tables: topic and number.
 PartitionKey = tuple[str, int]
 
@@ -89,7 +94,8 @@ class ClusterImage:
     version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
     of brokers and groups, by the resource's type and name. acls: the access control entries; the same object as in the
-    previous image unless they have changed. broker_token: by which brokers know each other's connections.
+    previous image unless they have changed. broker_token: by which brokers know each other's connections. features: the
+    finalized level of each feature (KIP-584).
     """
 
     cluster_id: str
@@ -103,6 +109,12 @@ class ClusterImage:
     configs: ResourceConfigs = field(default_factory=dict)
     acls: frozenset[AclBinding] = frozenset()
     broker_token: str = field(default="", repr=False)
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of `transaction.version`; 0 if the feature is absent."""
+        return self.features.get(TRANSACTION_VERSION, 0)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -139,6 +151,7 @@ class ClusterImage:
             self.configs,
             self.acls,
             self.broker_token,
+            self.features,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

@@ -57,6 +57,7 @@ def encode_image(image: ClusterImage, known: ClusterImage | None) -> dict[str, A
         "brokers": [list(endpoint) for endpoint in image.brokers.values()],
         "deleted": [encode_uuid(topic_id) for topic_id in image.deleted],
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
+        "features": dict(image.features),
     }
     if known is None or known.acls is not image.acls:
         encoded["acls"] = list(image.acls)
@@ -106,7 +107,8 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         acls = frozenset(AclBinding(*fields) for fields in entry["acls"])
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, acls=acls)
+        changed = before.with_changes(changes, brokers)
+        return replace(changed, deleted=deleted, configs=configs, acls=acls, features=entry["features"])
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -119,6 +121,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         configs=configs,
         acls=acls,
         broker_token=entry["broker_token"],
+        features=entry["features"],
     )
 
 
@@ -363,6 +366,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "alter_isrs": _alter_isrs,
     "create_acls": _create_acls,
     "delete_acls": _delete_acls,
+    "update_features": Controller.update_features,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -522,6 +526,9 @@ class RemoteController(ControllerApi):
             else [AclBinding(*fields) for fields in each]
             for each in self._call("delete_acls", filters=filters)
         ]
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        self._call("update_features", features=dict(features))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -11,7 +11,7 @@ from ...network.config_values import parse_list
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from .acl_keys import allow_everyone_key, authorizer_class_name_key, check_authorizer, super_users_key
-from .broker_tls_config import BrokerTlsConfig, check_overrides
+from .broker_tls_config import check_overrides
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -27,6 +27,7 @@ from .listeners import (
 from .profiles import PROFILES, check_profile
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 from .topic_defaults import DEFAULTS_OF_TOPICS
+from .transaction_config import TransactionConfig
 
 #: Defaults that differ from Apache Kafka's in every profile -> the reason.
 OWN_DEFAULTS: dict[str, str] = {
@@ -54,6 +55,7 @@ DYNAMIC = frozenset(
     | {
         *("max_connections", "max_connections_per_ip", "max_connections_per_ip_overrides"),
         "replica_alter_log_dirs_io_max_bytes_per_second",
+        "transaction_partition_verification_enable",
     }
 )
 
@@ -76,7 +78,7 @@ def _check_directories(draft: Draft) -> None:
 
 
 class BrokerConfig(
-    BrokerTlsConfig,
+    TransactionConfig,
     listed_in="docs/broker-configuration.md",
     without_effect=WITHOUT_EFFECT,
     fixed=FIXED,

@@ -41,7 +41,7 @@ from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
-from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..metadata import BROKER, FEATURES, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..security.acls import AclBinding, AclFilter
 from . import acl_changes, reassignment
 from .controller_api import (
@@ -83,7 +83,7 @@ class Controller(ControllerApi):
         self._kept: dict[str, KeptTopic] = {}
         #: Deleted topic -> the brokers with replicas, until all of these have received the deletion.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
-        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex())
+        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex(), features=dict(FEATURES))
 
     # --- State across restarts ---
 
@@ -93,6 +93,7 @@ class Controller(ControllerApi):
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
             acls: frozenset[AclBinding] = frozenset()
+            features: Mapping[str, int] = self.image.features
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -101,6 +102,7 @@ class Controller(ControllerApi):
                         topics[entry["name"]] = topic_from_json(entry)
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
                     acls = frozenset(AclBinding(*fields) for fields in state.get("acls", ()))
+                    features = state.get("features", features)
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -108,7 +110,8 @@ class Controller(ControllerApi):
                 if topic.topic_id not in self._deleted:
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls)
+            changed = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            self.image = replace(changed, acls=acls, features=features)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -118,6 +121,7 @@ class Controller(ControllerApi):
             "version": _STATE_VERSION,
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
+            "features": dict(image.features),
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
             "acls": sorted(image.acls),
             "deleted": {encode_uuid(topic_id): sorted(holders) for topic_id, holders in deleted.items()},
@@ -526,6 +530,14 @@ class Controller(ControllerApi):
             except KafkaStorageError as failed:
                 return acl_changes.failed(outcomes, failed)
         return outcomes
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        for name, level in features.items():
+            if name not in FEATURES or not 0 <= level <= FEATURES[name]:
+                supported = ", ".join(f"{each} 0 to {highest}" for each, highest in FEATURES.items())
+                raise InvalidUpdateVersionError(f"level {level} of {name!r} is not supported; brokers have {supported}")
+        with self._lock:
+            self._publish(replace(self.image.with_changes({}), features={**self.image.features, **features}))
 
     # --- Producer ids ---
 

@@ -131,6 +131,11 @@ class ControllerApi(ABC):
         InvalidUpdateVersionError if the leader's view is out of date, KafkaStorageError."""
 
     @abstractmethod
+    def update_features(self, features: Mapping[str, int]) -> None:
+        """Finalize the levels of features for all brokers; the others keep theirs. Raises InvalidUpdateVersionError for
+        an unknown feature or level, KafkaStorageError."""
+
+    @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:
         """Allocate a block of producer ids for one broker. Returns the first id and the number of ids."""
 
