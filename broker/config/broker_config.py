@@ -62,10 +62,9 @@ DYNAMIC = frozenset(
 
 def _parse_per_ip(value: Any) -> tuple[str, ...]:
     """Parse `host:count` entries. Raises ValueError."""
-    entries = parse_list(value)
-    for entry in entries:
-        _, _, count = entry.rpartition(":")
-        if not entry.rpartition(":")[0] or not count.isdigit():
+    for entry in (entries := parse_list(value)):
+        address, _, count = entry.rpartition(":")
+        if not address or not count.isdigit():
             raise ValueError(f"has {entry!r}, which is not an address and a number, such as 10.0.0.1:200")
     return entries
 
@@ -566,7 +565,6 @@ class BrokerConfig(
 
     def with_dynamic(self, of_all: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """The configuration with the dynamic values of all brokers and of this one. The latter take precedence."""
-        # Keys without effect were accepted with a warning when they were set.
         texts = {self._names[name].name: text for name, text in {**of_all, **own}.items() if name in self._names}
         if not texts:
             return self

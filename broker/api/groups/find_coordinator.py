@@ -53,6 +53,8 @@ def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: i
     error = context.injected_error(key)
     if error is None and key_type == GROUP:
         error = context.refusal(AclOperation.DESCRIBE, ResourceType.GROUP, key)
+    elif error is None and key_type == TRANSACTION:
+        error = context.refusal(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
     if error is not None:
         raise error
     if key_type == TRANSACTION:
