@@ -20,6 +20,11 @@ ResourceConfigs = Mapping[tuple[int, str], Mapping[str, str]]
 BROKER = 4
 GROUP = 32
 
+#: The feature that decides about the protocol of transactions (KIP-890): 0 and 1 are the classic one, 2 the newer one.
+TRANSACTION_VERSION = "transaction.version"
+#: Feature -> the highest level that brokers support, which is the default.
+FEATURES: Mapping[str, int] = {TRANSACTION_VERSION: 2}
+
 #: A partition as the key of the broker's tables: topic and number.
 PartitionKey = tuple[str, int]
 
@@ -90,8 +95,8 @@ class ClusterImage:
     version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
     of brokers and groups, by the resource's type and name. acls: the access control entries; the same object as in the
-    previous image unless they have changed. broker_token: by which brokers know each other's connections.
-    of brokers and groups, by the resource's type and name. users: those of SASL.
+    previous image unless they have changed. broker_token: by which brokers know each other's connections. users: those
+    of SASL. features: the finalized level of each feature (KIP-584).
     """
 
     cluster_id: str
@@ -106,6 +111,12 @@ class ClusterImage:
     acls: frozenset[AclBinding] = frozenset()
     broker_token: str = field(default="", repr=False)
     users: Users = field(default_factory=Users)
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized level of `transaction.version`; 0 if the feature is absent."""
+        return self.features.get(TRANSACTION_VERSION, 0)
 
     def partition(self, topic: str, index: int) -> PartitionState | None:
         state = self.topics.get(topic)
@@ -143,6 +154,7 @@ class ClusterImage:
             self.acls,
             self.broker_token,
             self.users,
+            self.features,
         )
 
     def changed_since(self, before: ClusterImage) -> Collection[str]:

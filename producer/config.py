@@ -21,6 +21,7 @@ from ..network.security.client_config import ClientSecurityConfig
 from .config_rules import (
     RULES,
     check_client_id,
+    check_transactional_id,
     parse_acks,
     parse_bootstrap_servers,
     parse_pluggable,
@@ -33,15 +34,12 @@ from .peer_keys import LIBRDKAFKA_NAMES
 
 # --- Keys of other clients ---
 
-_TRANSACTIONS = "transactions are not supported yet"
 _METRICS = "metrics are cheap enough to be always on"
 _INTERNAL = "it replaces an internal part of kafka-python that doesn't exist here"
 _PROXY = "connections through a proxy are not supported yet"
 
 LEFT_OUT = {
-    "transactional.id": _TRANSACTIONS,
-    "transaction.timeout.ms": _TRANSACTIONS,
-    "transaction.two.phase.commit.enable": _TRANSACTIONS,
+    "transaction.two.phase.commit.enable": "no release of Kafka supports two-phase commit yet (KIP-939)",
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
     "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
@@ -77,7 +75,6 @@ WITHOUT_EFFECT = {
 #: Recognizes the defaults of kafka-python 2 and 3 for keys of LEFT_OUT and WITHOUT_EFFECT. A program that starts from
 #: a copy of kafka-python's `DEFAULT_CONFIG` passes them all, so they are ignored.
 KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
-    "transaction.timeout.ms": lambda given: given == 60_000,
     "socket.options": lambda given: given == [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     "selector": lambda given: given is selectors.DefaultSelector,
     "kafka.client": lambda given: isinstance(given, type) and given.__module__.partition(".")[0] == "kafka",
@@ -165,6 +162,25 @@ class ProducerConfig(
         importance="low",
         doc="Whether each record is written exactly once and in order, even if requests are retried: brokers detect "
         "batches they already have. Without idempotence, a retry after a lost response may write a batch twice.",
+    )
+    transactional_id: str | None = key(
+        default=None,
+        importance="low",
+        none_means=None,
+        check=check_transactional_id,
+        doc="The name under which this producer writes transactions; None: none. A producer that calls "
+        "`init_transactions` with the same id aborts what an earlier one left unfinished, and fences that producer. "
+        "Each producer that runs at the same time needs an id of its own: see `docs/transactions.md`. It needs Kafka "
+        "0.11 or later.",
+    )
+    transaction_timeout_ms: int = key(
+        default=60_000,
+        at_least=1,
+        at_most=INT32_MAX,
+        importance="low",
+        doc="The maximum time that a transaction may stay open before the transaction coordinator aborts it. The "
+        "brokers' `transaction.max.timeout.ms` limits it (15 minutes by default); `init_transactions` raises "
+        "InvalidTransactionTimeoutError for more.",
     )
     delivery_timeout_ms: int = key(
         default=120_000,

@@ -76,6 +76,13 @@ def check_client_id(client_id: str) -> str | None:
         return "has characters that UTF-8 can't encode"
 
 
+def check_transactional_id(transactional_id: str | None) -> str | None:
+    """Return the problem of a transactional id, which requests carry like a client id."""
+    if transactional_id is None:
+        return None
+    return check_client_id(transactional_id) if transactional_id else "is empty; leave it out for no transactions"
+
+
 def parse_pluggable(value: Any) -> Any:
     # Rejects only what can't be valid. The compile_ functions of serializers.py and partitioners.py resolve names and
     # check objects.
@@ -108,9 +115,15 @@ def _decide_idempotence(draft: Draft) -> None:
     """Idempotence requires `acks=all`, `retries` above 0 and `max.in.flight.requests.per.connection` of at most 5.
 
     If one of these keys conflicts, idempotence is disabled with a warning. If `enable.idempotence=true` was set
-    explicitly, the conflict is an error.
+    explicitly, or `transactional.id` is set, the conflict is an error. `transactional.id` also contradicts
+    `enable.idempotence=false`.
     """
+    transactional = draft["transactional_id"] is not None
     if not draft["enable_idempotence"]:
+        if transactional:
+            draft.problem(
+                "transactional.id contradicts enable.idempotence=false: transactions need idempotence; leave one out"
+            )
         return
     conflicts: list[tuple[str, str]] = []
     if draft["acks"] != -1:
@@ -125,7 +138,9 @@ def _decide_idempotence(draft: Draft) -> None:
         return
     given = " and ".join(conflict for conflict, _ in conflicts)
     needed = " and ".join(need for _, need in conflicts)
-    if draft.is_explicit("enable_idempotence"):
+    if transactional:
+        draft.problem(f"transactional.id contradicts {given}; it needs {needed}")
+    elif draft.is_explicit("enable_idempotence"):
         draft.problem(
             f"enable.idempotence=true contradicts {given}; it needs {needed}, or set enable.idempotence=false"
         )
@@ -205,7 +220,10 @@ def _number_client(draft: Draft) -> None:
 
 RULES = (
     Rule(("bootstrap_servers",), _need_bootstrap_servers),
-    Rule(("enable_idempotence", "acks", "retries", "max_in_flight_requests_per_connection"), _decide_idempotence),
+    Rule(
+        ("enable_idempotence", "acks", "retries", "max_in_flight_requests_per_connection", "transactional_id"),
+        _decide_idempotence,
+    ),
     Rule(("delivery_timeout_ms", "linger_ms", "request_timeout_ms"), _fit_delivery_timeout),
     Rule(("batch_size", "buffer_memory"), _fit_batch_size),
     COMPRESSION_RULE,

@@ -35,7 +35,9 @@ from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
 from .sender.sender_cy import Sender
+from .sender.transaction import Transaction
 from .sender.transaction_manager_cy import TransactionManager
+from .sender.transaction_requests import TransactionRequests
 from .topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -143,11 +145,34 @@ class Engine:
             keys_choose=not config.partitioner_ignore_keys,
         )
         self._callbacks = CallbackThread(f"headrace-callbacks-{self.client_id}")
+        #: The state of transactions; None without ``transactional.id``.
+        self.transaction: Transaction | None = None
+        requests: TransactionRequests | None = None
+        if self.transactions is not None and config.transactional_id is not None:
+            self.transaction = Transaction(
+                config.transactional_id,
+                clock=clock,
+                max_block_ms=config.max_block_ms,
+                wakeup=lambda: self.sender.wakeup(),  # noqa: PLW0108 - the sender is created later
+            )
+            requests = self.transactions.gate = TransactionRequests(
+                self.transaction,
+                client=self.client,
+                metadata=self.metadata,
+                accumulator=self.accumulator,
+                manager=self.transactions,
+                clock=clock,
+                timeout_ms=config.transaction_timeout_ms,
+                max_block_ms=config.max_block_ms,
+                request_timeout_ms=config.request_timeout_ms,
+                retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
+            )
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
             accumulator=self.accumulator,
             transactions=self.transactions,
+            transaction=requests,
             clock=clock,
             acks=config.acks,
             compression=config.compression,
@@ -239,7 +264,9 @@ class Engine:
         deadline_ms = self.clock.now_ms() + max(bound, FORCED_CLOSE_SECONDS if at_once else 0.0) * 1000.0
         self._thread.join(timeout_seconds)
         left = 0
+        is_open = False
         if self._thread.is_alive():
+            is_open = self.transaction is not None and self.transaction.is_open
             left = sum(batch.count for batch in self.accumulator.incomplete_batches() if not batch.done)
             self.sender.close(force=True)
             self._thread.join(FORCED_CLOSE_SECONDS)
@@ -257,6 +284,11 @@ class Engine:
             raise KafkaTimeoutError(
                 f"the producer was closed with {left} records not acknowledged within {round(timeout_seconds, 3):g} s; "
                 f"they have failed, and some of them may have reached the log"
+            )
+        if is_open and timeout_seconds:
+            raise KafkaTimeoutError(
+                f"the producer was closed, but its open transaction was not ended within {round(timeout_seconds, 3):g} "
+                f"s; the coordinator aborts it after transaction.timeout.ms"
             )
         if not callbacks_returned:
             raise KafkaTimeoutError(

@@ -40,6 +40,7 @@ from .plugins.serializers import compile_serializer, resolve_serializer
 from .record import ProducerRecord, checked_partition, checked_timestamp
 from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
+from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
     from .accumulator.queues_cy import TopicQueues
@@ -51,7 +52,7 @@ _log = logging.getLogger(__name__)
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
 
-class KafkaProducer(SendPath):
+class KafkaProducer(SendPath, TransactionCalls):
     """A thread-safe Kafka producer. One per program is enough, and faster than several.
 
     ``KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` and
@@ -119,11 +120,16 @@ class KafkaProducer(SendPath):
         self._use(
             self._accumulator.topics,
             self._accumulator.stash.waiting,
-            direct=not (self._partition or self._interceptors),
+            # a producer with transactions takes the direct path within a transaction only
+            direct=self._may_send_directly and self._engine.transaction is None,
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
             serialize_key=self._key_serializer,
             serialize_value=self._value_serializer,
         )
+
+    @property
+    def _may_send_directly(self) -> bool:
+        return not (self._partition or self._interceptors)
 
     def send_arrow(
         self,
@@ -215,7 +221,7 @@ class KafkaProducer(SendPath):
         if reason is not None and not self._warned_row_by_row:
             self._warned_row_by_row = True
             _log.warning("producer %s sends rows one by one, because of %s", self.client_id, reason)
-        return ColumnSender(self._usable_engine(), reason, self.send)
+        return ColumnSender(self._sending_engine(), reason, self.send)
 
     # --- The checked send: everything SendPath.send does not handle itself ---
 
@@ -229,7 +235,7 @@ class KafkaProducer(SendPath):
         timestamp_ms: Any,
         callback: Callable | None,
     ) -> RecordFuture:
-        engine = self._usable_engine()
+        engine = self._sending_engine()
         if isinstance(topic, ProducerRecord):
             record = topic
             callback = self._callback_beside(record, value, key, headers, partition, timestamp_ms, callback)
@@ -276,7 +282,7 @@ class KafkaProducer(SendPath):
         timestamp_ms: Any,
         callback: Callable | None,
     ) -> RecordFuture:
-        engine = self._usable_engine()
+        engine = self._sending_engine()
         queues = engine.accumulator.topics.get(topic)
         count = 0 if queues is None else queues.partition_count
         named = partition is not None or timestamp_ms is not None
@@ -500,6 +506,13 @@ class KafkaProducer(SendPath):
         state = "closed" if self._closed else "open"
         return f"<KafkaProducer {self.client_id}, {state}>"
 
+    def _sending_engine(self) -> Engine:
+        """`_usable_engine`, if it may send now: a producer with transactions needs an open one."""
+        engine = self._usable_engine()
+        if engine.transaction is not None:
+            engine.transaction.check_send()
+        return engine
+
     def _usable_engine(self) -> Engine:
         """The engine, created again in a forked child. Raises ProducerClosedError; IllegalStateError if the sender
         died."""
@@ -507,6 +520,12 @@ class KafkaProducer(SendPath):
             raise ProducerClosedError("this producer is closed: create a new one to send on")
         engine = self._engine
         if engine.process_id != os.getpid():
+            if engine.transaction is not None:
+                raise IllegalStateError(
+                    f"this producer has transactional.id {self.config.transactional_id!r} and belongs to process "
+                    f"{engine.process_id}, from which {os.getpid()} was forked: create a producer with another "
+                    f"transactional.id here"
+                )
             check_may_wait("the first send after a fork")
             with here.section, self._life:
                 if self._engine.process_id != os.getpid():

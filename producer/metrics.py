@@ -79,6 +79,16 @@ _OVERALL: dict[str, tuple[Reading, ...]] = {
     "metadata_wait": (
         Reading("metadata-wait-time-ns-total", _TOTAL, "Total time threads waited for metadata, in nanoseconds"),
     ),
+    **{
+        f"txn_{name}": (Reading(f"txn-{kafkas}-time-ns-total", _TOTAL, f"Total time spent in {call}, in nanoseconds"),)
+        for name, kafkas, call in (
+            ("init", "init", "init_transactions"),
+            ("begin", "begin", "begin_transaction"),
+            ("send_offsets", "send-offsets", "send_offsets_to_transaction"),
+            ("commit", "commit", "commit_transaction"),
+            ("abort", "abort", "abort_transaction"),
+        )
+    },
     "pool_wait": (
         Reading("bufferpool-wait-ratio", _wait_ratio, "Fraction of time waited for buffer memory, summed over threads"),
     ),
@@ -88,7 +98,10 @@ _OVERALL: dict[str, tuple[Reading, ...]] = {
 }
 
 #: The sensors into which callers' threads record.
-_OF_CALLERS = frozenset({"flush_time", "metadata_wait", "pool_wait", "pool_exhausted"})
+_OF_CALLERS = frozenset(
+    {"flush_time", "metadata_wait", "pool_wait", "pool_exhausted"}
+    | {f"txn_{call}" for call in ("init", "begin", "send_offsets", "commit", "abort")}
+)
 
 #: Sensor -> its metrics, per topic.
 _PER_TOPIC: dict[str, tuple[Reading, ...]] = {
@@ -212,6 +225,10 @@ class ProducerMetrics:
     def flushed(self, duration_ms: float) -> None:
         """A thread spent `duration_ms` in `flush`."""
         self._all["flush_time"].record(duration_ms * 1e6, self._clock.now_ms())
+
+    def ran_transaction_call(self, call: str, duration_ms: float) -> None:
+        """A thread spent `duration_ms` in a transaction's call: init, begin, send_offsets, commit or abort."""
+        self._all[f"txn_{call}"].record(duration_ms * 1e6, self._clock.now_ms())
 
     def waited_for_metadata(self, duration_ms: float) -> None:
         """A thread waited `duration_ms` for a topic's metadata."""

@@ -1,5 +1,5 @@
 """The broker's request handlers, one file per API. Importing this package fills `registry.apis`."""
 
-from . import acls, api_versions, cluster, configs, groups, records, security, topics
+from . import acls, api_versions, cluster, configs, groups, records, security, topics, transactions
 
-__all__ = ["acls", "api_versions", "cluster", "configs", "groups", "records", "security", "topics"]
+__all__ = ["acls", "api_versions", "cluster", "configs", "groups", "records", "security", "topics", "transactions"]

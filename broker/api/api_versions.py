@@ -1,4 +1,4 @@
-"""ApiVersions: the APIs and versions that this broker serves."""
+"""ApiVersions: the APIs and versions that this broker serves, and the features of the cluster (KIP-584)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import re
 
 from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
 from ...network.protocol.message import first_version_with
-from ...network.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from ...network.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+from ..metadata import FEATURES
 from ..requests.request import RequestContext
 from ..services.services import BrokerServices
 from . import registry
@@ -40,4 +47,17 @@ def handle(broker: BrokerServices, context: RequestContext, request: ApiVersions
     error = context.injected_error("")
     if error is not None:
         return ApiVersionsResponse(error_code=error.code, api_keys=[])
-    return ApiVersionsResponse(api_keys=_api_keys(broker))
+    response = ApiVersionsResponse(api_keys=_api_keys(broker))
+    if broker.control.has_features:
+        image = broker.image
+        response.supported_features = [
+            SupportedFeatureKey(name=name, min_version=0, max_version=highest) for name, highest in FEATURES.items()
+        ]
+        response.finalized_features_epoch = image.version
+        # A feature at level 0 counts as absent.
+        response.finalized_features = [
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in image.features.items()
+            if level
+        ]
+    return response

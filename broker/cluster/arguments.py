@@ -13,6 +13,7 @@ from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationE
 from ..api.registry import apis
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import PLAINTEXT, SASL_PLAINTEXT, Listener, of_clients
+from ..metadata import FEATURES
 from ..requests.control import names_topics
 from ..requests.faults import Fault
 
@@ -158,6 +159,19 @@ def check_racks(racks: object, node_ids: Collection[int]) -> dict[int, str]:
         if not isinstance(rack, str) or not rack:
             raise KafkaConfigurationError(f"the rack of broker {node_id} is {rack!r}; give its name as text")
     return dict(racks)
+
+
+def check_features(features: object) -> dict[str, int]:
+    """The levels of features. Raises KafkaConfigurationError."""
+    if features is None:
+        return {}
+    supported = ", ".join(f"{name!r} from 0 to {highest}" for name, highest in FEATURES.items())
+    if not isinstance(features, Mapping):
+        raise KafkaConfigurationError(f"features is {features!r} ({type(features).__name__}); give a dict: {supported}")
+    for name, level in features.items():
+        if name not in FEATURES or not 0 <= whole_number(level) <= FEATURES[name]:
+            raise KafkaConfigurationError(f"features has {name!r}: {level!r}; the brokers support {supported}")
+    return dict(features)
 
 
 def whole_number(value: object) -> int:

@@ -19,8 +19,16 @@ from ..metadata import advertised_host
 from ..requests.faults import Fault
 from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
 from .acl_arguments import acl_of, filter_of
-from .arguments import check_address, check_directories, check_fault, check_hook, check_racks, resolve_node_ids
-from .data_dirs import ClusterDirectories
+from .arguments import (
+    check_address,
+    check_directories,
+    check_fault,
+    check_features,
+    check_hook,
+    check_racks,
+    resolve_node_ids,
+)
+from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
 
 
@@ -38,6 +46,7 @@ class ClusterBase(ABC):
         port: Any,
         racks: Any,
         security: Any,
+        features: Any,
         profile: str,
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
@@ -51,6 +60,7 @@ class ClusterBase(ABC):
             self.config = BrokerConfig.of_profile(profile, {**self._security.keys, **(config or {})}, keywords)
         self.node_ids = resolve_node_ids(brokers, node_ids, self.config.node_id, default_count)
         self._racks = check_racks(racks, self.node_ids)
+        self._features = check_features(features)
         self._listeners = check_address(host, port, self.config, len(self.node_ids), protocol)
         self._given_directories = check_directories(data_dir, self.config)
         self._directories: ClusterDirectories | None = None
@@ -65,6 +75,13 @@ class ClusterBase(ABC):
     @abstractmethod
     def _await_brokers(self) -> None:
         """Block until all running brokers have the controller's current image."""
+
+    def _make_controller(self, directories: ClusterDirectories) -> Controller:
+        """The controller, with the given features. Raises KafkaStorageError."""
+        controller = make_controller(directories, self.config)
+        if self._features:
+            controller.update_features(self._features)
+        return controller
 
     # --- Where it is ---
 
@@ -257,3 +274,14 @@ class ClusterBase(ABC):
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make an in-sync replica the leader."""
         self.controller.move_leader(topic, partition, node_id)
+
+    @property
+    def features(self) -> dict[str, int]:
+        """The finalized level of each feature."""
+        return dict(self.controller.image.features)
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        """Finalize the levels of features while the cluster runs, such as `{"transaction.version": 1}`, which makes
+        clients use the classic protocol of transactions. Clients see it in their next ApiVersions response. Raises
+        KafkaConfigurationError."""
+        self.controller.update_features(check_features(features))

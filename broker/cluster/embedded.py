@@ -21,9 +21,9 @@ from ..replica.connection import CutLinks
 from ..requests.control import Control, Handler, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
+from ..transaction.transaction import TransactionValues
 from .arguments import check_hook
 from .cluster_base import ClusterBase
-from .data_dirs import make_controller
 from .node import Broker
 
 
@@ -39,7 +39,8 @@ class EmbeddedCluster(ClusterBase):
     host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
     With the key `users` ({"alice": "secret"}) that listener has SASL, of all mechanisms. racks: the rack of each broker
-    by its id. profile: "test" has defaults that keep tests short, "kafka" has those of
+    by its id. features: the finalized level of features, such as `{"transaction.version": 1}`; the newest without it.
+    profile: "test" has defaults that keep tests short, "kafka" has those of
     Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
     `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
 
@@ -56,6 +57,7 @@ class EmbeddedCluster(ClusterBase):
         port: int | None = None,
         racks: Mapping[int, str] | None = None,
         security: str | None = None,
+        features: Mapping[str, int] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
@@ -71,6 +73,7 @@ class EmbeddedCluster(ClusterBase):
             port=port,
             racks=racks,
             security=security,
+            features=features,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -100,7 +103,7 @@ class EmbeddedCluster(ClusterBase):
                 raise IllegalStateError("the cluster is started already")
             directories = self._make_directories()
             try:
-                self._controller = make_controller(directories, self.config)
+                self._controller = self._make_controller(directories)
                 opened = [self._open_broker(node_id) for node_id in self.node_ids]
                 self._controller.skip_producer_ids(max(each.logs.last_producer_id for each in opened))
                 self._controller.register_brokers([(each.endpoint, each.apply_image) for each in opened])
@@ -266,6 +269,10 @@ class EmbeddedCluster(ClusterBase):
             if group is not None:
                 return group
         return None
+
+    def transactions(self) -> dict[str, TransactionValues]:
+        """The state of all transactions, by transactional id, as their coordinators have it."""
+        return {key: of for each in self.brokers.values() for key, of in inspection.transactions(each).items()}
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""

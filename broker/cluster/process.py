@@ -28,6 +28,7 @@ from ..replica.connection import CutLinks
 from ..requests.control import Control, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
+from ..transaction.transaction import TransactionValues
 from .node import Broker
 from .remote import RemoteController, from_text
 
@@ -86,6 +87,9 @@ class _Asked:
 
     def group_fields(self, group_id: str) -> dict[str, Any] | None:
         return inspection.group_fields(self._own(), group_id)
+
+    def transactions(self) -> dict[str, TransactionValues]:
+        return inspection.transactions(self._own())
 
     def waiting(self) -> dict[str, int]:
         return inspection.waiting(self._own())

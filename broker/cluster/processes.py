@@ -29,8 +29,8 @@ from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..requests.control import RequestSeen
 from ..requests.faults import Fault
+from ..transaction.transaction import TransactionValues
 from .cluster_base import ClusterBase
-from .data_dirs import make_controller
 from .remote import BrokerLink, to_text
 
 _START_TIMEOUT_S = 30.0
@@ -95,6 +95,7 @@ class ProcessCluster(ClusterBase):
         port: int | None = None,
         racks: Mapping[int, str] | None = None,
         security: str | None = None,
+        features: Mapping[str, int] | None = None,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
@@ -110,6 +111,7 @@ class ProcessCluster(ClusterBase):
             port=port,
             racks=racks,
             security=security,
+            features=features,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -138,7 +140,7 @@ class ProcessCluster(ClusterBase):
             raise IllegalStateError("the cluster is started already")
         directories = self._make_directories()
         try:
-            self._controller = make_controller(directories, self.config)
+            self._controller = self._make_controller(directories)
             self._start_brokers(list(self.node_ids))
         except BaseException:
             self.close()
@@ -366,6 +368,10 @@ class ProcessCluster(ClusterBase):
             if answer is not None:
                 return Group(**answer)
         return None
+
+    def transactions(self) -> dict[str, TransactionValues]:
+        """The state of all transactions, by transactional id, as their coordinators have it."""
+        return {key: of for answer in self._ask_all("transactions") for key, of in answer.items()}
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""

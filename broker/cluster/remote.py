@@ -62,6 +62,7 @@ def encode_image(image: ClusterImage, known: ClusterImage | None) -> dict[str, A
         "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
         "passwords": dict(image.users.passwords),
         "scram": scram_to_json(image.users.scram),
+        "features": dict(image.features),
     }
     if known is None or known.acls is not image.acls:
         encoded["acls"] = list(image.acls)
@@ -112,7 +113,8 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
     users = Users(entry["passwords"], scram_from_json(entry["scram"]))
     if before is not None and "changes" in entry:
         changes = {name: None if topic is None else decode_topic(topic) for name, topic in entry["changes"].items()}
-        return replace(before.with_changes(changes, brokers), deleted=deleted, configs=configs, acls=acls, users=users)
+        changed = before.with_changes(changes, brokers)
+        return replace(changed, deleted=deleted, configs=configs, acls=acls, users=users, features=entry["features"])
     topics = {each["name"]: decode_topic(each) for each in entry["topics"]}
     return ClusterImage(
         entry["cluster_id"],
@@ -126,6 +128,7 @@ def decode_image(entry: Mapping[str, Any], before: ClusterImage | None) -> Clust
         acls=acls,
         broker_token=entry["broker_token"],
         users=users,
+        features=entry["features"],
     )
 
 
@@ -380,6 +383,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "create_acls": _create_acls,
     "delete_acls": _delete_acls,
     "alter_scram": _alter_scram,
+    "update_features": Controller.update_features,
     "allocate_producer_ids": Controller.allocate_producer_ids,
 }
 
@@ -549,6 +553,9 @@ class RemoteController(ControllerApi):
         ]
         errors = self._call("alter_scram", deletions=deletions, upsertions=stored)
         return {name: make_error(each["error"], each["message"]) for name, each in errors.items()}
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        self._call("update_features", features=dict(features))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         first, count = self._call("allocate_producer_ids")

@@ -12,7 +12,6 @@ from ...network.protocol.errors import KafkaConfigurationError
 from ...network.records.compression import Compression
 from ...network.security.tls_config import SECURITY_PROTOCOLS
 from .acl_keys import allow_everyone_key, authorizer_class_name_key, check_authorizer, super_users_key
-from .broker_tls_config import BrokerTlsConfig
 from .kafka_keys import FIXED, LEFT_OUT, WITHOUT_EFFECT
 from .listeners import (
     DEFAULT_PROTOCOL_MAP,
@@ -28,6 +27,7 @@ from .profiles import PROFILES, check_profile
 from .sasl_keys import SaslBrokerConfig
 from .topic_config import CODECS, TopicConfig, check_cleanup_policy, codec_level_key
 from .topic_defaults import DEFAULTS_OF_TOPICS
+from .transaction_config import TransactionConfig
 
 #: Defaults that differ from Apache Kafka's in every profile -> the reason.
 OWN_DEFAULTS: dict[str, str] = {
@@ -57,16 +57,16 @@ DYNAMIC = frozenset(
     | {
         *("max_connections", "max_connections_per_ip", "max_connections_per_ip_overrides"),
         "replica_alter_log_dirs_io_max_bytes_per_second",
+        "transaction_partition_verification_enable",
     }
 )
 
 
 def _parse_per_ip(value: Any) -> tuple[str, ...]:
     """Parse `host:count` entries. Raises ValueError."""
-    entries = parse_list(value)
-    for entry in entries:
-        _, _, count = entry.rpartition(":")
-        if not entry.rpartition(":")[0] or not count.isdigit():
+    for entry in (entries := parse_list(value)):
+        address, _, count = entry.rpartition(":")
+        if not address or not count.isdigit():
             raise ValueError(f"has {entry!r}, which is not an address and a number, such as 10.0.0.1:200")
     return entries
 
@@ -79,7 +79,7 @@ def _check_directories(draft: Draft) -> None:
 
 
 class BrokerConfig(
-    BrokerTlsConfig,
+    TransactionConfig,
     SaslBrokerConfig,
     listed_in="docs/broker-configuration.md",
     without_effect=WITHOUT_EFFECT,
@@ -570,7 +570,6 @@ class BrokerConfig(
 
     def with_dynamic(self, of_all: Mapping[str, str], own: Mapping[str, str]) -> BrokerConfig:
         """The configuration with the dynamic values of all brokers and of this one. The latter take precedence."""
-        # Keys without effect were accepted with a warning when they were set.
         texts = {self._names[name].name: text for name, text in {**of_all, **own}.items() if name in self._names}
         if not texts:
             return self

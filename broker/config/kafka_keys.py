@@ -8,7 +8,7 @@ rejected.
 from __future__ import annotations
 
 _CONTROLLER = "the controller runs in the cluster's process, not in a quorum"
-_TRANSACTIONS = "transactions are not supported yet"
+_TWO_PHASES = "no release of Kafka supports transactions in two phases"
 _CLASSIC = "groups use the classic protocol"
 _THREADS = "the broker chooses the number of its threads"
 _CLEANER = "compaction runs on one thread and uses the memory that the keys of a log need"
@@ -59,9 +59,9 @@ WITHOUT_EFFECT: dict[str, str] = {
     "group.coordinator.rebalance.protocols": _CLASSIC,
     "group.share.*": _SHARE,
     "share.coordinator.*": _SHARE,
-    "add.partitions.to.txn.*": _TRANSACTIONS,
-    "transaction.*": _TRANSACTIONS,
-    "transactional.id.expiration.ms": _TRANSACTIONS,
+    "add.partitions.to.txn.*": "a leader that can't reach a transaction's coordinator reports that to the client, "
+    "which retries",
+    "transaction.state.log.load.buffer.size": "the transaction log is read one batch at a time",
     "remote.*": _REMOTE,
     "log.local.retention.bytes": _REMOTE,
     "log.local.retention.ms": _REMOTE,
@@ -100,7 +100,7 @@ FIXED: dict[str, tuple[str, str]] = {
     "remote.log.storage.system.enable": ("false", _REMOTE),
     "replica.selector.class": ("", "consumers fetch from leaders"),
     "security.providers": ("", "Java classes can't be loaded"),
-    "transaction.two.phase.commit.enable": ("false", _TRANSACTIONS),
+    "transaction.two.phase.commit.enable": ("false", _TWO_PHASES),
 }
 
 LEFT_OUT: dict[str, str] = {

@@ -17,6 +17,7 @@ PROFILES: Mapping[str, Mapping[str, Any]] = {
         "group.initial.rebalance.delay.ms": 0,
         "group.min.session.timeout.ms": 1,
         "offsets.topic.num.partitions": 4,
+        "transaction.state.log.num.partitions": 4,
         "replica.fetch.backoff.ms": 50,
         "auto.leader.rebalance.enable": False,
     },

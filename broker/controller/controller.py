@@ -41,7 +41,7 @@ from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
-from ..metadata import BROKER, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..metadata import BROKER, FEATURES, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
 from ..security.acls import AclBinding, AclFilter
 from ..security.users import Users, scram_from_json, scram_to_json
 from . import acl_changes, reassignment, scram_changes
@@ -86,7 +86,7 @@ class Controller(ControllerApi):
         self._kept: dict[str, KeptTopic] = {}
         #: Deleted topic -> the brokers with replicas, until all of these have received the deletion.
         self._deleted: dict[uuid.UUID, frozenset[int]] = {}
-        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex())
+        self.image = ClusterImage(cluster_id, broker_token=secrets.token_hex(), features=dict(FEATURES))
 
     # --- State across restarts ---
 
@@ -97,6 +97,7 @@ class Controller(ControllerApi):
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
             acls: frozenset[AclBinding] = frozenset()
             users = Users()
+            features: Mapping[str, int] = self.image.features
             if self._state_path is not None and self._state_path.exists():
                 try:
                     state = json.loads(self._state_path.read_text())
@@ -106,6 +107,7 @@ class Controller(ControllerApi):
                     configs = {(kind, name): of for kind, name, of in state.get("configs", ())}
                     acls = frozenset(AclBinding(*fields) for fields in state.get("acls", ()))
                     users = Users(scram=scram_from_json(state.get("scram", [])))
+                    features = state.get("features", features)
                     self._deleted = {decode_uuid(each): frozenset(of) for each, of in state.get("deleted", {}).items()}
                 except (ValueError, KeyError, TypeError) as wrong:
                     raise KafkaStorageError(f"{self._state_path} is damaged ({wrong}); restore or remove it") from wrong
@@ -114,7 +116,8 @@ class Controller(ControllerApi):
                     topics.setdefault(name, topic)
             image = self.image.with_changes(topics)
             users = users.with_passwords(self._static_config.users)
-            self.image = replace(image, deleted=frozenset(self._deleted), configs=configs, acls=acls, users=users)
+            changed = replace(image, deleted=frozenset(self._deleted), configs=configs)
+            self.image = replace(changed, acls=acls, users=users, features=features)
             self.config = self._static_config.with_dynamic(configs.get((BROKER, ""), {}), {})
 
     def _keep(self, image: ClusterImage, deleted: Mapping[uuid.UUID, frozenset[int]]) -> None:
@@ -124,6 +127,7 @@ class Controller(ControllerApi):
             "version": _STATE_VERSION,
             "cluster_id": image.cluster_id,
             "next_producer_id": self._next_producer_id,
+            "features": dict(image.features),
             "configs": [[*resource, dict(configs)] for resource, configs in image.configs.items()],
             "acls": sorted(image.acls),
             "scram": scram_to_json(image.users.scram),
@@ -549,6 +553,14 @@ class Controller(ControllerApi):
         """Add, change and remove (None) users of all SASL mechanisms. Raises KafkaStorageError."""
         with self._lock:
             self._publish(replace(self.image.with_changes({}), users=self.image.users.with_passwords(passwords)))
+
+    def update_features(self, features: Mapping[str, int]) -> None:
+        for name, level in features.items():
+            if name not in FEATURES or not 0 <= level <= FEATURES[name]:
+                supported = ", ".join(f"{each} 0 to {highest}" for each, highest in FEATURES.items())
+                raise InvalidUpdateVersionError(f"level {level} of {name!r} is not supported; brokers have {supported}")
+        with self._lock:
+            self._publish(replace(self.image.with_changes({}), features={**self.image.features, **features}))
 
     # --- Producer ids ---
 

@@ -151,11 +151,17 @@ class ControllerApi(ABC):
         InvalidUpdateVersionError if the leader's view is out of date, KafkaStorageError."""
 
     @abstractmethod
+    @abstractmethod
     def alter_scram(
         self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
     ) -> dict[str, BrokerResponseError]:
         """Change SCRAM credentials. Returns the errors by user; the others are changed: DuplicateResourceError,
         ResourceNotFoundError, UnacceptableCredentialError, UnsupportedSaslMechanismError. Raises KafkaStorageError."""
+
+    @abstractmethod
+    def update_features(self, features: Mapping[str, int]) -> None:
+        """Finalize the levels of features for all brokers; the others keep theirs. Raises InvalidUpdateVersionError for
+        an unknown feature or level, KafkaStorageError."""
 
     @abstractmethod
     def allocate_producer_ids(self) -> tuple[int, int]:

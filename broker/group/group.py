@@ -72,6 +72,13 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
 
 
+class PendingOffset(NamedTuple):
+    """An offset that a transaction commits. `position` is its record's offset in the offsets topic, -1 until then."""
+
+    committed: CommittedOffset
+    position: int
+
+
 @dataclass(slots=True, eq=False)
 class Member:
     """One member. `join` and `sync` are the callbacks of its pending requests."""
@@ -106,7 +113,11 @@ class Member:
 @dataclass(slots=True, eq=False)
 class Group:
     """A group. `lock` guards all of it and is acquired before any other lock of the broker except the coordinator's
-    table."""
+    table.
+
+    pending_offsets: those of open transactions, by producer id. positions: where the records of `offsets` are in the
+    offsets topic; of a transaction's and another offset the later record counts, whenever the transaction ends.
+    """
 
     group_id: str
     lock: threading.RLock = field(default_factory=threading.RLock)  # type: ignore[valid-type]
@@ -121,12 +132,38 @@ class Group:
     pending_members: dict[str, TimerTask] = field(default_factory=dict)
     pending_syncs: set[str] = field(default_factory=set)
     offsets: dict[tuple[str, int], CommittedOffset] = field(default_factory=dict)
+    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    pending_offsets: dict[int, dict[tuple[str, int], PendingOffset]] = field(default_factory=dict)
 
     def move_to(self, state: GroupState, wall_ms: int) -> None:
         if self.state not in TRANSITIONS[state]:
             raise RuntimeError(f"the group {self.group_id!r} can't go from {self.state.value} to {state.value}")
         self.state = state
         self.state_since_ms = wall_ms
+
+    # --- Offsets ---
+
+    def commit_offset(self, key: tuple[str, int], committed: CommittedOffset, position: int) -> None:
+        """Apply a committed offset, unless a later record has committed another."""
+        if position >= self.positions.get(key, -1):
+            self.offsets[key] = committed
+            self.positions[key] = position
+
+    def forget_offset(self, key: tuple[str, int]) -> bool:
+        """Remove an offset. True if there was one."""
+        self.positions.pop(key, None)
+        return self.offsets.pop(key, None) is not None
+
+    def end_transaction(self, producer_id: int, *, is_commit: bool) -> None:
+        """Apply or drop the pending offsets of a producer's transaction."""
+        pending = self.pending_offsets.pop(producer_id, {})
+        if is_commit:
+            for key, (committed, position) in pending.items():
+                self.commit_offset(key, committed, position)
+
+    def unstable(self) -> set[tuple[str, int]]:
+        """The partitions whose offsets an open transaction commits."""
+        return {key for pending in self.pending_offsets.values() for key in pending}
 
     # --- Members ---
 

@@ -7,7 +7,6 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from ...network.clock import Clock
 from ...network.protocol.errors import (
@@ -19,25 +18,30 @@ from ...network.protocol.errors import (
     GroupSubscribedToTopicError,
     IllegalGenerationError,
     InvalidGroupIdError,
-    KafkaError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
     NonEmptyGroupError,
     NotCoordinatorError,
+    NotLeaderForPartitionError,
     OffsetMetadataTooLargeError,
     RebalanceInProgressError,
-    TopicAlreadyExistsError,
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.builder_cy import build_batch
+from ...network.records.record import Record
 from ..config.broker_config import BrokerConfig
-from ..metadata import ClusterImage, PartitionKey, TopicState
+from ..internal_topics import OFFSETS_TOPIC, InternalTopic, NewInternalTopic, TopicMaker, partition_for
+from ..log.markers import read_marker
+from ..log.producer_state import NO_PRODUCER_ID, Verification
+from ..metadata import PartitionKey
 from ..replica.delayed_produce import ProduceResult
 from ..replica.manager import ReplicaManager
-from ..replica.partition import Partition
+from ..replica.partition import OwnBatch, Partition
 from ..scheduler import Scheduler
-from .group import CommittedOffset, Group, GroupState, Member
+from .group import CommittedOffset, Group, GroupState, Member, PendingOffset
 from .store import (
-    OFFSETS_TOPIC,
     GroupKey,
     OffsetKey,
     StoredGroup,
@@ -53,27 +57,6 @@ from .store import (
 _log = logging.getLogger(__name__)
 
 Done = Callable[[BrokerResponseError | None], None]
-
-
-class TopicMaker(Protocol):
-    """The part of the controller that creates the offsets topic."""
-
-    @property
-    def image(self) -> ClusterImage: ...
-
-    def create_topic(
-        self, name: str, *, num_partitions: int, replication_factor: int, configs: Mapping[str, str]
-    ) -> TopicState: ...
-
-
-def partition_for(group_id: str, count: int) -> int:
-    """The partition of the offsets topic for a group, by Java's string hash, as in Kafka."""
-    value = 0
-    for unit in struct.iter_unpack(">H", group_id.encode("utf-16-be")):
-        value = (value * 31 + unit[0]) & 0xFFFFFFFF
-    if value >= 2**31:
-        value -= 2**32
-    return (0 if value == -(2**31) else abs(value)) % count
 
 
 class OffsetStore:
@@ -96,7 +79,7 @@ class OffsetStore:
         self.clock = clock
         self.replicas = replicas
         self.scheduler = scheduler
-        self.controller = controller
+        self.internal_topic = InternalTopic(OFFSETS_TOPIC, "group", replicas, controller, self._new_topic)
         self._lock = threading.Lock()
         self._groups: dict[str, Group] = {}
         self._loaded: dict[int, int] = {}  # partition -> the leader epoch it was loaded in
@@ -107,34 +90,17 @@ class OffsetStore:
 
     # --- Which broker ---
 
-    def topic(self, *, make: bool) -> TopicState:
-        """The offsets topic; with `make`, created if needed. Raises CoordinatorNotAvailableError."""
-        state = self.replicas.image.topics.get(OFFSETS_TOPIC)
-        if state is not None:
-            return state
-        if make:
-            config = self.config
-            alive = len(self.controller.image.brokers)
-            try:
-                return self.controller.create_topic(
-                    OFFSETS_TOPIC,
-                    num_partitions=config.offsets_topic_num_partitions,
-                    replication_factor=max(min(config.offsets_topic_replication_factor, alive), 1),
-                    configs={"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
-                )
-            except TopicAlreadyExistsError:
-                _log.debug("another broker has just created the offsets topic")
-            except KafkaError as failed:
-                raise CoordinatorNotAvailableError(f"the offsets topic can't be created: {failed}") from failed
-        raise CoordinatorNotAvailableError("the offsets topic does not exist yet; try again")
+    def _new_topic(self) -> NewInternalTopic:
+        config = self.config
+        return NewInternalTopic(
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            {"cleanup.policy": "compact", "segment.bytes": str(config.offsets_topic_segment_bytes)},
+        )
 
     def coordinator_of(self, group_id: str) -> int:
         """The broker that coordinates a group. Raises CoordinatorNotAvailableError."""
-        state = self.topic(make=True)
-        leader = state.partitions[partition_for(group_id, len(state.partitions))].leader
-        if leader not in self.replicas.image.brokers:
-            raise CoordinatorNotAvailableError(f"the partition of the group {group_id!r} has no leader; try again")
-        return leader
+        return self.internal_topic.leader_of(group_id)
 
     def check_coordinator(self, group_id: str) -> None:
         """Raise NotCoordinatorError, CoordinatorNotAvailableError or CoordinatorLoadInProgressError unless this broker
@@ -142,14 +108,8 @@ class OffsetStore:
         self._partition_of(group_id)
 
     def _partition_of(self, group_id: str) -> Partition:
-        state = self.topic(make=False)
-        index = partition_for(group_id, len(state.partitions))
-        try:
-            partition = self.replicas.partition((OFFSETS_TOPIC, index))
-        except BrokerResponseError:
-            raise NotCoordinatorError(f"this broker doesn't coordinate {group_id!r}; find its coordinator") from None
-        if not partition.is_leader:
-            raise NotCoordinatorError(f"broker {partition.leader_id} coordinates {group_id!r}")
+        partition = self.internal_topic.led_partition(group_id)
+        index = partition.index
         if self._loaded.get(index) != partition.leader_epoch:
             self._load_later(partition)
             if self._loaded.get(index) != partition.leader_epoch:
@@ -193,7 +153,7 @@ class OffsetStore:
                 self._loaded[partition.index] = epoch
 
     def _unload(self, index: int) -> None:
-        count = len(self.topic(make=False).partitions)
+        count = len(self.internal_topic.state(make=False).partitions)
         with self._lock:
             self._loaded.pop(index, None)
             gone = [group for name, group in self._groups.items() if partition_for(name, count) == index]
@@ -205,6 +165,15 @@ class OffsetStore:
                 for member in group.members.values():
                     if member.session is not None:
                         member.session.cancel()
+
+    def is_loaded(self, index: int) -> bool:
+        """Whether this broker leads a partition of the offsets topic and has its groups in memory."""
+        partition = self.replicas.partitions.get((OFFSETS_TOPIC, index))
+        if partition is None or not partition.is_leader:
+            return False
+        if self._loaded.get(index) != partition.leader_epoch:
+            self._load_later(partition)
+        return self._loaded.get(index) == partition.leader_epoch
 
     # --- Groups ---
 
@@ -238,7 +207,14 @@ class OffsetStore:
                     return
                 self._append(group_id, records, done)
 
-    def _append(self, group_id: str, records: Iterable[tuple[bytes, bytes | None]], done: Done) -> None:
+    def _append(
+        self,
+        group_id: str,
+        records: Iterable[tuple[bytes, bytes | None]],
+        done: Done,
+        on_position: Callable[[int], None] = lambda _position: None,
+    ) -> None:
+        """Write records. `on_position` is called with the offset of the first one before `done`, if that succeeded."""
         try:
             partition = self._partition_of(group_id)
         except BrokerResponseError as error:
@@ -246,14 +222,18 @@ class OffsetStore:
             return
         now_ms = self.clock.wall_ms()
         batch = build_batch([(now_ms, key, value) for key, value in records])
+        self._append_batch(partition, OwnBatch(batch), done, on_position)
 
+    def _append_batch(
+        self, partition: Partition, batch: OwnBatch, done: Done, on_position: Callable[[int], None]
+    ) -> None:
         def respond(results: dict[PartitionKey, ProduceResult]) -> None:
-            error = results[partition.key].error
-            done(None if error is None else _coordinator_error(error))
+            result = results[partition.key]
+            if result.error is None and result.info is not None:
+                on_position(result.info.first_offset)
+            done(None if result.error is None else coordinator_error(result.error))
 
-        self.replicas.append_records(
-            self.config.offsets_commit_timeout_ms, -1, [(partition.key, memoryview(batch))], respond
-        )
+        self.replicas.append_own(self.config.offsets_commit_timeout_ms, [(partition.key, batch)], respond)
 
     # --- Offsets ---
 
@@ -268,16 +248,21 @@ class OffsetStore:
         with group.lock:
             if generation < 0 and group.state is GroupState.EMPTY:
                 return group
-            if instance_id is not None and group.static_members.get(instance_id, member_id) != member_id:
-                raise FencedInstanceIdError(f"another member has taken over the instance id {instance_id!r}")
-            member = group.members.get(member_id)
-            if member is None:
-                raise UnknownMemberIdError(f"the group {group_id!r} has members, but {member_id!r} is not one of them")
-            if generation != group.generation:
-                raise IllegalGenerationError(f"generation {generation} has ended; the current is {group.generation}")
+            self._check_member(group, generation, member_id, instance_id)
             if group.state is GroupState.COMPLETING_REBALANCE:
                 raise RebalanceInProgressError("the group is rebalancing; join and sync first")
         return group
+
+    @staticmethod
+    def _check_member(group: Group, generation: int, member_id: str, instance_id: str | None) -> None:
+        if instance_id is not None and group.static_members.get(instance_id, member_id) != member_id:
+            raise FencedInstanceIdError(f"another member has taken over the instance id {instance_id!r}")
+        if member_id not in group.members:
+            raise UnknownMemberIdError(
+                f"the group {group.group_id!r} has members, but {member_id!r} is not one of them"
+            )
+        if generation != group.generation:
+            raise IllegalGenerationError(f"generation {generation} has ended; the current is {group.generation}")
 
     def check_metadata(self, metadata: str | None) -> None:
         """Raise OffsetMetadataTooLargeError if it is longer than `offset.metadata.max.bytes`."""
@@ -290,20 +275,111 @@ class OffsetStore:
     def commit(self, group: Group, offsets: Mapping[tuple[str, int], CommittedOffset], done: Done) -> None:
         """Write committed offsets. Once they are replicated, fetches return them and `done` is called."""
 
-        def kept(error: BrokerResponseError | None) -> None:
-            if error is None:
-                with group.lock:
-                    group.offsets.update(offsets)
-            done(error)
+        def written(first: int) -> None:
+            with group.lock:
+                for position, (key, offset) in enumerate(offsets.items(), first):
+                    group.commit_offset(key, offset, position)
 
         records = [
             (encode_offset_key(group.group_id, topic, partition), encode_offset(offset))
             for (topic, partition), offset in offsets.items()
         ]
         if records:
-            self._append(group.group_id, records, kept)
+            self._append(group.group_id, records, done, written)
         else:
             done(None)
+
+    # --- Offsets in transactions ---
+
+    def check_transactional_commit(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> Group:
+        """The group for a commit in a transaction, created if it does not exist and the producer names no member.
+
+        A producer that names the member and generation of its consumer is fenced with it (KIP-447); one that names none
+        commits without that check. Raises the errors of `check_commit`.
+        """
+        if not group_id:
+            raise InvalidGroupIdError("the group id is empty; set group.id")
+        self.check_coordinator(group_id)
+        group = self.group(group_id, make=generation < 0)
+        if group is None:
+            raise IllegalGenerationError(f"there is no group {group_id!r} with a generation {generation}")
+        with group.lock:
+            if group.state is GroupState.DEAD:
+                raise CoordinatorNotAvailableError(f"the group {group_id!r} was deleted or has moved; try again")
+            if generation < 0 and group.state is GroupState.EMPTY:
+                return group
+            if generation >= 0 or member_id or instance_id is not None:
+                self._check_member(group, generation, member_id, instance_id)
+        return group
+
+    def begin_verification(
+        self, group_id: str, producer_id: int, producer_epoch: int, *, adds: bool
+    ) -> tuple[PartitionKey, Verification | None]:
+        """The partition of a group, and the verification that a transaction's first offsets there need. Raises the
+        errors of `check_coordinator`."""
+        partition = self._partition_of(group_id)
+        verification = partition.log.begin_verification(producer_id, producer_epoch, -1, starts_at_zero=adds)
+        return partition.key, verification
+
+    def commit_in_transaction(
+        self,
+        group: Group,
+        producer_id: int,
+        producer_epoch: int,
+        offsets: Mapping[tuple[str, int], CommittedOffset],
+        verification: Verification | None,
+        done: Done,
+    ) -> None:
+        """Write offsets that a transaction commits. They are pending until its marker is written."""
+        try:
+            partition = self._partition_of(group.group_id)
+        except BrokerResponseError as error:
+            done(error)
+            return
+        # Before the append: a marker that follows the records must find them.
+        new = {key: PendingOffset(offset, -1) for key, offset in offsets.items()}
+        with group.lock:
+            group.pending_offsets.setdefault(producer_id, {}).update(new)
+
+        def written(first: int) -> None:
+            with group.lock:
+                pending = group.pending_offsets.get(producer_id, {})
+                for position, (key, offset) in enumerate(offsets.items(), first):
+                    if key in pending:
+                        pending[key] = PendingOffset(offset, position)
+
+        def finished(error: BrokerResponseError | None) -> None:
+            if error is not None:
+                with group.lock:
+                    pending = group.pending_offsets.get(producer_id, {})
+                    for key, offset in new.items():
+                        if pending.get(key) is offset:
+                            del pending[key]
+                    if not pending:
+                        group.pending_offsets.pop(producer_id, None)
+            done(error)
+
+        now_ms = self.clock.wall_ms()
+        batch = build_batch(
+            [
+                (now_ms, encode_offset_key(group.group_id, topic, index), encode_offset(offset))
+                for (topic, index), offset in offsets.items()
+            ],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            attributes=TRANSACTIONAL_MASK,
+        )
+        self._append_batch(partition, OwnBatch(batch, verification), finished, written)
+
+    def end_transaction(self, index: int, producer_id: int, *, is_commit: bool) -> None:
+        """A marker was written to a partition of the offsets topic: apply or drop the producer's pending offsets."""
+        count = len(self.internal_topic.state(make=False).partitions)
+        for group in self.groups():
+            if producer_id in group.pending_offsets and partition_for(group.group_id, count) == index:
+                with group.lock:
+                    group.end_transaction(producer_id, is_commit=is_commit)
 
     def delete_offsets(
         self, group_id: str, keys: Iterable[tuple[str, int]], done: Callable[[dict[tuple[str, int], int], int], None]
@@ -326,7 +402,7 @@ class OffsetStore:
                     errors[key] = UnknownTopicOrPartitionError.code
                 else:
                     errors[key] = 0
-                    if group.offsets.pop(key, None) is not None:
+                    if group.forget_offset(key):
                         doomed.append(key)
         if not doomed:
             done(errors, 0)
@@ -348,6 +424,8 @@ class OffsetStore:
             group.state = GroupState.DEAD
             keys = list(group.offsets)
             group.offsets.clear()
+            group.positions.clear()
+            group.pending_offsets.clear()
         with self._lock:
             self._groups.pop(group_id, None)
         records: list[tuple[bytes, bytes | None]] = [
@@ -360,7 +438,8 @@ class OffsetStore:
         oldest_ms = self.clock.wall_ms() - self.config.offsets_retention_minutes * 60_000
         for group in self.groups():
             with group.lock:
-                if group.state is not GroupState.EMPTY or group.state_since_ms > oldest_ms:
+                is_in_use = group.state is not GroupState.EMPTY or group.pending_offsets
+                if is_in_use or group.state_since_ms > oldest_ms:
                     continue
                 old = [key for key, offset in group.offsets.items() if offset.commit_ms <= oldest_ms]
                 is_done = len(old) == len(group.offsets)
@@ -371,9 +450,11 @@ class OffsetStore:
                     _log.debug("the group %r has changed and does not expire: %s", group.group_id, changed)
 
 
-def _coordinator_error(error: BrokerResponseError) -> BrokerResponseError:
+def coordinator_error(error: BrokerResponseError) -> BrokerResponseError:
     """The client's error for a failed write to the offsets topic."""
-    if error.code == 6:
+    if isinstance(error, (InvalidProducerEpochError, InvalidTxnStateError)):
+        return error
+    if isinstance(error, NotLeaderForPartitionError):
         return NotCoordinatorError("this broker has just stopped coordinating the group; find its coordinator")
     return CoordinatorNotAvailableError(f"the group couldn't be written: {error}")
 
@@ -401,23 +482,37 @@ def _read_groups(partition: Partition) -> dict[str, Group]:
     log = partition.log
     for batch in log.batches(log.log_start_offset, log.end.offset):
         if batch.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                for group in groups.values():
+                    group.end_transaction(batch.producer_id, is_commit=marker.is_commit)
             continue
+        producer_id = batch.producer_id if batch.is_transactional else NO_PRODUCER_ID
         for record in batch.records():
             try:
-                _apply_record(groups, record.key, record.value)
+                _apply_record(groups, record, producer_id)
             except (ValueError, struct.error):
                 _log.warning("%r: skipping an unreadable record at offset %d", partition, record.offset)
-    return {name: group for name, group in groups.items() if group.offsets or group.generation or group.members}
+    return {
+        name: group
+        for name, group in groups.items()
+        if group.offsets or group.generation or group.members or group.pending_offsets
+    }
 
 
-def _apply_record(groups: dict[str, Group], key: bytes | None, value: bytes | None) -> None:
-    decoded = decode_key(bytes(key)) if key is not None else None
+def _apply_record(groups: dict[str, Group], record: Record, producer_id: int) -> None:
+    value = record.value
+    decoded = decode_key(bytes(record.key)) if record.key is not None else None
     if isinstance(decoded, OffsetKey):
         group = groups.setdefault(decoded.group_id, Group(decoded.group_id))
+        key = (decoded.topic, decoded.partition)
         if value is None:
-            group.offsets.pop((decoded.topic, decoded.partition), None)
+            group.forget_offset(key)
+        elif producer_id == NO_PRODUCER_ID:
+            group.commit_offset(key, decode_offset(bytes(value)), record.offset)
         else:
-            group.offsets[decoded.topic, decoded.partition] = decode_offset(bytes(value))
+            pending = PendingOffset(decode_offset(bytes(value)), record.offset)
+            group.pending_offsets.setdefault(producer_id, {})[key] = pending
     elif isinstance(decoded, GroupKey):
         group = groups.setdefault(decoded.group_id, Group(decoded.group_id))
         group.members.clear()

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from .group import CommittedOffset, Group
 
-OFFSETS_TOPIC = "__consumer_offsets"
 _OFFSET_KEY_VERSIONS = (0, 1)
 _GROUP_KEY_VERSION = 2
 _VALUE_VERSION = 3

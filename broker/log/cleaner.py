@@ -4,7 +4,7 @@ A pass reads the segments below the active one from the first offset not yet com
 Then it rewrites all segments below the active one without the records that a later record replaces. Offsets never
 change, so a compacted log has gaps. A tombstone (a record without a value) stays for `delete.retention.ms` after the
 pass that first saw it, so that a reader who lags still sees the deletion. The batch's delete horizon records that time
-(KIP-534).
+(KIP-534). A transaction's marker, too, stays until that time once its transaction has no batch left.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import NamedTuple
 from ...network.records.batch import DELETE_HORIZON_MASK, RECORD_BATCH_OVERHEAD, RecordBatch, write_header
 from ...network.records.compression import COMPRESSION_MASK, Compression, compress
 from ...network.records.record import Record
+from .cleaned_transactions import CleanedTransactions
 from .files import sync_directory
 from .log import Log
 from .segment import LogSegment, segment_name
+from .transaction_index import AbortedTransaction, finish_index_swap, write_index
 
 _log = logging.getLogger(__name__)
 
@@ -67,22 +69,25 @@ def clean(
     ):
         return None
     before_replacing()
-    last_offsets = _last_offsets(segments, first_dirty_offset)
+    # A transaction that begins in these segments may have its marker in the active one.
+    aborted = [entry for segment in log.segments for entry in segment.transaction_index.entries]
+    rules = _Rules(_last_offsets(segments, first_dirty_offset, aborted), CleanedTransactions(aborted), wall_ms)
     bytes_after = 0
     for group in _groups(segments, log.config.segment_bytes):
-        cleaned = _write_group(log, group, last_offsets, wall_ms)
+        cleaned = _write_group(log, group, rules)
         bytes_after += cleaned.stat().st_size
         _swap(log, group, cleaned)
     return CleanResult(total_bytes, bytes_after, following)
 
 
 def _cleanable(log: Log, wall_ms: int) -> list[LogSegment]:
-    """The segments before the active one that are entirely below the high watermark and old enough."""
+    """The segments before the active one that are old enough, and whose transactions have all ended."""
     found = []
     lag_ms = log.config.min_compaction_lag_ms
+    last_stable_offset = log.last_stable_offset
     for segment, after in itertools.pairwise(log.segments):
         is_young = lag_ms > 0 and wall_ms - segment.max_timestamp.timestamp < lag_ms
-        if after.base_offset > log.high_watermark or is_young:
+        if after.base_offset > last_stable_offset or is_young:
             break
         found.append(segment)
     return found
@@ -99,14 +104,19 @@ def _batches(segment: LogSegment) -> Iterator[RecordBatch]:
         yield RecordBatch(bytearray(segment.read_batch(found)))
 
 
-def _last_offsets(segments: Iterable[LogSegment], first_dirty_offset: int) -> dict[bytes, int]:
-    """The last offset of each key that occurs at or after `first_dirty_offset`."""
+def _last_offsets(
+    segments: Iterable[LogSegment], first_dirty_offset: int, aborted: Iterable[AbortedTransaction]
+) -> dict[bytes, int]:
+    """The last offset of each key that occurs at or after `first_dirty_offset`, outside aborted transactions."""
     offsets: dict[bytes, int] = {}
+    transactions = CleanedTransactions(aborted)
     for segment in segments:
         if segment.base_offset < first_dirty_offset:
             continue
         for batch in _batches(segment):
-            if not batch.is_control:
+            if batch.is_control:
+                transactions.is_obsolete(batch)
+            elif not transactions.is_aborted(batch):
                 offsets.update(
                     (bytes(record.key), record.offset) for record in batch.records() if record.key is not None
                 )
@@ -130,21 +140,45 @@ def _groups(segments: list[LogSegment], segment_bytes: int) -> Iterator[list[Log
         yield group
 
 
-def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, int], wall_ms: int) -> Path:
-    """Write the retained records of a group of segments to a file beside them."""
+class _LastOfProducers(NamedTuple):
+    """Each producer with the offset of its last batch, and those without a batch, with their epochs."""
+
+    offsets: set[tuple[int, int]]
+    epochs: set[tuple[int, int]]
+
+
+class _Rules(NamedTuple):
+    """What decides about a record: the last offset of each key, the transactions, and the time."""
+
+    last_offsets: dict[bytes, int]
+    transactions: CleanedTransactions
+    wall_ms: int
+
+
+def _write_group(log: Log, group: list[LogSegment], rules: _Rules) -> Path:
+    """Write the retained records of a group of segments to a file beside them, and their aborted transactions to
+    another."""
     with log.lock:
-        # The batch with a producer's last sequence stays, even without records: duplicates are detected by it.
-        last_of_producers = {(each.producer_id, each.last_offset) for each in log.producers.producers.values()}
-    path = log.directory / f"{segment_name(group[0].base_offset)}.log{CLEANED_SUFFIX}"
+        # The batch with a producer's last sequence stays, even without records: duplicates are detected by it. A
+        # producer without one has its epoch from a marker.
+        producers = log.producers.producers.values()
+        last_of_producers = _LastOfProducers(
+            {(each.producer_id, each.last_offset) for each in producers},
+            {(each.producer_id, each.producer_epoch) for each in producers if not each.batches},
+        )
+    stem = segment_name(group[0].base_offset)
+    path = log.directory / f"{stem}.log{CLEANED_SUFFIX}"
+    rules.transactions.retained = []
     try:
         with path.open("wb") as file:
             for segment in group:
                 for batch in _batches(segment):
-                    kept = _filter(batch, last_offsets, last_of_producers, log.config.delete_retention_ms, wall_ms)
+                    kept = _filter(batch, rules, last_of_producers, log.config.delete_retention_ms)
                     if kept is not None:
                         file.write(kept)
             file.flush()
             os.fsync(file.fileno())
+        write_index(log.directory / f"{stem}.txnindex{CLEANED_SUFFIX}", rules.transactions.retained)
     except BaseException:
         # On a full disk, half a segment should not take up space.
         path.unlink(missing_ok=True)
@@ -153,21 +187,26 @@ def _write_group(log: Log, group: list[LogSegment], last_offsets: dict[bytes, in
 
 
 def _filter(
-    batch: RecordBatch,
-    last_offsets: dict[bytes, int],
-    last_of_producers: set[tuple[int, int]],
-    delete_retention_ms: int,
-    wall_ms: int,
+    batch: RecordBatch, rules: _Rules, last_of_producers: _LastOfProducers, delete_retention_ms: int
 ) -> bytes | bytearray | memoryview | None:
     """The batch reduced to its retained records; None if nothing is retained."""
-    if batch.is_control:
-        return batch.buffer
+    last_offsets, transactions, wall_ms = rules
     horizon_ms = batch.delete_horizon_ms
+    if batch.is_control:
+        if not transactions.is_obsolete(batch):
+            return batch.buffer
+        if batch.count and horizon_ms is None:
+            return _rebuild(batch, list(batch.records()), wall_ms + delete_retention_ms)
+        if batch.count and horizon_ms is not None and horizon_ms > wall_ms:
+            return batch.buffer
+        is_last = (batch.producer_id, batch.producer_epoch) in last_of_producers.epochs
+        return _rebuild(batch, [], None) if is_last else None
+    is_aborted = transactions.is_aborted(batch)
     records = list(batch.records())
     retained = [
         _Retained(record, record.value is None)
         for record in records
-        if record.key is not None and last_offsets.get(bytes(record.key), -1) <= record.offset
+        if not is_aborted and record.key is not None and last_offsets.get(bytes(record.key), -1) <= record.offset
     ]
     if horizon_ms is not None and horizon_ms <= wall_ms:
         retained = [each for each in retained if not each.is_tombstone]
@@ -176,7 +215,7 @@ def _filter(
         horizon_ms = wall_ms + delete_retention_ms
     elif len(retained) == len(records):
         return batch.buffer
-    if not retained and (batch.producer_id, batch.last_offset) not in last_of_producers:
+    if not retained and (batch.producer_id, batch.last_offset) not in last_of_producers.offsets:
         return None
     return _rebuild(batch, [each.record for each in retained], horizon_ms if has_tombstones else None)
 
@@ -246,24 +285,29 @@ def _encode(out: bytearray, record: Record, offset_delta: int, timestamp_delta: 
 def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
     """Replace the old segments of a group with the new file.
 
-    From the first rename on the new file is authoritative: after a crash, the next start finishes the swap (`loader`).
-    Readers of the old segments continue with their open descriptors and loaded indexes.
+    From the rename to `.swap` on, the new file is authoritative: after a crash, the next start finishes the swap
+    (`loader`). Readers of the old segments continue with their open descriptors and loaded indexes.
     """
     first = group[0]
     for segment in group:
         segment.load()
     swap = cleaned.with_name(cleaned.name.replace(CLEANED_SUFFIX, SWAP_SUFFIX))
+    cleaned_index = cleaned.with_name(cleaned.name.replace(".log", ".txnindex"))
+    index_swap = cleaned_index.with_suffix(SWAP_SUFFIX)
     with log.lock:
         if any(segment not in log.segments for segment in group):
             # Retention or truncation removed a segment first.
             cleaned.unlink()
+            cleaned_index.unlink()
             return
         log.rewrites += 1
+        cleaned_index.replace(index_swap)
         cleaned.replace(swap)
         # The new name must be on the disk before the names that it replaces are removed.
         sync_directory(log.directory)
         for segment in group:
             segment.delete()
+        finish_index_swap(index_swap)
         swap.replace(swap.with_suffix(""))
         sync_directory(log.directory)
         replacement = LogSegment(
@@ -274,5 +318,6 @@ def _swap(log: Log, group: list[LogSegment], cleaned: Path) -> None:
             created_ms=first.created_ms,
         )
         replacement.recover(lambda _header: True)
+        replacement.load()
         start = log.segments.index(first)
         log.segments = [*log.segments[:start], replacement, *log.segments[start + len(group) :]]

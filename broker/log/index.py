@@ -169,6 +169,11 @@ class OffsetIndex(_SparseIndex):
         slot = bisect_right(self._second, position) - 1
         return 0 if slot < 0 else self._second[slot]
 
+    def offset_after_position(self, position: int) -> int | None:
+        """The first indexed offset whose position is at least `position`; None if there is none."""
+        slot = bisect_left(self._second, position, hi=len(self._first))
+        return self.base_offset + self._first[slot] if slot < len(self._first) else None
+
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and after `offset`."""
         self.truncate_to_entries(bisect_left(self._first, offset - self.base_offset))

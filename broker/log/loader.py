@@ -13,9 +13,11 @@ from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import RECOVERY_POINT_FILE
 from .index import CorruptIndexError
 from .leader_epochs import LeaderEpochs
-from .log import Log, recall_batches, replay_producers
+from .log import Log
 from .producer_state import ProducerStateManager
+from .replay import recall_batches, replay_producers
 from .segment import LogSegment
+from .transaction_index import finish_index_swap
 
 _log = logging.getLogger(__name__)
 
@@ -126,6 +128,14 @@ def _load(
         # A full disk should not prevent reads from a broker; the next flush writes the file.
         _log.warning("can't write %s yet: %s", epochs.path, failed.strerror)
     producers.delete_snapshots(after=next_offset)
+    for each in segments:
+        try:
+            each.transaction_index  # noqa: B018  (reads the file)
+        except CorruptIndexError as wrong:
+            _log.warning("rebuilding the index of aborted transactions: %s", wrong)
+            each.delete_transaction_index()
+            # The replay rebuilds the index from the snapshot that it begins with.
+            producers.delete_snapshots(after=each.base_offset)
     producers.load_snapshot(next_offset, log_start_offset, clock.wall_ms())
     try:
         replay_producers(segments, producers, next_offset, takes_snapshots=not is_clean)
@@ -153,8 +163,11 @@ def _tidy(directory: Path) -> None:
     for path in list(directory.iterdir()):
         if path.suffix in _LEFTOVERS:
             path.unlink()
-        elif path.suffix == _SWAP:
-            _finish_swap(directory, path)
+    for swap in list(directory.glob(f"*.log{_SWAP}")):
+        _finish_swap(directory, swap)
+    for swap in list(directory.glob(f"*{_SWAP}")):
+        # The index of a compaction that had not replaced its segments.
+        swap.unlink()
     for path in list(directory.iterdir()):
         if path.suffix in _INDEXES and not path.with_suffix(".log").exists():
             # Its segment was deleted or never reached the disk. A new segment of the same name would load it.
@@ -175,6 +188,9 @@ def _finish_swap(directory: Path, swap: Path) -> None:
         if base_offset <= int(path.stem) < max(next_offset, base_offset + 1):
             for suffix in (".log", ".index", ".timeindex", ".txnindex"):
                 path.with_suffix(suffix).unlink(missing_ok=True)
+    index_swap = swap.with_name(swap.name.replace(".log", ".txnindex"))
+    if index_swap.exists():
+        finish_index_swap(index_swap)
     swap.replace(swap.with_suffix(""))
 
 

@@ -13,15 +13,16 @@ from ...network.protocol.errors import KafkaStorageError, MessageSizeTooLargeErr
 from ...network.records.batch import RecordBatch
 from ...network.sockets.transport import FileRegion
 from ..config.topic_config import TopicConfig
-from .batch_header import BatchHeader
+from .batch_header import BatchHeader, read_header
 from .files import sync_directory
 from .index import MAX_RELATIVE_OFFSET, NO_TIMESTAMP, TimestampOffset
 from .leader_epochs import LeaderEpochs
-from .producer_state import NO_PRODUCER_ID, ProducerStateEntry, ProducerStateManager
+from .markers import Marker, build_marker, read_marker
+from .producer_state import NO_PRODUCER_ID, NOT_REQUIRED, ProducerStateManager, Verification
+from .replay import end_transaction, recall_batches, replay_producers
 from .segment import LogSegment
+from .transaction_index import AbortedTransaction
 from .validation import assign, check_replicated_batches
-
-_RECALLED_BYTES = 4 * 2**20
 
 
 class LogEnd(NamedTuple):
@@ -101,6 +102,8 @@ class Log:
         self.recovery_point = recovery_point
         self.end = LogEnd(next_offset, segments[-1].base_offset, segments[-1].size_bytes)
         self.high_watermark = log_start_offset
+        #: Where the oldest transaction begins that is open or whose marker is not replicated; None without one.
+        self.first_unstable_offset = producers.first_unstable_offset()
         self.last_flush_ms = clock.now_ms()
         self.is_closed = False
         #: Number of times the files were rewritten by truncation or compaction.
@@ -124,17 +127,28 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """The offset up to which a reader of committed records may read: the start of the first open transaction."""
-        unstable = self.producers.first_unstable_offset()
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
+        # In this order: the high watermark passes a batch only after the batch's transaction is known as open.
+        high_watermark = self.high_watermark
+        unstable = self.first_unstable_offset
+        return high_watermark if unstable is None else min(high_watermark, max(unstable, self.log_start_offset))
 
     # --- Appending ---
 
-    def append_as_leader(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> AppendInfo:
+    def append_as_leader(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        leader_epoch: int,
+        *,
+        is_coordinator: bool = False,
+        verification: Verification | None = NOT_REQUIRED,
+    ) -> AppendInfo:
         """Append one client batch that passed `validation.check_client_batch`. Sets its offset and epoch.
 
-        A duplicate is not written again: the result has the offsets of the first append. Raises
-        InvalidProducerEpochError, OutOfOrderSequenceNumberError, InvalidTxnStateError, MessageSizeTooLargeError,
-        KafkaStorageError.
+        A duplicate is not written again: the result has the offsets of the first append. `is_coordinator`: the batch is
+        a coordinator's own and has no sequence numbers. `verification`: the one begun for a batch that begins a
+        transaction. Raises InvalidProducerEpochError, OutOfOrderSequenceNumberError, InvalidTxnStateError,
+        MessageSizeTooLargeError, KafkaStorageError.
         """
         config = self.config
         if len(batch) > config.segment_bytes:
@@ -142,24 +156,56 @@ class Log:
                 f"a batch of {len(batch)} bytes doesn't fit in a segment of {config.segment_bytes} (segment.bytes)"
             )
         with self.lock:
-            if header.producer_id != NO_PRODUCER_ID and not header.is_control:
+            if header.producer_id == NO_PRODUCER_ID:
+                pass
+            elif is_coordinator:
+                self.producers.check_coordinator_batch(header, verification)
+            else:
                 known = self.producers.find_duplicate(header)
                 if known is not None:
                     append_time = known.timestamp if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
                     return AppendInfo(known.base_offset, known.last_offset, append_time, self.log_start_offset)
-                self.producers.check(header)
-            first_offset = self.end.offset
-            append_time = self.clock.wall_ms() if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
-            header = assign(batch, header, first_offset, leader_epoch, append_time)
-            try:
-                self.leader_epochs.assign(leader_epoch, first_offset)
-                self._append([header], batch)
-            except OSError as failed:
-                raise KafkaStorageError(
-                    f"can't append to {self.topic}-{self.partition}: {failed.strerror}; free space or repair the "
-                    "data directory"
-                ) from failed
-            return AppendInfo(first_offset, header.last_offset, append_time, self.log_start_offset)
+                self.producers.check(header, verification)
+            return self._append_batch(batch, header, leader_epoch)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, level: int, leader_epoch: int
+    ) -> AppendInfo:
+        """Append the marker that ends a producer's transaction. One that is in the log already is not written again.
+
+        `level` is that of `transaction.version` (see `ProducerStateManager.check_marker`). Raises
+        InvalidProducerEpochError, TransactionCoordinatorFencedError, KafkaStorageError.
+        """
+        with self.lock:
+            if not self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, level):
+                last_offset = self.end.offset - 1
+                return AppendInfo(last_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+            batch = build_marker(producer_id, producer_epoch, marker, self.clock.wall_ms())
+            return self._append_batch(batch, read_header(batch), leader_epoch)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, *, starts_at_zero: bool
+    ) -> Verification | None:
+        """See `ProducerStateManager.begin_verification`."""
+        with self.lock:
+            return self.producers.begin_verification(
+                producer_id, producer_epoch, base_sequence, starts_at_zero=starts_at_zero
+            )
+
+    def _append_batch(self, batch: memoryview, header: BatchHeader, leader_epoch: int) -> AppendInfo:
+        config = self.config
+        first_offset = self.end.offset
+        append_time = self.clock.wall_ms() if config.message_timestamp_type == "LogAppendTime" else NO_TIMESTAMP
+        header = assign(batch, header, first_offset, leader_epoch, append_time)
+        try:
+            self.leader_epochs.assign(leader_epoch, first_offset)
+            self._append([header], batch)
+        except OSError as failed:
+            raise KafkaStorageError(
+                f"can't append to {self.topic}-{self.partition}: {failed.strerror}; free space or repair the "
+                "data directory"
+            ) from failed
+        return AppendInfo(first_offset, header.last_offset, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: memoryview) -> AppendInfo | None:
         """Append a leader's batches unchanged, offsets and epochs included, with one write.
@@ -198,20 +244,24 @@ class Log:
             # At the log's end even if the batches begin later (in a compacted log); see the invariants.
             segment = self.roll(last.last_offset - MAX_RELATIVE_OFFSET)
         segment.append([records], size_bytes, last.last_offset, max_timestamp)
+        position = 0
         for header in headers:
             if header.producer_id != NO_PRODUCER_ID:
-                self._update_producers(header, records)
+                self._update_producers(segment, header, records[position:])
+            position += header.size_bytes
         end_offset = last.next_offset
         self.producers.end_offset = end_offset
         self.end = LogEnd(end_offset, segment.base_offset, segment.size_bytes)
         if end_offset - self.recovery_point >= config.flush_messages:
             self.flush()
 
-    def _update_producers(self, header: BatchHeader, records: memoryview) -> None:
-        if not header.is_control:
+    def _update_producers(self, segment: LogSegment, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control:
+            end_transaction(segment, header, read_marker(RecordBatch(batch)), self.producers)
+        else:
             self.producers.update(header)
-            return
-        self.producers.end_transaction(header.producer_id, header.producer_epoch, -1, header.max_timestamp)
+        if header.is_transactional:
+            self.first_unstable_offset = self.producers.first_unstable_offset()
 
     def roll(self, base_offset: int | None = None) -> LogSegment:
         """Begin a new segment at the log's end, or at a later `base_offset`. Raises KafkaStorageError."""
@@ -295,6 +345,23 @@ class Log:
         bound = segment.find(up_to)
         return segment.size_bytes if bound is None else bound.position
 
+    def aborted_transactions(self, offset: int, read: LogRead) -> list[AbortedTransaction]:
+        """The aborted transactions with records in what `read(offset, ...)` returned. Needs no lock. Raises
+        CorruptIndexError."""
+        if read.region is None:
+            return []
+        segments = self.segments
+        slot = max(bisect_right(segments, read.start.segment_base_offset, key=_base_offset) - 1, 0)
+        next_base = segments[slot + 1].base_offset if slot + 1 < len(segments) else self.end.offset
+        up_to = segments[slot].offset_index.offset_after_position(read.start.position + read.size_bytes) or next_base
+        found: list[AbortedTransaction] = []
+        for segment in segments[slot:]:
+            entries, is_all = segment.transaction_index.aborted(offset, up_to)
+            found += entries
+            if is_all:
+                break
+        return found
+
     def batches(self, offset: int, up_to: int) -> Iterator[RecordBatch]:
         """The batches from the one with `offset` up to `up_to`, read one at a time: for tools, not for fetches."""
         for segment in list(self.segments):
@@ -329,6 +396,8 @@ class Log:
         if offset <= self.high_watermark:
             return False
         self.high_watermark = offset
+        if self.producers.high_watermark_advanced(offset):
+            self.first_unstable_offset = self.producers.first_unstable_offset()
         return True
 
     def advance_log_start_offset(self, offset: int) -> None:
@@ -374,7 +443,8 @@ class Log:
             self._before_truncation(offset)
             for segment in self.segments:
                 segment.delete()
-            self.producers.producers.clear()
+            self.producers.clear()
+            self.first_unstable_offset = None
             self.producers.delete_snapshots(before=2**63)
             self.leader_epochs.clear()
             self.log_start_offset = offset
@@ -403,6 +473,8 @@ class Log:
         self.producers.load_snapshot(end, self.log_start_offset, self.clock.wall_ms())
         replay_producers(self.segments, self.producers, end)
         recall_batches(self.segments, self.producers)
+        self.producers.high_watermark_advanced(self.high_watermark)
+        self.first_unstable_offset = self.producers.first_unstable_offset()
 
     # --- Retention and flushing ---
 
@@ -501,67 +573,3 @@ class Log:
 
 def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
-
-
-def recall_batches(segments: list[LogSegment], producers: ProducerStateManager) -> None:
-    """Restore the batches before the last one of each producer, of which a snapshot has only the last.
-
-    Kafka's format has no place for them, so Kafka forgets them at a restart. Here they are read from the end of the log
-    (`_RECALLED_BYTES` of it), so that a batch retried across a restart is not mistaken for a gap.
-    """
-    found: dict[int, ProducerStateEntry] = {}
-    for segment, position in _tail(segments):
-        for each in segment.batches(position):
-            header = each.header
-            if header.producer_id == NO_PRODUCER_ID or header.is_control:
-                continue
-            entry = found.get(header.producer_id)
-            if entry is None:
-                entry = found[header.producer_id] = ProducerStateEntry(header.producer_id)
-            entry.add(header)
-    for producer_id, recalled in found.items():
-        known = producers.producers.get(producer_id)
-        if (
-            known is not None
-            and len(known.batches) < len(recalled.batches)
-            and known.producer_epoch == recalled.producer_epoch
-            and known.last_offset == recalled.last_offset
-        ):
-            known.batches = recalled.batches
-
-
-def _tail(segments: list[LogSegment]) -> list[tuple[LogSegment, int]]:
-    """The segments that contain the last `_RECALLED_BYTES`, in order, and the start position in each."""
-    tail: list[tuple[LogSegment, int]] = []
-    left = _RECALLED_BYTES
-    for segment in reversed(segments):
-        if left <= 0:
-            break
-        tail.append((segment, segment.position_before(segment.size_bytes - left)))
-        left -= segment.size_bytes
-    return tail[::-1]
-
-
-def replay_producers(
-    segments: list[LogSegment], producers: ProducerStateManager, end_offset: int, *, takes_snapshots: bool = False
-) -> None:
-    """Bring a restored producer state from its `end_offset` up to `end_offset`, from the batches' headers. With
-    `takes_snapshots`, take a snapshot where each segment begins, as a roll does. Raises CorruptRecordError,
-    KafkaStorageError, OSError."""
-    for number, segment in enumerate(segments):
-        next_base = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
-        if next_base <= producers.end_offset:
-            continue
-        if takes_snapshots and number and producers.end_offset <= segment.base_offset:
-            producers.end_offset = segment.base_offset
-            producers.take_snapshot()
-        for found in segment.batches(segment.offset_index.lookup(producers.end_offset).position):
-            header = found.header
-            if header.base_offset < producers.end_offset or header.producer_id == NO_PRODUCER_ID:
-                continue
-            if header.is_control:
-                producers.end_transaction(header.producer_id, header.producer_epoch, -1, header.max_timestamp)
-            else:
-                producers.update(header)
-            producers.end_offset = header.next_offset
-    producers.end_offset = end_offset

@@ -118,6 +118,7 @@ class LogMove:
         for segment in log.segments:
             segment.offset_index.write_out()
             segment.time_index.write_out()
+            segment.transaction_index.write_out()
         log.leader_epochs.write_out()
         logs = {segment.log.path.name for segment in log.segments}
         for path in list(self.directory.iterdir()):

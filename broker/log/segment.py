@@ -1,4 +1,4 @@
-"""One segment of a log: `.log`, `.index` and `.timeindex`, named for its first offset (Kafka's `LogSegment`)."""
+"""One segment of a log: `.log` and its three indexes, named for its first offset (Kafka's `LogSegment`)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..config.topic_config import SegmentLimits
 from .batch_header import HEADER_BYTES, BatchHeader, read_header
 from .files import SegmentFile
 from .index import NO_TIMESTAMP, CorruptIndexError, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset
+from .transaction_index import TransactionIndex
 
 MAX_SEGMENT_BYTES = 2**31 - 1
 
@@ -62,6 +63,7 @@ class LogSegment:
         self.log = SegmentFile(directory / f"{segment_name(base_offset)}.log")
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
         self._bytes_since_index_entry = 0
         # The fraction of `segment.jitter.ms` used: segments that begin together should not all roll together.
         self._jitter = random.random()
@@ -87,6 +89,14 @@ class LogSegment:
             path = self.directory / f"{segment_name(self.base_offset)}.timeindex"
             self._time_index = TimeIndex(path, self.base_offset, self.max_index_bytes)
         return self._time_index
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """The index of aborted transactions. Raises CorruptIndexError at the first use if the file is damaged."""
+        if self._transaction_index is None:
+            path = self.directory / f"{segment_name(self.base_offset)}.txnindex"
+            self._transaction_index = TransactionIndex(path, self.base_offset)
+        return self._transaction_index
 
     @property
     def max_timestamp(self) -> TimestampOffset:
@@ -150,6 +160,7 @@ class LogSegment:
         found = self.find(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
         cut = 0
         if found is not None:
             cut = self.log.size_bytes - found.position
@@ -167,12 +178,14 @@ class LogSegment:
             self.time_index.maybe_append(*self.max_timestamp)
         self.offset_index.write_out()
         self.time_index.write_out()
+        self.transaction_index.write_out()
 
     def flush(self) -> None:
         """Force records and indexes to the disk. Raises OSError."""
         self.log.sync()
         self.offset_index.write_out(sync=True)
         self.time_index.write_out(sync=True)
+        self.transaction_index.write_out(sync=True)
 
     # --- Reading ---
 
@@ -316,6 +329,11 @@ class LogSegment:
             stem.with_suffix(suffix).unlink(missing_ok=True)
         self._offset_index = self._time_index = None
 
+    def delete_transaction_index(self) -> None:
+        """Delete the file of aborted transactions; the index is empty then. Raises OSError."""
+        (self.directory / f"{segment_name(self.base_offset)}.txnindex").unlink(missing_ok=True)
+        self._transaction_index = None
+
     # --- Files ---
 
     def load(self) -> None:
@@ -324,6 +342,7 @@ class LogSegment:
         self.log.fileno()
         assert self.offset_index is not None
         assert self.time_index is not None
+        assert self.transaction_index is not None
 
     @property
     def paths(self) -> list[Path]:

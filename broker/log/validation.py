@@ -11,7 +11,6 @@ from ...network.protocol.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
-    InvalidTxnStateError,
     MessageSizeTooLargeError,
 )
 from ...network.records.batch import ATTRIBUTES_OFFSET, RecordBatch, write_header
@@ -74,12 +73,12 @@ def check_client_batch(records: memoryview, config: TopicConfig, wall_ms: int) -
         raise InvalidRecordError(f"a producer's batch has base offset 0, not {header.base_offset}")
     if header.is_control:
         raise InvalidRecordError("clients can't write control batches")
-    if header.is_transactional:
-        raise InvalidTxnStateError("transactions are not supported yet; remove transactional.id")
     if header.count <= 0 or header.count != header.last_offset_delta + 1:
         raise InvalidRecordError(f"{header.count} records can't end at offset delta {header.last_offset_delta}")
     if header.compression not in _CODECS:
         raise InvalidRecordError(f"unknown compression codec {header.compression}")
+    if header.is_transactional and header.producer_id < 0:
+        raise InvalidRecordError("a batch in a transaction has a producer id")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise InvalidRecordError(
             f"producer {header.producer_id} has no epoch or sequence: {header.producer_epoch}, {header.base_sequence}"

@@ -92,6 +92,32 @@ class InterBrokerConnection(BlockingConnection):
         return super().request(message, version)
 
 
+class InterBrokerConnector:
+    """Makes a broker's connections to others, with the security of the listener between them. Any thread."""
+
+    def __init__(
+        self, own_id: int, config: BrokerConfig, links: Links, listener: str, credentials: Credentials | None
+    ) -> None:
+        """Raises KafkaConfigurationError."""
+        self._own_id = own_id
+        self._timeout_ms = config.replica_socket_timeout_ms
+        self._open_socket = inter_broker_socket_opener(config, listener)
+        self._links = links
+        self._credentials = credentials
+
+    def connection_to(self, peer: BrokerEndpoint, token: str) -> InterBrokerConnection:
+        """A connection that opens on its first request. `token` is the image's `broker_token`."""
+        return InterBrokerConnection(
+            self._own_id,
+            peer,
+            timeout_ms=self._timeout_ms,
+            open_socket=self._open_socket,
+            links=self._links,
+            token=token,
+            credentials=self._credentials,
+        )
+
+
 def inter_broker_socket_opener(config: BrokerConfig, listener: str) -> OpenSocket:
     """What opens connections to other brokers' `listener`, with TLS if it has TLS.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...network.protocol.errors import BrokerResponseError
 from ...network.sockets.transport import FileRegion
+from ..log.transaction_index import AbortedTransaction
 from ..metadata import PartitionKey
 
 
@@ -49,6 +51,7 @@ class FetchResult:
     region: FileRegion | None = None
     diverging_epoch: tuple[int, int] | None = None
     leader: tuple[int, int] | None = None
+    aborted: Sequence[AbortedTransaction] = ()
 
     @property
     def size_bytes(self) -> int:

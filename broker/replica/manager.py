@@ -21,7 +21,9 @@ from ...network.protocol.errors import (
 )
 from ..config.broker_config import BrokerConfig
 from ..controller.controller_api import IsrChange
+from ..log.log import AppendInfo
 from ..log.manager import LogManager
+from ..log.producer_state import NOT_REQUIRED, Verification
 from ..metadata import ClusterImage, PartitionKey, PartitionState, TopicState
 from ..purgatory import DelayedOperationPurgatory
 from ..requests.request import FEW_ELEMENTS
@@ -29,7 +31,7 @@ from ..scheduler import Scheduler
 from .delayed_fetch import DelayedFetch
 from .delayed_produce import DelayedProduce, ProduceResult
 from .fetch import FetchEntry, FetchParams, FetchResult
-from .partition import IsrProposal, Partition
+from .partition import IsrProposal, MarkerAppend, OwnBatch, Partition
 from .replicas import Replicas, without_frames
 
 _log = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ _ERRORS_WITHOUT_LOG_START = (
 _RETRY_OFFLINE_MS = 1_000.0
 
 Respond = Callable[[dict[PartitionKey, ProduceResult]], None]
+#: Appends to a partition. Returns the outcome and whether the high watermark advanced.
+_Append = Callable[[Partition], tuple[AppendInfo, bool]]
 Aside = Callable[[Callable[[], None]], object]
 
 
@@ -295,19 +299,50 @@ class ReplicaManager:
         respond: Respond,
     ) -> None:
         """Append each partition's batch. `respond` is called once, now or when all in-sync replicas have them."""
+        self.append_verified(timeout_ms, required_acks, [(key, batch, NOT_REQUIRED) for key, batch in batches], respond)
+
+    def append_verified(
+        self,
+        timeout_ms: float,
+        required_acks: int,
+        batches: Iterable[tuple[PartitionKey, memoryview, Verification | None]],
+        respond: Respond,
+    ) -> None:
+        """Append batches of a producer that has transactions, each with its verification."""
+        if required_acks not in (-1, 0, 1):
+            error = InvalidRequiredAcksError(f"acks is -1, 0 or 1, not {required_acks}")
+            respond({key: ProduceResult(None, error) for key, _, _ in batches})
+            return
+        appends = [
+            (key, partial(_append, batch=batch, required_acks=required_acks, verification=verification))
+            for key, batch, verification in batches
+        ]
+        self._append_all(timeout_ms, required_acks, appends, respond)
+
+    def append_own(
+        self,
+        timeout_ms: float,
+        contents: Iterable[tuple[PartitionKey, OwnBatch | MarkerAppend]],
+        respond: Respond,
+        *,
+        leader_epoch: int = -1,
+    ) -> None:
+        """Append a coordinator's batches or markers with acks=all (see `Partition.append_own`)."""
+        appends = [(key, partial(_append_own, content=content, leader_epoch=leader_epoch)) for key, content in contents]
+        self._append_all(timeout_ms, -1, appends, respond)
+
+    def _append_all(
+        self, timeout_ms: float, required_acks: int, appends: Sequence[tuple[PartitionKey, _Append]], respond: Respond
+    ) -> None:
         results: dict[PartitionKey, ProduceResult] = {}
         appended: list[PartitionKey] = []
         moved_keys: list[PartitionKey] = []
         waits = False
-        if required_acks not in (-1, 0, 1):
-            error = InvalidRequiredAcksError(f"acks is -1, 0 or 1, not {required_acks}")
-            respond({key: ProduceResult(None, error) for key, _ in batches})
-            return
-        for key, records in batches:
+        for key, append in appends:
             partition = None
             try:
                 partition = self.partition(key)
-                info, moved = partition.append(records, required_acks=required_acks)
+                info, moved = append(partition)
             except BrokerResponseError as error:
                 # From the log start offset a producer concludes whether its earlier records were deleted (KIP-360).
                 results[key] = ProduceResult(None, without_frames(error))
@@ -425,3 +460,15 @@ class ReplicaManager:
             self.logs.close()
         except OSError as failed:
             raise KafkaStorageError(f"can't close the logs of broker {self.broker_id}: {failed}") from failed
+
+
+def _append(
+    partition: Partition, *, batch: memoryview, required_acks: int, verification: Verification | None
+) -> tuple[AppendInfo, bool]:
+    return partition.append(batch, required_acks=required_acks, verification=verification)
+
+
+def _append_own(
+    partition: Partition, *, content: OwnBatch | MarkerAppend, leader_epoch: int
+) -> tuple[AppendInfo, bool]:
+    return partition.append_own(content, leader_epoch)

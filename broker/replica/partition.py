@@ -9,13 +9,17 @@ from typing import NamedTuple
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
     FencedLeaderEpochError,
+    MessageSizeTooLargeError,
     NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NotLeaderForPartitionError,
     OffsetNotAvailableError,
     UnknownLeaderEpochError,
 )
+from ..log.batch_header import read_header
 from ..log.log import AppendInfo, Log, LogRead
+from ..log.markers import Marker
+from ..log.producer_state import NOT_REQUIRED, Verification
 from ..log.validation import check_client_batch, recompressed
 from ..metadata import NO_LEADER, PartitionState
 
@@ -39,6 +43,23 @@ class IsrProposal(NamedTuple):
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+
+
+class MarkerAppend(NamedTuple):
+    """A marker to append, with the level of `transaction.version` of its transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    marker: Marker
+    level: int
+
+
+class OwnBatch(NamedTuple):
+    """A batch of a coordinator, without sequence numbers. `verification` is the one begun for it, if it may be the
+    first of a transaction."""
+
+    batch: memoryview
+    verification: Verification | None = NOT_REQUIRED
 
 
 class Partition:
@@ -162,23 +183,55 @@ class Partition:
 
     # --- Records ---
 
-    def append(self, records: memoryview, *, required_acks: int) -> tuple[AppendInfo, bool]:
-        """Append a client's batch. Also returns whether the high watermark advanced. Raises the errors of
-        `check_client_batch`, `recompressed` and `Log.append_as_leader`, NotLeaderForPartitionError,
-        NotEnoughReplicasError."""
+    def append(
+        self, records: memoryview, *, required_acks: int, verification: Verification | None = NOT_REQUIRED
+    ) -> tuple[AppendInfo, bool]:
+        """Append a client's batch. Also returns whether the high watermark advanced. `verification` is the one begun
+        for a batch that begins a transaction. Raises the errors of `check_client_batch`, `recompressed` and
+        `Log.append_as_leader`, NotLeaderForPartitionError, NotEnoughReplicasError."""
         log = self.log
         header = check_client_batch(records, log.config, log.clock.wall_ms())
         records, header = recompressed(records, header, log.config)
         with log.lock:
-            if self.leader_id != self.broker_id:
-                self.check_leader()
-            if required_acks == -1 and len(self.isr) < self.min_isr:
-                raise NotEnoughReplicasError(
-                    f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, but min.insync.replicas is "
-                    f"{self.min_isr}"
-                )
-            info = log.append_as_leader(records, header, self.leader_epoch)
+            self._check_append(required_acks)
+            info = log.append_as_leader(records, header, self.leader_epoch, verification=verification)
             return info, self._advance_high_watermark()
+
+    def append_own(self, content: OwnBatch | MarkerAppend, leader_epoch: int = -1) -> tuple[AppendInfo, bool]:
+        """Append a batch of a coordinator, or a transaction's marker, with acks=all. Returns as `append` does.
+
+        With a `leader_epoch`, only in that epoch: a coordinator must not write once another one has written. Raises the
+        errors of `Log.append_as_leader` and `Log.append_marker`, NotLeaderForPartitionError, NotEnoughReplicasError.
+        """
+        log = self.log
+        with log.lock:
+            self._check_append(-1)
+            if leader_epoch not in (-1, self.leader_epoch):
+                raise NotLeaderForPartitionError(
+                    f"{self.topic}-{self.index} is in epoch {self.leader_epoch}; epoch {leader_epoch} has ended"
+                )
+            if isinstance(content, MarkerAppend):
+                info = log.append_marker(*content, self.leader_epoch)
+            else:
+                batch, verification = content
+                if len(batch) > log.config.max_message_bytes:
+                    raise MessageSizeTooLargeError(
+                        f"the batch has {len(batch)} bytes, but {self.topic} accepts at most "
+                        f"{log.config.max_message_bytes} (max.message.bytes)"
+                    )
+                info = log.append_as_leader(
+                    batch, read_header(batch), self.leader_epoch, is_coordinator=True, verification=verification
+                )
+            return info, self._advance_high_watermark()
+
+    def _check_append(self, required_acks: int) -> None:
+        if self.leader_id != self.broker_id:
+            self.check_leader()
+        if required_acks == -1 and len(self.isr) < self.min_isr:
+            raise NotEnoughReplicasError(
+                f"{self.topic}-{self.index} has {len(self.isr)} in-sync replicas, but min.insync.replicas is "
+                f"{self.min_isr}"
+            )
 
     def read(
         self,

@@ -88,6 +88,7 @@ class Replicas:
                 last_stable_offset=log.last_stable_offset,
                 log_start_offset=log.log_start_offset,
                 region=read.region,
+                aborted=log.aborted_transactions(entry.offset, read) if params.committed_only else (),
             )
         except BrokerResponseError as error:
             leader = None

@@ -72,6 +72,11 @@ class Control:
         # The highest version advertised and accepted, by API, to act as an older broker; None: as built.
         self.max_versions: dict[ApiKey, int] | None = None
 
+    @property
+    def has_features(self) -> bool:
+        """Whether clients are shown the cluster's features: the older releases have none that clients know."""
+        return self.max_versions is None
+
     def add(
         self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
     ) -> Registration:
@@ -137,22 +142,27 @@ class Control:
 
 
 #: The names of the fields in which requests have topics, at the top level or within groups.
-_TOPIC_FIELDS = ("topic_data", "topics", "topic_names", "topic_partitions", "resources")
+_TOPIC_FIELDS = ("topic_data", "topics", "topic_names", "topic_partitions", "resources", "v3_and_below_topics")
+#: The names of the fields with parts that have topics.
+_NESTING_FIELDS = ("transactions", "markers")
+#: The names of the fields in which a topic has its partitions.
+_PARTITION_FIELDS = ("partition_data", "partitions", "partition_indexes")
 
 
 def names_topics(request: type[Request]) -> bool:
     """Whether requests of this class name topics, so that a fault can be for one topic."""
-    return any(hasattr(request, name) for name in _TOPIC_FIELDS)
+    return any(hasattr(request, name) for name in (*_TOPIC_FIELDS, *_NESTING_FIELDS))
 
 
 def _names(message: Any, context: RequestContext, topic: str, partition: int | None) -> bool:
-    """Whether a request (or a group within it) names a topic (and partition), in any of its fields."""
-    if any(_names(group, context, topic, partition) for group in getattr(message, "groups", ())):
-        return True
+    """Whether a request (or a part of it) names a topic (and partition), in any of its fields."""
+    for name in ("groups", *_NESTING_FIELDS):
+        if any(_names(part, context, topic, partition) for part in getattr(message, name, ())):
+            return True
     for part in itertools.chain.from_iterable(getattr(message, name, None) or () for name in _TOPIC_FIELDS):
         if _topic_of(part, context) != topic:
             continue
-        within = getattr(part, "partition_data", None) or getattr(part, "partitions", None)
+        within = next((found for name in _PARTITION_FIELDS if (found := getattr(part, name, None))), None)
         if partition is None or within is None or partition in map(_number_of, within):
             return True
     return False

@@ -70,10 +70,7 @@ class Fault:
     def _check_values(self) -> None:
         error, response = self.error, self.response
         if error is not None and not (
-            isinstance(error, type)
-            and issubclass(error, BrokerResponseError)
-            and error is not BrokerResponseError
-            and "code" in vars(error)
+            isinstance(error, type) and issubclass(error, BrokerResponseError) and error.errno is not None
         ):
             raise IllegalArgumentError(
                 f"error is {_shown(error)}; give the class of an error that brokers return, such as "

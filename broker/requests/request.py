@@ -73,9 +73,10 @@ class Connection:
     """A client's connection, with its unanswered requests in order.
 
     The network thread owns it; other threads only complete a slot and then call `answer_ready`. `aside` is the request
-    handed over to the request thread; until its response is sent, later requests wait in `backlog`. `principal_of`
-    returns the principal of the client's certificate, on an SSL listener; `authenticator` is None on a listener without
-    SASL. `is_broker`: the client is a broker of the same cluster, which may do everything.
+    handed over to the request thread, or one that holds the connection; until its response is sent, later requests wait
+    in `backlog`. `principal_of` returns the principal of the client's certificate, on an SSL listener; `authenticator`
+    is None on a listener without SASL. `is_broker`: the client is a broker of the same cluster, which may do
+    everything.
     """
 
     __slots__ = (
@@ -226,6 +227,10 @@ class RequestContext:
         return sum(1 << operation for operation in allowed)
 
     # --- The response ---
+
+    def hold_connection(self) -> None:
+        """Handle no later request of this connection until this one is answered. Called while it is handled."""
+        self.connection.aside = self
 
     def respond(self, response: Response) -> None:
         """Send the response after all earlier ones on the connection."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from ...network.protocol.errors import CoordinatorLoadInProgressError
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
+from ..transaction.transaction import TransactionValues
 from .services import BrokerServices
 
 #: Fields of a group that only make sense in its broker: the lock, and the pending members with their timers.
@@ -41,6 +43,14 @@ def group_fields(broker: BrokerServices, group_id: str) -> dict[str, Any] | None
             key: replace(member, join=None, sync=None, session=None) for key, member in group.members.items()
         }
         return {name: value.copy() if isinstance(value, (dict, set)) else value for name, value in told.items()}
+
+
+def transactions(broker: BrokerServices) -> dict[str, TransactionValues]:
+    """The values of the transactions that this broker coordinates, by transactional id; none while it loads them."""
+    try:
+        return broker.transactions.descriptions()
+    except CoordinatorLoadInProgressError:
+        return {}
 
 
 def waiting(broker: BrokerServices) -> dict[str, int]:

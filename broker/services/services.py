@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 from ...network.clock import Clock
+from ...network.protocol.errors import CoordinatorLoadInProgressError, KafkaError
 from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import PLAINTEXT
@@ -18,15 +20,21 @@ from ..log.log_move import LogMove
 from ..log.manager import LogManager
 from ..metadata import BROKER, ClusterImage, PartitionKey
 from ..purgatory import DelayedOperationPurgatory, ExpiredOperationReaper
-from ..replica.connection import Links
+from ..replica.connection import InterBrokerConnector, Links
 from ..replica.fetcher import FetcherManager
 from ..replica.manager import ReplicaManager
 from ..requests.control import Control
 from ..scheduler import Scheduler
 from ..security.authorizer import Authorizer
 from ..timer import SerialExecutor, SystemTimer
+from ..transaction.coordinator import TransactionCoordinator
+from ..transaction.enrolment import EnrolmentClient
+from ..transaction.markers import MarkerSender
+from ..transaction.store import TransactionStore
 from .fetch_sessions import FetchSessions
 from .producer_ids import ProducerIds
+
+_log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_MS = 30_000.0
 #: Bytes copied per step of moving a log.
@@ -114,6 +122,37 @@ class BrokerServices:
         )
         self.offsets.on_adopted = self.groups.adopt
         self.replicas.leadership_listeners.append(self.offsets.leadership_changed)
+        self.transaction_store = TransactionStore(
+            config=config,
+            clock=clock,
+            replicas=self.replicas,
+            scheduler=self.scheduler,
+            controller=controller,
+            level=lambda: self.image.transaction_version,
+        )
+        self.replicas.leadership_listeners.append(self.transaction_store.leadership_changed)
+        connector = InterBrokerConnector(node_id, config, links, listener, credentials)
+        self.marker_sender = MarkerSender(
+            node_id,
+            connector=connector,
+            image=lambda: self.image,
+            timer=self.timer,
+            store=self.transaction_store,
+        )
+        self.transactions = TransactionCoordinator(
+            config=config,
+            clock=clock,
+            timer=self.timer,
+            store=self.transaction_store,
+            markers=self.marker_sender,
+            next_producer_id=self.next_producer_id,
+        )
+        self.enrolment = EnrolmentClient(
+            node_id,
+            connector=connector,
+            image=lambda: self.image,
+            transactions=self.transaction_store.internal_topic,
+        )
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
 
     def _config_of(self, topic: str) -> TopicConfig:
@@ -146,6 +185,15 @@ class BrokerServices:
         of_all, own = (image.configs.get((BROKER, name), {}) for name in ("", str(self.node_id)))
         self.config = self.static_config.with_dynamic(of_all, own)
         self.replicas.reconfigure(self.config)
+
+    def next_producer_id(self) -> int:
+        """A new producer id; blocks for the controller once per block. Raises CoordinatorLoadInProgressError, which is
+        Kafka's error if its controller hands out no ids: clients retry."""
+        try:
+            return self.producer_ids.next_id()
+        except KafkaError as failed:
+            _log.warning("broker %d has no producer ids left: %s", self.node_id, failed)
+            raise CoordinatorLoadInProgressError(f"the controller hands out no producer ids: {failed}") from failed
 
     def move_replica(self, key: PartitionKey, path: str) -> None:
         """Start to move a replica's log to another of this broker's directories. A replica that doesn't exist yet will
@@ -202,6 +250,12 @@ class BrokerServices:
             delay_ms=config.offsets_retention_check_interval_ms,
             period_ms=config.offsets_retention_check_interval_ms,
         )
+        self.scheduler.schedule(
+            "transactional-id-expiration",
+            self.transactions.expire,
+            delay_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+            period_ms=config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        )
         if config.auto_leader_rebalance_enable:
             period_ms = config.leader_imbalance_check_interval_seconds * 1_000
             self.scheduler.schedule("leader-balance", self._balance_leaders, delay_ms=period_ms, period_ms=period_ms)
@@ -218,6 +272,8 @@ class BrokerServices:
     def stop_threads(self) -> None:
         """Stop replication, jobs and timers. Blocks until their threads have ended."""
         self.fetchers.close()
+        self.enrolment.close()
+        self.marker_sender.close()
         self.request_thread.close(_CLOSE_TIMEOUT_MS)
         self.scheduler.close()
         self.cleaner.close()

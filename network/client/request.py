@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..cluster import Node
@@ -49,6 +49,9 @@ class KafkaClient(Protocol):
     def send(self, request: ClientRequest, now_ms: float) -> object: ...
 
     def poll(self, timeout_ms: float, now_ms: float) -> list[ClientResponse]: ...
+
+    @property
+    def connection_errors(self) -> Mapping[int, KafkaError]: ...
 
     def in_flight_request_count(self, node_id: int | None = None) -> int: ...
 

@@ -10,8 +10,10 @@ There are three kinds:
 - Errors of the client itself: timeouts, connections, configuration, use after close.
 
 As in the Java client, base classes mark errors worth retrying: `RetriableError`, and `InvalidMetadataError` for those
-that need a metadata refresh first. All errors pickle, because Spark sends them between processes. Without a message,
-the text is the first line of the class docstring.
+that need a metadata refresh first. Errors of transactions belong to one of five classes, whose `recovery` says what the
+program has to do (KIP-1050): `RetriableError`, `RefreshRetriableError`, `TransactionAbortableError`,
+`ApplicationRecoverableError` and `InvalidConfigurationError`. All errors pickle, because Spark sends them between
+processes. Without a message, the text is the first line of the class docstring.
 
 Programs import the errors from `headrace.producer.errors`, so that tracebacks and pickles name that module.
 """
@@ -30,6 +32,8 @@ class KafkaError(Exception):
 
     retriable: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
+    #: What a program has to do if a call of a transactional producer raises the error. Empty outside the five classes.
+    recovery: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -48,12 +52,25 @@ class RetriableError(KafkaError):
     """A retry may succeed."""
 
     retriable = True
+    recovery = "nothing: the producer retries. Repeat a call that timed out, or close the producer and start a new one"
 
 
-class InvalidMetadataError(RetriableError):
+class RefreshRetriableError(RetriableError):
+    """A retry may succeed after the client has refreshed its metadata or found the coordinator again."""
+
+    recovery = "nothing: the producer refreshes its metadata and retries"
+
+
+class InvalidMetadataError(RefreshRetriableError):
     """The client's metadata is out of date; a retry may succeed after a metadata refresh."""
 
     invalid_metadata = True
+
+
+class ApplicationRecoverableError(KafkaError):
+    """The producer or the consumer was replaced; the program can go on with a new one."""
+
+    recovery = "close the producer, start a new one, and process again what was not committed"
 
 
 # --- Errors of the client ---
@@ -195,6 +212,10 @@ class BrokerResponseError(KafkaError):
         """Register the class for `code`. `message` is Kafka's name of the error, if it differs from the class name."""
         super().__init_subclass__()
         if code is None:
+            # a family may derive from a class with a code
+            for name, nothing in (("code", -1), ("errno", None), ("message", None), ("description", None)):
+                if name not in vars(cls):
+                    setattr(cls, name, nothing)
             return
         other = _CLASS_OF_CODE.setdefault(code, cls)
         if other is not cls:
@@ -205,7 +226,14 @@ class BrokerResponseError(KafkaError):
         cls.description = _first_line(cls)
 
 
-class AuthenticationError(BrokerResponseError):
+# before its code's turn, because other classes derive from it
+class InvalidConfigurationError(BrokerResponseError, code=40, message="INVALID_CONFIG"):
+    """A configuration of the client, a topic or a broker is not valid."""
+
+    recovery = "close the producer and correct the configuration, the access rights or the record: a retry fails again"
+
+
+class AuthenticationError(InvalidConfigurationError):
     """The broker did not accept this client's identity."""
 
 
@@ -213,7 +241,7 @@ class SslAuthenticationError(AuthenticationError):
     """The TLS handshake failed: a certificate was rejected, or the two ends have no version or cipher in common."""
 
 
-class AuthorizationError(BrokerResponseError):
+class AuthorizationError(InvalidConfigurationError):
     """This client is not authorized for the operation; request the access rights."""
 
 
@@ -288,19 +316,19 @@ class CoordinatorLoadInProgressError(RetriableError, BrokerResponseError, code=1
     """The coordinator is still loading its state; retry soon."""
 
 
-class CoordinatorNotAvailableError(RetriableError, BrokerResponseError, code=15):
+class CoordinatorNotAvailableError(RefreshRetriableError, BrokerResponseError, code=15):
     """No coordinator is available at the moment."""
 
 
-class NotCoordinatorError(RetriableError, BrokerResponseError, code=16):
+class NotCoordinatorError(RefreshRetriableError, BrokerResponseError, code=16):
     """This broker is not the coordinator; find the coordinator again."""
 
 
-class InvalidTopicError(BrokerResponseError, code=17):
+class InvalidTopicError(InvalidConfigurationError, code=17):
     """The topic's name is not valid, or the topic does not allow this operation."""
 
 
-class RecordListTooLargeError(BrokerResponseError, code=18):
+class RecordListTooLargeError(InvalidConfigurationError, code=18):
     """The record batch is larger than a whole segment of the partition's log."""
 
 
@@ -312,11 +340,11 @@ class NotEnoughReplicasAfterAppendError(RetriableError, BrokerResponseError, cod
     """The records were written, but to fewer in-sync replicas than `min.insync.replicas` requires."""
 
 
-class InvalidRequiredAcksError(BrokerResponseError, code=21):
+class InvalidRequiredAcksError(InvalidConfigurationError, code=21):
     """`acks` in the request is not 0, 1 or -1."""
 
 
-class IllegalGenerationError(BrokerResponseError, code=22):
+class IllegalGenerationError(ApplicationRecoverableError, BrokerResponseError, code=22):
     """The group has moved on to another generation; join again."""
 
 
@@ -328,7 +356,7 @@ class InvalidGroupIdError(BrokerResponseError, code=24):
     """The group id is not valid."""
 
 
-class UnknownMemberIdError(BrokerResponseError, code=25):
+class UnknownMemberIdError(ApplicationRecoverableError, BrokerResponseError, code=25):
     """The coordinator does not know this member of the group; join again."""
 
 
@@ -368,7 +396,7 @@ class IllegalSaslStateError(AuthenticationError, code=34):
     """The request is not allowed at this point of the SASL handshake."""
 
 
-class UnsupportedVersionError(BrokerResponseError, code=35):
+class UnsupportedVersionError(InvalidConfigurationError, code=35):
     """The other side does not support this API or this version of it."""
 
 
@@ -380,16 +408,12 @@ class InvalidPartitionsError(BrokerResponseError, code=37):
     """The number of partitions is not valid."""
 
 
-class InvalidReplicationFactorError(BrokerResponseError, code=38):
+class InvalidReplicationFactorError(InvalidConfigurationError, code=38):
     """The replication factor is below 1 or above the number of live brokers."""
 
 
 class InvalidReplicationAssignmentError(BrokerResponseError, code=39):
     """The assignment of replicas to brokers is not valid."""
-
-
-class InvalidConfigurationError(BrokerResponseError, code=40, message="INVALID_CONFIG"):
-    """A configuration entry of a topic or a broker is not valid."""
 
 
 class NotControllerError(RetriableError, BrokerResponseError, code=41):
@@ -400,7 +424,7 @@ class InvalidRequestError(BrokerResponseError, code=42):
     """The request is inconsistent or not meant for this broker; the broker's log has the details."""
 
 
-class UnsupportedForMessageFormatError(BrokerResponseError, code=43):
+class UnsupportedForMessageFormatError(InvalidConfigurationError, code=43):
     """The topic's message format is too old for the request."""
 
 
@@ -416,7 +440,7 @@ class DuplicateSequenceNumberError(BrokerResponseError, code=46):
     """The batch was already written."""
 
 
-class InvalidProducerEpochError(BrokerResponseError, code=47):
+class InvalidProducerEpochError(ApplicationRecoverableError, BrokerResponseError, code=47):
     """The producer's epoch is older than the newest one that the broker has seen."""
 
 
@@ -424,11 +448,11 @@ class InvalidTxnStateError(BrokerResponseError, code=48):
     """The operation is not allowed in the transaction's current state."""
 
 
-class InvalidProducerIdMappingError(BrokerResponseError, code=49):
+class InvalidProducerIdMappingError(ApplicationRecoverableError, BrokerResponseError, code=49):
     """The producer id does not belong to the transactional id."""
 
 
-class InvalidTransactionTimeoutError(BrokerResponseError, code=50):
+class InvalidTransactionTimeoutError(InvalidConfigurationError, code=50):
     """The transaction timeout is above the broker's `transaction.max.timeout.ms`."""
 
 
@@ -556,7 +580,7 @@ class GroupMaxSizeReachedError(BrokerResponseError, code=81):
     """The group has reached its maximum number of members."""
 
 
-class FencedInstanceIdError(BrokerResponseError, code=82):
+class FencedInstanceIdError(ApplicationRecoverableError, BrokerResponseError, code=82):
     """Another member has joined with the same `group.instance.id`."""
 
 
@@ -576,7 +600,7 @@ class GroupSubscribedToTopicError(BrokerResponseError, code=86):
     """The group is subscribed to the topic, so its offsets cannot be deleted."""
 
 
-class InvalidRecordError(BrokerResponseError, code=87):
+class InvalidRecordError(InvalidConfigurationError, code=87):
     """The broker rejected a record because it violates a rule of the topic."""
 
 
@@ -588,7 +612,7 @@ class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, code=89)
     """The quota is exceeded; wait for the time given in the response."""
 
 
-class ProducerFencedError(BrokerResponseError, code=90):
+class ProducerFencedError(ApplicationRecoverableError, BrokerResponseError, code=90):
     """A newer producer with the same transactional id has taken over; close this one."""
 
 
@@ -710,6 +734,12 @@ class InvalidRegistrationError(BrokerResponseError, code=119):
 
 class TransactionAbortableError(BrokerResponseError, code=120):
     """The transaction cannot continue; abort it, after which the transactional id can be used again."""
+
+    recovery = "call `abort_transaction`, then begin again with the same producer and the same input"
+
+
+class TransactionAbortedError(TransactionAbortableError):
+    """The transaction of the record was aborted, or is to be."""
 
 
 class InvalidRecordStateError(BrokerResponseError, code=121):

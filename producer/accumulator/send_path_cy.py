@@ -91,8 +91,12 @@ class SendPath:
         self._serialize_value = serialize_value
         self._direct = direct
 
+    def _take_direct_path(self) -> None:
+        """Let records take the direct path again: for a producer that begins a transaction."""
+        self._direct = True
+
     def _leave_direct_path(self) -> None:
-        """Send every record through the checked path from now on: for a producer that closes, or a forked child."""
+        """Use the checked path only, from now on: the producer closes, ends a transaction, or has forked."""
         self._direct = False
 
     def send(

@@ -11,6 +11,8 @@ cdef class Sender:
     cdef object _metadata
     cdef RecordAccumulator _accumulator
     cdef TransactionManager _transactions
+    cdef object _transaction
+    cdef int _attributes
     cdef object _clock
     cdef int _acks
     cdef object _compression

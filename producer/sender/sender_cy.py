@@ -27,6 +27,7 @@ from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import PartitionProduceResponse, ProduceRequest
 from ...network.protocol.produce_cy import partition_data, topic_data
+from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
 from ...network.sections import interrupted
@@ -50,6 +51,7 @@ if not cython.compiled:
     from ..accumulator.drain_cy import ReadyCheck
     from .answer_times_cy import AnswerTimes, TimesByNode
     from .transaction_manager_cy import TransactionManager
+    from .transaction_requests import TransactionRequests
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
@@ -87,6 +89,7 @@ class Sender:
         metadata: Metadata,
         accumulator: RecordAccumulator,
         transactions: TransactionManager | None,
+        transaction: TransactionRequests | None = None,
         clock: Clock,
         acks: int,
         compression: Compression,
@@ -106,6 +109,7 @@ class Sender:
         `metadata`: the cluster's metadata.
         `accumulator`: the batches to send.
         `transactions`: producer id and sequence numbers; None without idempotence.
+        `transaction`: the requests of its transactions; None without ``transactional.id``.
         `clock`: the time source.
         `acks`: the acknowledgements that produce requests ask for (``acks``).
         `compression`, `compression_level`: how batches are compressed; level None is the codec's default.
@@ -122,6 +126,10 @@ class Sender:
         self._metadata = metadata
         self._accumulator = accumulator
         self._transactions = transactions
+        self._transaction = transaction
+        if transaction is not None:
+            transaction.fail_batch = self._fail
+        self._attributes = 0 if transaction is None else TRANSACTIONAL_MASK
         self._clock = clock
         self._acks = acks
         self._compression = compression
@@ -154,7 +162,12 @@ class Sender:
                 self.run_once()
             _log.debug("the sender is closing and sends the remaining batches")
             self._accumulator.close()
-            while not self._force_close and self._accumulator.has_unanswered:
+            if self._transaction is not None:
+                self._transaction.close()
+            while not self._force_close and (
+                self._accumulator.has_unanswered
+                or (self._transaction is not None and self._transaction.is_ending(self._clock.now_ms()))
+            ):
                 self.run_once()
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
@@ -165,6 +178,8 @@ class Sender:
             _log.exception("the sender thread died; every record that was not acknowledged fails")
             error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
             error.__cause__ = death
+            if self._transaction is not None:
+                self._transaction.transaction.fatal(error)
             self._accumulator.pool.close(error)
             self._accumulator.close()
             self._fail_everything(error)
@@ -180,10 +195,15 @@ class Sender:
         now_ms: cython.double = self._clock.now_ms()
         if self._aborts:
             self._abort_where_asked()
-        if self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
+        transaction_ms: cython.double = NEVER_MS
+        if self._transaction is not None:
+            transaction_ms = self._transaction.step(now_ms)
+        elif self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
         poll_ms: cython.double = self._send_ready(now_ms)
+        if self._transaction is not None:
+            poll_ms = 0.0 if self._transaction.looks_again else min(poll_ms, transaction_ms)
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._client.poll(poll_ms, now_ms)
 
@@ -380,16 +400,26 @@ class Sender:
                 all_ids_known = False
             else:
                 names[topic_id.int] = topic
+        transactional_id: str | None = None
+        min_version: int | None = None
+        max_version: int | None = None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES
+        if self._transaction is not None:
+            transactional_id = self._transaction.transaction.transactional_id
+            min_version, max_version = self._transaction.produce_versions(max_version)
         request = self._client.new_request(
             node.id,
             ProduceRequest(
-                transactional_id=None, acks=self._acks, timeout_ms=int(self._request_timeout_ms), topic_data=topics
+                transactional_id=transactional_id,
+                acks=self._acks,
+                timeout_ms=int(self._request_timeout_ms),
+                topic_data=topics,
             ),
             now_ms=now_ms,
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,
             callback=partial(self._on_produced, sent, names),
-            max_version=None if all_ids_known else ProduceRequest.LAST_VERSION_WITH_NAMES,
+            min_version=min_version,
+            max_version=max_version,
         )
         self._metrics.sent(sent.values(), now_ms)
         self._answer_times.sent(node.id, self._metadata.cluster.nodes)
@@ -410,6 +440,7 @@ class Sender:
             producer_id=batch.producer_id,
             producer_epoch=batch.producer_epoch,
             base_sequence=batch.base_sequence,
+            attributes=self._attributes,
         )
         return None
 
@@ -520,6 +551,8 @@ class Sender:
     def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
         if self._transactions is not None:
             self._transactions.completed(batch)
+            if self._transaction is not None and self._transaction.delivered(batch):
+                return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator.release)
         else:
@@ -610,6 +643,8 @@ class Sender:
     ) -> None:
         if self._transactions is not None and batch.has_sequence:
             self._transactions.failed(batch, error, adjust)
+        if self._transaction is not None:
+            self._transaction.batch_failed(batch, error)
         self._metrics.failed(batch, self._clock.now_ms())
         batch.fail(error, record_errors)
         self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
@@ -617,6 +652,8 @@ class Sender:
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
         self._abort_where_asked()
+        if self._transaction is not None:
+            self._transaction.transaction.fail_pending(error)
         self._accumulator.take_everything()
         self._in_flight.clear()
         for batch in self._accumulator.incomplete_batches():

@@ -15,6 +15,7 @@ cdef class TransactionManager:
     cdef public int producer_epoch
     cdef readonly object fatal_error
     cdef readonly dict _partitions
+    cdef public object gate
     cdef set _unresolved
     cdef set _to_rewrite
 

@@ -41,6 +41,9 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
 
+if TYPE_CHECKING:
+    from .transaction_requests import TransactionRequests
+
 _log = logging.getLogger(__name__)
 
 NO_PRODUCER_ID = -1
@@ -140,6 +143,7 @@ class TransactionManager:
         state: State
         fatal_error: KafkaError | None
         _partitions: dict[tuple[str, int], _Sequences]
+        gate: TransactionRequests | None
         _unresolved: set[TopicPartition]
         _to_rewrite: set[TopicPartition]
 
@@ -149,6 +153,8 @@ class TransactionManager:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.fatal_error = None
         self._partitions = {}
+        #: Decides which batches may be sent within a transaction; None without ``transactional.id``.
+        self.gate = None
         self._unresolved = set()
         self._to_rewrite = set()
 
@@ -184,6 +190,17 @@ class TransactionManager:
         _log.debug("producer id %d, epoch %d", producer_id, producer_epoch)
         self._rewrite(self._rewritable())
 
+    def reassign(self, producer_id: int, producer_epoch: int) -> None:
+        """Use the id and epoch of the next transaction, while no batch has a sequence number.
+
+        For a producer with transactions, which never begins an epoch by itself.
+        """
+        self.state = State.READY
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self._partitions.clear()
+        _log.debug("producer id %d, epoch %d", producer_id, producer_epoch)
+
     def fail(self, error: KafkaError) -> None:
         """Enter FATAL_ERROR: no record of this producer can be delivered any longer."""
         self._become(State.FATAL_ERROR)
@@ -205,6 +222,8 @@ class TransactionManager:
     def may_drain(self, batch: ProducerBatch) -> cython.bint:
         """Whether this batch, the first of its queue, may be sent now."""
         if self.state is not _READY:
+            return False
+        if self.gate is not None and not self.gate.may_send(batch):
             return False
         partition = (batch.topic, batch.partition)
         known: _Sequences | None = self._partitions.get(partition)
@@ -266,6 +285,9 @@ class TransactionManager:
         """Whether to retry a batch that failed with `error`; requests a new epoch if the retry needs one."""
         partition = batch.topic_partition
         known = self._sequences(partition)
+        if self.gate is not None and isinstance(error, OutOfOrderSequenceNumberError):
+            # Instead of a new epoch, the transaction is aborted if the oldest batch has a gap before it.
+            return not isinstance(error, UnknownProducerIdError) and known.in_flight[:1] != [batch]
         if isinstance(error, UnknownProducerIdError):
             if log_start_offset == NO_OFFSET:
                 return True
@@ -287,6 +309,10 @@ class TransactionManager:
         `adjust`: its sequence numbers were not used, so the batches behind it need new ones.
         """
         partition = batch.topic_partition
+        if self.gate is not None:
+            # the gate has the transaction aborted, and the next one begins with a new epoch
+            _forget(self._sequences(partition), batch)
+            return
         if action_for(error).verdict is Verdict.FATAL:
             self.fail(error)
         _forget(self._sequences(partition), batch)
@@ -309,6 +335,8 @@ class TransactionManager:
 
     def mark_unresolved(self, batch: ProducerBatch) -> None:
         """Record that a batch failed after it had been sent: the broker may or may not have it."""
+        if self.gate is not None:
+            return
         self._unresolved.add(batch.topic_partition)
 
     @cython.ccall

@@ -56,3 +56,37 @@ def read_topic(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Messa
         return messages
     finally:
         consumer.close()
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> list[confluent_kafka.Message]:
+    """Every record of a topic that a consumer with `isolation.level=read_committed` sees now, per partition in order.
+
+    Returns at the last stable offset: records behind it, of open transactions and after them, are not included.
+    """
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": uuid.uuid4().hex, "enable.auto.commit": False}
+    consumer = confluent_kafka.Consumer(
+        {**settings, "isolation.level": "read_committed", "enable.partition.eof": True, "check.crcs": True}
+    )
+    try:
+        partitions = set(consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions)
+        consumer.assign([confluent_kafka.TopicPartition(topic, partition, 0) for partition in partitions])
+        messages: list[confluent_kafka.Message] = []
+        while partitions:
+            message = consumer.poll(PATIENCE_S)
+            if message is None:
+                raise TimeoutError(f"{topic} did not report the end of its partitions {partitions}")
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
+                partitions.discard(message.partition())
+            else:
+                raise confluent_kafka.KafkaException(error)
+        return messages
+    finally:
+        consumer.close()
+
+
+def committed_values(bootstrap_servers: str, topic: str) -> list[bytes]:
+    """The sorted values that `read_committed` returns."""
+    return sorted(message.value() for message in read_committed(bootstrap_servers, topic))

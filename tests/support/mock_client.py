@@ -137,6 +137,7 @@ class MockClient:
         self._unreachable_until_ms: dict[int, float] = {}
         self._throttled_until_ms: dict[int, float] = {}
         self._connection_errors: dict[int, KafkaError] = {}
+        self._last_errors: dict[int, KafkaError] = {}
         self._correlation_id = 0
 
     # --- For the test ---
@@ -207,11 +208,13 @@ class MockClient:
     def ready(self, node: Node, now_ms: float) -> bool:
         if node.id not in self.connected and self._can_connect(node.id, now_ms):
             if now_ms < self._unreachable_until_ms.get(node.id, now_ms):
+                self._last_errors[node.id] = self._connection_errors[node.id]
                 self._backoff_until_ms[node.id] = now_ms + 100
                 self.metadata.request_update()
             else:
                 self.connected.add(node.id)
                 self._connection_errors.pop(node.id, None)
+                self._last_errors.pop(node.id, None)
         return self.is_ready(node, now_ms)
 
     def is_ready(self, node: Node, now_ms: float) -> bool:
@@ -303,6 +306,10 @@ class MockClient:
             if response.request.callback is not None:
                 response.request.callback(response)
         return ended
+
+    @property
+    def connection_errors(self) -> Mapping[int, KafkaError]:
+        return self._last_errors
 
     def in_flight_request_count(self, node_id: int | None = None) -> int:
         return sum(node_id is None or request.node_id == node_id for request in self.requests)

@@ -23,7 +23,9 @@ from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender.sender_cy import Sender
+from headrace.producer.sender.transaction import Transaction
 from headrace.producer.sender.transaction_manager_cy import TransactionManager
+from headrace.producer.sender.transaction_requests import TransactionRequests
 from support.mock_client import MockClient, metadata_response
 
 BATCH_SIZE = 400
@@ -74,8 +76,11 @@ class SenderHarness:
         topic_ids: Mapping[str, Any] | None = None,
         with_producer_id: bool = True,
         established: bool = True,
+        transactional_id: str | None = None,
     ) -> None:
-        """`established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
+        """`transactional_id`: of a producer with transactions, which gets no producer id here.
+
+        `established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
         self.topic = topic
         # a monotonic clock starts anywhere: 0 must not be special
         self.clock = MockClock(-1_000_000)
@@ -115,11 +120,35 @@ class SenderHarness:
             requests_in_flight=self.client.in_flight_request_count,
             metadata_age_seconds=lambda: 0.0,
         )
+        requests = None
+        if transactional_id is not None:
+            assert self.transactions is not None
+            # a call that has to wait times out at once and goes on: a test steps the sender and repeats the call
+            self.transaction = Transaction(
+                transactional_id,
+                clock=self.clock,
+                max_block_ms=0,
+                wakeup=lambda: self.sender.wakeup(),  # noqa: PLW0108
+            )
+            requests = self.transactions.gate = TransactionRequests(
+                self.transaction,
+                client=self.client,
+                metadata=self.metadata,
+                accumulator=self.accumulator,
+                manager=self.transactions,
+                clock=self.clock,
+                timeout_ms=60_000,
+                max_block_ms=60_000,
+                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                retry_backoff=backoff,
+            )
+            with_producer_id = established = False
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
             accumulator=self.accumulator,
             transactions=self.transactions,
+            transaction=requests,
             clock=self.clock,
             acks=acks,
             compression=compression,

@@ -1,4 +1,4 @@
-"""FindCoordinator: which broker coordinates a group."""
+"""FindCoordinator: which broker coordinates a group or a transactional id."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from ...services.services import BrokerServices
 from ..registry import serves
 
 GROUP = 0
+TRANSACTION = 1
 _FIRST_VERSION_WITH_SEVERAL = first_version_with(FindCoordinatorRequest, "coordinator_keys")
 
 
 @serves(FindCoordinatorRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Finds the coordinators of one key or several; only groups have one here."""
+    """Finds the coordinators of one key or several: groups, or transactional ids."""
     if context.api_version < _FIRST_VERSION_WITH_SEVERAL:
         try:
             endpoint = _find(broker, context, request.key, request.key_type)
@@ -52,13 +53,18 @@ def _find(broker: BrokerServices, context: RequestContext, key: str, key_type: i
     error = context.injected_error(key)
     if error is None and key_type == GROUP:
         error = context.refusal(AclOperation.DESCRIBE, ResourceType.GROUP, key)
+    elif error is None and key_type == TRANSACTION:
+        error = context.refusal(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
     if error is not None:
         raise error
-    if key_type != GROUP:
-        raise InvalidRequestError(f"there are coordinators for groups only, not for keys of type {key_type}")
-    if not key:
+    if key_type == TRANSACTION:
+        node_id = broker.transaction_store.coordinator_of(key)
+    elif key_type != GROUP:
+        raise InvalidRequestError(f"there are no coordinators for keys of type {key_type}")
+    elif not key:
         raise InvalidGroupIdError("a group needs an id")
-    node_id = broker.offsets.coordinator_of(key)
+    else:
+        node_id = broker.offsets.coordinator_of(key)
     endpoint = context.endpoint(node_id)
     if endpoint is None:
         raise CoordinatorNotAvailableError(f"the coordinator of {key!r} is not alive")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError, UnknownTopicIdError
+from ....network.protocol.errors import (
+    BrokerResponseError,
+    TopicAuthorizationFailedError,
+    UnknownTopicIdError,
+    UnstableOffsetCommitError,
+)
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.offset_fetch import (
     OffsetFetchRequest,
@@ -30,19 +36,32 @@ _FIRST_VERSION_WITH_ERROR = first_version_with(OffsetFetchResponse, "error_code"
 _NONE = CommittedOffset(-1, -1, "", -1)
 
 
+class _FoundOffset(NamedTuple):
+    """The offset of one partition, or why there is none."""
+
+    partition: int
+    offset: CommittedOffset
+    error_code: int
+
+
+Found = dict[str, list[_FoundOffset]]
+
+
 @serves(OffsetFetchRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Answers immediately, with -1 for a partition without a committed offset."""
     if context.api_version >= _FIRST_VERSION_WITH_GROUPS:
         # Each group once: it may have many offsets.
         groups = {asked.group_id: asked for asked in request.groups}
-        return OffsetFetchResponse(groups=[_group(broker, context, asked) for asked in groups.values()])
+        return OffsetFetchResponse(
+            groups=[_group(broker, context, asked, request.require_stable) for asked in groups.values()]
+        )
     asked = None
     if request.topics is not None:
         asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
     asked, unauthorized = _split(context, asked)
     try:
-        found = _find(broker, context, request.group_id, asked)
+        found = _find(broker, context, request.group_id, asked, require_stable=request.require_stable)
     except BrokerResponseError as error:
         if context.api_version >= _FIRST_VERSION_WITH_ERROR:
             return OffsetFetchResponse(error_code=error.code, topics=[])
@@ -72,8 +91,9 @@ def handle(broker: BrokerServices, context: RequestContext, request: OffsetFetch
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
+                        error_code=error_code,
                     )
-                    for index, offset in partitions
+                    for index, offset, error_code in partitions
                 ],
             )
             for name, partitions in found.items()
@@ -111,30 +131,44 @@ def _split(
 
 
 def _find(
-    broker: BrokerServices, context: RequestContext, group_id: str, asked: Iterable[tuple[str, list[int]]] | None
-) -> dict[str, list[tuple[int, CommittedOffset]]]:
+    broker: BrokerServices,
+    context: RequestContext,
+    group_id: str,
+    asked: Sequence[tuple[str, list[int]]] | None,
+    *,
+    require_stable: bool,
+) -> Found:
+    """The offsets by topic. With `require_stable` an offset that an open transaction commits is an error (KIP-447)."""
     error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
     if error is not None:
         raise error
     broker.offsets.check_coordinator(group_id)
     group = broker.offsets.group(group_id)
     offsets: dict[tuple[str, int], CommittedOffset] = {}
+    unstable: set[tuple[str, int]] = set()
     if group is not None:
         with group.lock:
             offsets = dict(group.offsets)
-    found: dict[str, list[tuple[int, CommittedOffset]]] = {}
+            if require_stable:
+                unstable = group.unstable()
+    found: Found = {}
     if asked is None:
-        for (topic, index), offset in offsets.items():
-            if context.refusal_for_topic(AclOperation.DESCRIBE, topic) is not None:
-                continue
-            found.setdefault(topic, []).append((index, offset))
-        return found
-    for topic, indexes in asked:
-        found.setdefault(topic, []).extend((index, offsets.get((topic, index), _NONE)) for index in indexes)
+        asked_keys = [key for key in offsets if context.refusal_for_topic(AclOperation.DESCRIBE, key[0]) is None]
+    else:
+        for topic, _ in asked:
+            found.setdefault(topic, [])
+        asked_keys = [(topic, index) for topic, indexes in asked for index in indexes]
+    for key in asked_keys:
+        is_unstable = key in unstable
+        offset = _NONE if is_unstable else offsets.get(key, _NONE)
+        code = UnstableOffsetCommitError.code if is_unstable else 0
+        found.setdefault(key[0], []).append(_FoundOffset(key[1], offset, code))
     return found
 
 
-def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _group(
+    broker: BrokerServices, context: RequestContext, asked: OffsetFetchRequestGroup, require_stable: bool
+) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= _FIRST_VERSION_WITH_TOPIC_IDS
     image = broker.image
     names = None
@@ -150,7 +184,7 @@ def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRe
             else:
                 names.append((name, topic.partition_indexes))
     try:
-        found = _find(broker, context, asked.group_id, names)
+        found = _find(broker, context, asked.group_id, names, require_stable=require_stable)
     except BrokerResponseError as error:
         return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error.code)
     topics = []
@@ -168,8 +202,9 @@ def _group(broker: BrokerServices, context: RequestContext, asked: OffsetFetchRe
                         committed_offset=offset.offset,
                         committed_leader_epoch=offset.leader_epoch,
                         metadata=offset.metadata,
+                        error_code=error_code,
                     )
-                    for index, offset in partitions
+                    for index, offset, error_code in partitions
                 ],
             )
         )

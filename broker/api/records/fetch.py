@@ -5,6 +5,7 @@ from __future__ import annotations
 from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError, UnknownTopicIdError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
@@ -162,8 +163,11 @@ def build_response(
             topic = topics[key] = FetchableTopicResponse(topic=entry.key[0], topic_id=entry.topic_id, partitions=[])
         data = _partition_data(context, result, endpoints)
         if committed_only or result.error is not None:
-            # There are no aborted transactions. Null would mean that the client reads uncommitted records.
-            data.aborted_transactions = []
+            # Null would mean that the client reads uncommitted records.
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+                for each in result.aborted
+            ]
         topic.partitions.append(data)
     return FetchResponse(
         session_id=session_id, responses=list(topics.values()), node_endpoints=list(endpoints.values())

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ....network.protocol.errors import (
     AuthorizationError,
+    BrokerResponseError,
+    ConcurrentTransactionsError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    CorruptRecordError,
     FencedLeaderEpochError,
+    InvalidProducerIdMappingError,
     InvalidRecordError,
+    NetworkExceptionError,
+    NotCoordinatorError,
+    NotEnoughReplicasError,
     NotLeaderForPartitionError,
     TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnsupportedCompressionTypeError,
+    UnsupportedForMessageFormatError,
 )
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.records.produce import (
@@ -22,15 +34,32 @@ from ....network.protocol.messages.records.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from ....network.records.batch import TRANSACTIONAL_MASK
 from ....network.records.compression import CODECS, COMPRESSION_MASK
+from ...log.batch_header import HEADER_BYTES, read_header
+from ...log.producer_state import NOT_REQUIRED, Verification
 from ...log.validation import RejectedRecords
 from ...metadata import PartitionKey
 from ...replica.delayed_produce import ProduceResult
+from ...replica.manager import Respond
+from ...replica.replicas import without_frames
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
+from ...transaction.enrolment import Enrolment
 from ..registry import serves
 
+#: The first version in which a batch adds its partition to the transaction (KIP-890).
+FIRST_PRODUCE_VERSION_THAT_ADDS = 12
+#: The first version whose clients know TRANSACTION_ABORTABLE.
+FIRST_PRODUCE_VERSION_WITH_ABORTABLE = 11
+_UNVERIFIED = (
+    ConcurrentTransactionsError,
+    NetworkExceptionError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    NotCoordinatorError,
+)
 _FIRST_VERSION_WITH_LEADERS = first_version_with(PartitionProduceResponse, "current_leader")
 _ATTRIBUTES_LOW_BYTE_AT = 22
 
@@ -63,8 +92,6 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
                 error = UnknownTopicIdError(f"there is no topic with the id {topic.topic_id}")
             elif error is None and unauthorized is not None:
                 error = unauthorized
-            elif error is None and request.transactional_id is not None:
-                error = TransactionalIdAuthorizationFailedError("this broker has no transactions")
             elif error is None:
                 error = _unusable(data.records, context.api_version)
             if error is not None:
@@ -85,8 +112,99 @@ def handle(broker: BrokerServices, context: RequestContext, request: ProduceRequ
     if context.fault is not None and request.acks == 0 and refused:
         context.close_connection()
         return None
-    broker.replicas.append_records(request.timeout_ms, request.acks, batches, respond)
+    if not any(map(_is_transactional, batches)):
+        broker.replicas.append_records(request.timeout_ms, request.acks, batches, respond)
+    elif request.transactional_id is None:
+        error = TransactionalIdAuthorizationFailedError("the batch is in a transaction, but the request names none")
+        respond({key: ProduceResult(None, error) for key, _ in batches})
+    else:
+        _append_transactional(broker, context, request, request.transactional_id, batches, respond)
     return None
+
+
+def _is_transactional(batch: tuple[PartitionKey, memoryview]) -> bool:
+    records = batch[1]
+    return len(records) > _ATTRIBUTES_LOW_BYTE_AT and bool(records[_ATTRIBUTES_LOW_BYTE_AT] & TRANSACTIONAL_MASK)
+
+
+def _append_transactional(
+    broker: BrokerServices,
+    context: RequestContext,
+    request: ProduceRequest,
+    transactional_id: str,
+    batches: list[tuple[PartitionKey, memoryview]],
+    respond: Respond,
+) -> None:
+    """Append batches of which some are in a transaction. A partition in which the producer has no open transaction is
+    first verified with the coordinator, or added to the transaction (KIP-890). Later requests on the connection wait,
+    so that they don't overtake this one."""
+    adds = context.api_version >= FIRST_PRODUCE_VERSION_THAT_ADDS
+    is_verified = broker.config.transaction_partition_verification_enable or adds
+    verifications: dict[PartitionKey, Verification | None] = {}
+    unready: dict[PartitionKey, ProduceResult] = {}
+    asked: list[PartitionKey] = []
+    producers: set[tuple[int, int]] = set()
+    for batch in batches:
+        key, records = batch
+        verifications[key] = NOT_REQUIRED
+        if not is_verified or not _is_transactional(batch) or len(records) < HEADER_BYTES:
+            continue
+        verifications[key] = None
+        try:
+            header = read_header(records)
+        except (CorruptRecordError, UnsupportedForMessageFormatError):
+            continue  # the append finds the same, for this batch alone
+        producers.add((header.producer_id, header.producer_epoch))
+        try:
+            partition = broker.replicas.partition(key)
+            partition.check_leader()
+        except BrokerResponseError as error:
+            # Rejected now: a broker that became the leader in between would find the batch unverified.
+            unready[key] = ProduceResult(None, without_frames(error))
+            continue
+        verifications[key] = partition.log.begin_verification(
+            header.producer_id, header.producer_epoch, header.base_sequence, starts_at_zero=adds
+        )
+        if verifications[key] is not None:
+            asked.append(key)
+
+    def append(errors: Mapping[PartitionKey, BrokerResponseError]) -> None:
+        refused = {key: ProduceResult(None, _append_error(error, adds=adds)) for key, error in errors.items()}
+        refused.update(unready)
+        rest = [(key, records, verifications[key]) for key, records in batches if key not in refused]
+        broker.replicas.append_verified(
+            request.timeout_ms, request.acks, rest, lambda results: respond({**refused, **results})
+        )
+
+    if len(producers) > 1:
+        error = InvalidProducerIdMappingError(f"the batches are of several producers: {sorted(producers)}")
+        respond({key: ProduceResult(None, error) for key, _ in batches})
+    elif not asked:
+        append({})
+    else:
+        ((producer_id, producer_epoch),) = producers
+        context.hold_connection()
+        broker.enrolment.enrol(
+            Enrolment(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                asked,
+                adds=adds,
+                knows_abortable=context.api_version >= FIRST_PRODUCE_VERSION_WITH_ABORTABLE,
+                done=append,
+            )
+        )
+
+
+def _append_error(error: BrokerResponseError, *, adds: bool) -> BrokerResponseError:
+    """The error of a batch whose partition could not be verified. Older clients don't retry all of the coordinator's
+    errors correctly; they do retry NOT_ENOUGH_REPLICAS, without a metadata request."""
+    if isinstance(error, ConcurrentTransactionsError) and adds:
+        return error
+    if isinstance(error, _UNVERIFIED):
+        return NotEnoughReplicasError(f"the partition can't be verified to be in the transaction yet: {error}")
+    return error
 
 
 def _unusable(records: memoryview | None, version: int) -> InvalidRecordError | UnsupportedCompressionTypeError | None:

@@ -75,7 +75,7 @@ def test_a_rejected_password(cluster, caplog, mechanism):
         {"ssl.keystore.key": SECRET, "security.protocol": "SSL"},
         {"sasl.oauthbearer.client.credentials.client.secret": SECRET, "security.protocol": "SASL_SSL"},
     ],
-    ids=lambda keys: "+".join(keys),
+    ids="+".join,
 )
 def test_a_configuration_that_is_refused(keys):
     with pytest.raises(KafkaError) as failed:

@@ -132,7 +132,6 @@ KafkaClient.__module__ = "kafka.client_async"
 @pytest.mark.parametrize(
     ("name", "default", "other"),
     [
-        ("transaction_timeout_ms", 60_000, 60_001),
         ("socket_options", [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)], []),
         ("selector", selectors.DefaultSelector, selectors.SelectSelector),
         ("kafka_client", KafkaClient, object),
@@ -234,7 +233,16 @@ BAD_INPUT: list[tuple[dict[str, Any], str]] = [
         "SASL_PLAINTEXT",
     ),
     ({"ssl_context": object()}, "is not an ssl.SSLContext: it has no wrap_bio"),
-    ({"transactional_id": "t"}, "not supported: transactions are not supported yet"),
+    ({"transactional_id": ""}, "is empty; leave it out for no transactions"),
+    ({"transactional_id": "t" * 32768}, "longer than 32767 bytes of UTF-8"),
+    ({"transactional_id": "t", "enable_idempotence": False}, "transactional.id contradicts enable.idempotence=false"),
+    ({"transactional_id": "t", "acks": 1}, "transactional.id contradicts acks=1; it needs acks=all"),
+    ({"transactional_id": "t", "retries": 0}, "transactional.id contradicts retries=0; it needs retries of at least 1"),
+    (
+        {"transactional_id": "t", "max_in_flight_requests_per_connection": 6},
+        "transactional.id contradicts max.in.flight.requests.per.connection=6",
+    ),
+    ({"transaction_timeout_ms": 0}, "transaction_timeout_ms: 0 is too small"),
     ({"message.timeout.ms": 5}, "that is librdkafka's name; Kafka's is delivery.timeout.ms"),
     ({"key_serializer": 5}, "5 is neither a name nor a class, an instance or a callable"),
     ({"value_serializer": b"json"}, "b'json' is neither a name nor a class"),

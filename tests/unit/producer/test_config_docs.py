@@ -52,5 +52,5 @@ def test_the_page_of_metrics_has_every_metric_of_every_group(generate: ModuleTyp
     page = generate.metrics()
     sections = page.split("\n## ")
     rows = {section.partition("\n")[0].strip("`"): section.count("\n| `") for section in sections if section[0] == "`"}
-    assert rows == {"producer-metrics": 58, "app-info": 2, "producer-topic-metrics": 9, "producer-node-metrics": 12}
+    assert rows == {"producer-metrics": 63, "app-info": 2, "producer-topic-metrics": 9, "producer-node-metrics": 12}
     assert "| `batch-size-avg` | Average size of a batch as sent, in bytes | `kafka_producer_batch_size_avg` |" in page

@@ -33,6 +33,7 @@ class SteppedEngine:
         self.metadata = self.harness.metadata
         self.accumulator = self.harness.accumulator
         self.sender = self.harness.sender
+        self.transaction = None
         self.metrics = self.harness.metrics
         self.reporters = tuple(reporters)
         self.client_id = config.client_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ...api_keys import ApiKey
 from ...message import Request, Response, field, request, response, struct
 from ...types import Int8, Int16, Int32, String
@@ -13,6 +15,9 @@ class FindCoordinatorRequest(Request):
 
     `key_type` is 0 for groups, 1 for transactional ids, 2 for share groups.
     """
+
+    #: The first version with several keys.
+    FIRST_VERSION_WITH_KEYS: ClassVar[int] = 4
 
     key: String = field(versions="0-3", default="")
     key_type: Int8 = field(versions="1+", default=0)

@@ -13,7 +13,6 @@ from headrace.broker.config.broker_config import BrokerConfig
 from headrace.broker.controller.controller import Controller
 from headrace.broker.controller.controller_api import IsrChange, MorePartitions, NewTopic, TopicRef
 from headrace.broker.group.group import CommittedOffset, Group, Member
-from headrace.broker.group.offsets import partition_for
 from headrace.broker.group.store import (
     GroupKey,
     OffsetKey,
@@ -25,6 +24,7 @@ from headrace.broker.group.store import (
     encode_offset,
     encode_offset_key,
 )
+from headrace.broker.internal_topics import partition_for
 from headrace.broker.metadata import BrokerEndpoint, PartitionState
 from headrace.network.protocol.errors import (
     FencedLeaderEpochError,

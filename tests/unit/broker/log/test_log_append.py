@@ -25,7 +25,6 @@ from headrace.network.protocol.errors import (
     CorruptRecordError,
     InvalidRecordError,
     InvalidTimestampError,
-    InvalidTxnStateError,
     KafkaStorageError,
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
@@ -218,8 +217,8 @@ def test_what_a_client_may_not_send(harness):
         check(bytearray(batch(value=b"v" * 500)))
     with pytest.raises(InvalidTimestampError, match="accepts timestamps from"):
         check(bytearray(batch(timestamp=NOW_MS + 11)))
-    with pytest.raises(InvalidTxnStateError, match="transactions are not supported yet"):
-        check(bytearray(batch(attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)))
+    with pytest.raises(InvalidRecordError, match="in a transaction has a producer id"):
+        check(bytearray(batch(attributes=0x10)))
     with pytest.raises(InvalidRecordError, match="control"):
         check(bytearray(batch(attributes=0x20)))
     legacy = bytearray(good)
