@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = "tools/dead_code_allowed.txt"
-PACKAGES = ("network", "producer", "broker", "cli")
+PACKAGES = ("network", "registry", "producer", "broker", "cli")
 #: Programs that use the packages as a user does. Uses in tests and benchmarks don't count.
 USERS = ("examples", "docs/generate.py", "setup.py")
 #: The modules that tests share, and the files whose uses count for them.
