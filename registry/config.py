@@ -193,8 +193,8 @@ def _bearer_headers(fields: Any) -> dict[str, str]:
             "bearer.auth.custom.provider.function returns, has to be text"
         )
     headers = {header: str(fields[key]) for key, header in _BEARER_HEADERS.items() if fields.get(key) is not None}
-    if any("\n" in value or "\r" in value for value in headers.values()):
-        raise KafkaConfigurationError("a field of the bearer token contains a line break")
+    if not all(value.isascii() and value.isprintable() for value in headers.values()):
+        raise KafkaConfigurationError("a field of the bearer token has a character that an HTTP header can't have")
     headers["Authorization"] = f"Bearer {headers['Authorization']}"
     return headers
 

@@ -71,7 +71,9 @@ class ProtobufSerializer(SchemaSerializer[Any]):
         self._skip_known: bool = self._values["skip.known.types"]
         self._class = msg_type
         self._record_name: str = descriptor.full_name
-        self._path = message_path(descriptor)
+        self._path = _path_by_name(
+            descriptor_pb2.FileDescriptorProto.FromString(descriptor.file.serialized_pb), self._record_name
+        )
         self._schema = Schema(_text_of(descriptor.file), PROTOBUF, name=self._record_name)
 
     def _own(self, obj: Any) -> tuple[Schema | None, str | None]:
@@ -130,16 +132,8 @@ class ProtobufSerializer(SchemaSerializer[Any]):
             ) from wrong
 
 
-def message_path(descriptor: Any) -> list[int]:
-    """The place of a message among the messages of its file, then among those nested in that one, and so on."""
-    path: list[int] = []
-    while descriptor.containing_type is not None:
-        path.insert(0, descriptor.index)
-        descriptor = descriptor.containing_type
-    return [descriptor.index, *path]
-
-
 def _path_by_name(file: Any, full_name: str) -> list[int] | None:
+    """The place of a message among the messages of its file, then among those nested in that one; None without it."""
     if file.package and not full_name.startswith(f"{file.package}."):
         return None
     messages = file.message_type

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 from ..network.clock import SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import KafkaConfigurationError
@@ -85,7 +86,7 @@ class RestClient:
             self._pool = urllib3.PoolManager(**options)
         else:
             parts = urlsplit(config.proxy)
-            user = None if parts.username is None else f"{parts.username}:{parts.password or ''}"
+            user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
             self._pool = urllib3.ProxyManager(config.proxy, proxy_headers=headers, **options)
         self._headers = {
@@ -93,7 +94,8 @@ class RestClient:
             "Content-Type": _CONTENT_TYPE,
         }
         if config.basic_auth is not None:
-            self._headers.update(urllib3.make_headers(basic_auth=config.basic_auth))
+            # RFC 7617: UTF-8, which urllib3's make_headers does not use
+            self._headers["Authorization"] = f"Basic {base64.b64encode(config.basic_auth.encode()).decode()}"
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -37,7 +37,7 @@ URL = "http://localhost:8081"
         ({"url": URL, "proxy": "proxy:3128"}, "proxy has to be a URL"),
         ({"url": URL, "bearer.auth.credentials.source": "OAUTHBEARER"}, "has to be one of STATIC_TOKEN, CUSTOM"),
         ({"url": URL, "bearer.auth.logical.cluster": "lsrc-1"}, "the bearer token is missing"),
-        ({"url": URL, "bearer.auth.token": "a\nb"}, "line break"),
+        ({"url": URL, "bearer.auth.token": "a\nb"}, "a character that an HTTP header"),
         ({"url": URL, "bearer.auth.credentials.source": "CUSTOM"}, "provider.function has to be a function"),
         (
             {
