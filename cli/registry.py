@@ -18,9 +18,7 @@ _DEFAULT_PORT = 8081
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)"
-    )
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1, this machine only)")
     parser.add_argument(
         "--port",
         type=whole_number(0, 65535),

@@ -40,7 +40,9 @@ class AvroSerializer(SchemaSerializer[Any]):
             import fastavro  # noqa: PLC0415  (optional)
             import fastavro.repository  # noqa: PLC0415
         except ImportError as missing:
-            raise KafkaConfigurationError("AvroSerializer needs fastavro: pip install 'headrace[registry]'") from missing
+            raise KafkaConfigurationError(
+                "AvroSerializer needs fastavro: pip install 'headrace[registry]'"
+            ) from missing
         self._fastavro = fastavro
         self._to_dict = to_dict
         self._strict: bool = self._values["validate.strict"]

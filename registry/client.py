@@ -98,9 +98,7 @@ class SchemaRegistryClient:
         if found is None:
             purpose = Purpose("look up the schema", subject_name, schema.label)
             query = {"normalize": normalize_schemas, "deleted": deleted}
-            body = self._rest.request(
-                "POST", f"subjects/{_quoted(subject_name)}", purpose, query, schema.to_dict()
-            )
+            body = self._rest.request("POST", f"subjects/{_quoted(subject_name)}", purpose, query, schema.to_dict())
             found = self._read_registered(body, purpose, subject_name, schema)
             self._looked_up.put(key, found)
         return found

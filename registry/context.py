@@ -1,4 +1,4 @@
-"""What a serializer is told about the record: confluent-kafka's `SerializationContext`."""
+"""What a serializer learns about the record: confluent-kafka's `SerializationContext`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ class SerializationContext:
 
     __slots__ = ("field", "headers", "topic")
 
-    def __init__(
-        self, topic: str, field: MessageField, headers: list[tuple[str, bytes | None]] | None = None
-    ) -> None:
+    def __init__(self, topic: str, field: MessageField, headers: list[tuple[str, bytes | None]] | None = None) -> None:
         self.topic = topic
         self.field = field
         self.headers = headers

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 from ..network.protocol.errors import SerializationError
 from .context import MessageField, SerializationContext
@@ -25,9 +26,7 @@ class SchemaId:
 
     __slots__ = ("_header", "_prefix", "guid", "id", "message_indexes")
 
-    def __init__(
-        self, schema_id: int, guid: str | None = None, message_indexes: Iterable[int] | None = None
-    ) -> None:
+    def __init__(self, schema_id: int, guid: str | None = None, message_indexes: Iterable[int] | None = None) -> None:
         self.id = schema_id
         self.guid = None if guid is None else uuid.UUID(guid)
         self.message_indexes = None if message_indexes is None else list(message_indexes)
@@ -49,18 +48,14 @@ class SchemaId:
         return self._header
 
 
-def prefix_schema_id_serializer(
-    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
-) -> bytes:
+def prefix_schema_id_serializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> bytes:
     """Put the prefix with the schema's id before the data."""
     return schema_id.id_to_bytes() + payload
 
 
-def header_schema_id_serializer(
-    payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId
-) -> bytes:
+def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None, schema_id: SchemaId) -> bytes:
     """Add the header with the schema's GUID and return the data unchanged. Raises SerializationError."""
-    headers = None if ctx is None else ctx.headers
+    headers: Any = None if ctx is None else ctx.headers
     if ctx is None or headers is None:
         raise SerializationError(
             "framing by headers needs a SerializationContext whose headers are a list; use the serializer as "

@@ -46,6 +46,7 @@ class JsonSchemaSerializer(SchemaSerializer[Any]):
         try:
             import jsonschema  # noqa: PLC0415  (optional)
             import referencing  # noqa: PLC0415  (comes with jsonschema)
+            import referencing.exceptions  # noqa: PLC0415
             import referencing.jsonschema  # noqa: PLC0415
             from jsonschema.validators import validator_for  # noqa: PLC0415
         except ImportError as missing:

@@ -48,9 +48,7 @@ class Purpose(NamedTuple):
     schema: str | None = None
 
     def __str__(self) -> str:
-        named = [
-            f"{name} {value!r}" for name, value in (("subject", self.subject), ("schema", self.schema)) if value
-        ]
+        named = [f"{name} {value!r}" for name, value in (("subject", self.subject), ("schema", self.schema)) if value]
         return f"can't {self.action}" + (f" ({', '.join(named)})" if named else "")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from ..network.clock import SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import KafkaConfigurationError, SerializationError
@@ -221,14 +221,14 @@ class SchemaSerializer(Generic[Writer]):
 
 
 def _strategy(values: Mapping[str, Any]) -> SubjectNameStrategy:
-    strategy = values["subject.name.strategy"]
+    strategy: Any = values["subject.name.strategy"]
     if strategy is not None:
         if not callable(strategy):
             raise KafkaConfigurationError(
                 f"subject.name.strategy={strategy!r} has to be a function (context, record name) -> subject; a name "
                 "belongs into subject.name.strategy.type"
             )
-        return strategy
+        return cast(SubjectNameStrategy, strategy)
     name = str(getattr(values["subject.name.strategy.type"], "value", values["subject.name.strategy.type"])).upper()
     if name not in STRATEGIES:
         raise KafkaConfigurationError(

@@ -1,9 +1,10 @@
 """JSON Schemas: parsing with jsonschema, and a part of Confluent's compatibility rules.
 
 What is compared: types, properties, required properties, additionalProperties, items, enum and const, limits of
-numbers, lengths and counts, and local references (``$ref`` to ``#...`` or to a reference of the schema). A change in any
-other keyword that constrains values (`anyOf`, `pattern`, `not`, ...) is reported as a problem unless the keyword was
-removed or is equal, which is stricter than Confluent's registry.
+numbers, lengths and counts, and local references (``$ref`` to ``#...`` or to a reference of the schema). An added or
+changed keyword that constrains values in another way (`anyOf`, `pattern`, `not`, ...) is reported as a problem, which
+is stricter than Confluent's registry. A removed one is not, which is less strict for the few that widen what the rest
+admits.
 
 Source: io.confluent.kafka.schemaregistry.json.diff.
 """
@@ -20,8 +21,8 @@ from .formats import Parsed, compact, load_json
 _ALL_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 #: Keywords that describe and don't constrain.
 _NOTES = frozenset(
-    ("$schema", "$id", "id", "$anchor", "$comment", "$defs", "definitions", "title", "description", "default")
-    + ("examples", "deprecated", "readOnly", "writeOnly", "format", "contentMediaType", "contentEncoding")
+    "$schema $id id $anchor $comment $defs definitions title description default examples deprecated readOnly writeOnly "
+    "format contentMediaType contentEncoding".split()
 )
 #: Keywords that `_problems` compares by their meaning.
 _COMPARED = frozenset(("type", "properties", "required", "additionalProperties", "items", "enum", "const", "$ref"))
@@ -102,7 +103,9 @@ class _Comparison:
         for key, value in reader.items():
             before = writer.get(key)
             if key in _AT_LEAST or key in _AT_MOST:
-                is_wide = isinstance(before, (int, float)) and (before >= value if key in _AT_LEAST else before <= value)
+                is_wide = isinstance(before, (int, float)) and (
+                    before >= value if key in _AT_LEAST else before <= value
+                )
                 if not is_wide:
                     found.append(f"{key} at {path}: {value} admits less than {before}")
             elif key not in _NOTES and key not in _COMPARED and before != value:

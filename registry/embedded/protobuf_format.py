@@ -45,13 +45,9 @@ class ProtobufFormat:
         canonical.ClearField("source_code_info")
         canonical.name = _NAME
         if normalize:
-            for part in (canonical.message_type, canonical.enum_type, canonical.service):
-                ordered = sorted(part, key=lambda each: each.name)
-                copies = [type(each)() for each in ordered]
-                for copy, each in zip(copies, ordered, strict=True):
-                    copy.CopyFrom(each)
-                del part[:]
-                part.extend(copies)
+            parts: list[Any] = [canonical.message_type, canonical.enum_type, canonical.service]
+            for part in parts:
+                part.sort(key=lambda each: each.name)
         _without_json_names(canonical.message_type)
         identity = base64.b64encode(canonical.SerializeToString(deterministic=True)).decode()
         return Parsed(text, identity, file)
@@ -193,15 +189,20 @@ def _compare_fields(reader: Any, writer: Any, path: str, found: list[str]) -> No
                 found.append(f"REQUIRED_FIELD_REMOVED at {where}: {field.name}")
         elif not _is_readable(other, field):
             found.append(f"FIELD_KIND_CHANGED at {where}: {field.name}")
-        elif field.label != other.label and field.LABEL_REPEATED in (field.label, other.label):
-            # strings, bytes and messages may change: the last element is read
-            if _kind(field) not in ("STRING", "BYTES", "MESSAGE"):
-                found.append(f"FIELD_NUMERIC_LABEL_CHANGED at {where}: {field.name}")
+        elif (
+            field.label != other.label
+            and field.LABEL_REPEATED in (field.label, other.label)
+            # of strings, bytes and messages the last element is read
+            and _kind(field) not in ("STRING", "BYTES", "MESSAGE")
+        ):
+            found.append(f"FIELD_NUMERIC_LABEL_CHANGED at {where}: {field.name}")
     for number, field in mine.items():
         if number not in written and field.label == field.LABEL_REQUIRED:
             found.append(f"REQUIRED_FIELD_ADDED at {path}/{number}: {field.name}")
     for index, group in enumerate(reader.oneof_decl):
-        members = [field.number for field in reader.field if field.HasField("oneof_index") and field.oneof_index == index]
+        members = [
+            field.number for field in reader.field if field.HasField("oneof_index") and field.oneof_index == index
+        ]
         outside = [number for number in members if number in written and not written[number].HasField("oneof_index")]
         if len(outside) > 1:
             found.append(f"MULTIPLE_FIELDS_MOVED_TO_ONEOF at {path}/{group.name}")

@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+    server: _Server  # pyright: ignore[reportIncompatibleVariableOverride]
     # the head and the body of a response are two writes
     disable_nagle_algorithm = True
     timeout = _IDLE_TIMEOUT_S

@@ -155,8 +155,9 @@ class SchemaStore:
                 return versions[-1]
             if not number.isdigit() or not 0 < int(number) < 2**31:
                 raise RestError(
-                    42202, f"The specified version '{number}' is not a valid version id. Allowed values are between "
-                    '[1, 2^31-1] and the string "latest"'
+                    42202,
+                    f"The specified version '{number}' is not a valid version id. Allowed values are between "
+                    '[1, 2^31-1] and the string "latest"',
                 )
             for version in versions:
                 if version.number == int(number):
@@ -195,7 +196,7 @@ class SchemaStore:
                     raise RestError(
                         409,
                         "Schema being registered is incompatible with an earlier schema for subject "
-                        f"\"{subject}\", details: {problems}",
+                        f'"{subject}", details: {problems}',
                     )
             stored = self._store(kind, parsed, references, body, schema_id)
             versions = self._subjects.setdefault(subject, [])
@@ -226,7 +227,9 @@ class SchemaStore:
             self._check_writable(subject)
             if permanent:
                 if alive:
-                    raise RestError(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
+                    raise RestError(
+                        40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+                    )
                 del self._subjects[subject]
                 self._configs.pop(subject, None)
                 self._modes.pop(subject, None)
@@ -292,9 +295,7 @@ class SchemaStore:
             against = None if number is None else [self.version(subject, number)]
             return self.incompatibilities(subject, kind, parsed, against)
 
-    def incompatibilities(
-        self, subject: str, kind: str, parsed: Parsed, against: list[Version] | None
-    ) -> list[str]:
+    def incompatibilities(self, subject: str, kind: str, parsed: Parsed, against: list[Version] | None) -> list[str]:
         """Why a schema is not compatible with versions; None stands for those that the level names."""
         with self._lock:
             level = self._effective(subject, "compatibility")
@@ -336,8 +337,9 @@ class SchemaStore:
                         raise RestError(42203, f"Invalid compatibility level. Valid values are {', '.join(LEVELS)}")
                 elif key != "normalize" or not isinstance(value, bool):
                     raise RestError(
-                        422, f"The embedded schema registry has no configuration {key}={value!r}, only compatibility "
-                        "and normalize"
+                        422,
+                        f"The embedded schema registry has no configuration {key}={value!r}, only compatibility "
+                        "and normalize",
                     )
             cleaned = {key: value.upper() if isinstance(value, str) else value for key, value in changes.items()}
             self._configs.setdefault(subject, {}).update(cleaned)
@@ -399,9 +401,7 @@ class SchemaStore:
 
     # --- Parsing and identity ---
 
-    def _parse(
-        self, body: Mapping[str, Any], normalize: bool
-    ) -> tuple[str, Parsed, tuple[tuple[str, str, int], ...]]:
+    def _parse(self, body: Mapping[str, Any], normalize: bool) -> tuple[str, Parsed, tuple[tuple[str, str, int], ...]]:
         kind, text = body.get("schemaType") or "AVRO", body.get("schema")
         if kind not in FORMATS:
             raise invalid_schema(f"the type {kind!r} is not one of {', '.join(FORMATS)}")

@@ -28,21 +28,20 @@ _DEFAULTS = {"null": None, "boolean": False, "int": 0, "long": 0, "double": 0.0,
 
 
 @st.composite
-def schemas_and_data(draw: st.DrawFn, depth: int = 2) -> tuple[Any, Any]:
-    """A schema and data that fit it."""
+def schemas_and_data(draw: st.DrawFn, depth: int = 2, name: str = "R") -> tuple[Any, Any]:
+    """A schema and data that fit it; the names of its records begin with `name`."""
     kind = draw(st.sampled_from((*_PRIMITIVES, "array", "map", "record", "union") if depth else tuple(_PRIMITIVES)))
     if kind in _PRIMITIVES:
         return kind, draw(_PRIMITIVES[kind])
     if kind == "union":
         inner = draw(st.sampled_from([name for name in _PRIMITIVES if name != "null"]))
         return ["null", inner], draw(st.none() | _PRIMITIVES[inner])
-    inner, data = draw(schemas_and_data(depth=depth - 1))
+    inner, data = draw(schemas_and_data(depth=depth - 1, name=f"{name}a"))
     if kind == "array":
         return {"type": "array", "items": inner}, [data] * draw(st.integers(0, 3))
     if kind == "map":
         return {"type": "map", "values": inner}, {key: data for key in draw(st.sets(_PRIMITIVES["string"], max_size=3))}
-    other, more = draw(schemas_and_data(depth=depth - 1))
-    name = f"R{draw(st.integers(0, 10**9))}x{depth}x{id(more)}x{id(data)}"
+    other, more = draw(schemas_and_data(depth=depth - 1, name=f"{name}b"))
     fields = [{"name": "a", "type": inner}, {"name": "b", "type": other}]
     return {"type": "record", "name": name, "fields": fields}, {"a": data, "b": more}
 

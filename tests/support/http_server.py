@@ -36,9 +36,7 @@ class HttpServer:
 
     def use_tls(self, context: ssl.SSLContext) -> None:
         """Speak TLS with all later clients."""
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
 
     def __enter__(self) -> HttpServer:
         self._thread.start()

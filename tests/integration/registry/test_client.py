@@ -26,13 +26,15 @@ from headrace.registry import (
     SchemaRegistryClient,
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
+    rest,
 )
-from headrace.registry import rest
 from headrace.registry.embedded import EmbeddedRegistry
 
 JSON = "application/vnd.schemaregistry.v1+json"
 ONE = Schema('{"type":"record","name":"One","fields":[{"name":"a","type":"int"}]}', name="One")
-TWO = Schema('{"type":"record","name":"One","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}')
+TWO = Schema(
+    '{"type":"record","name":"One","fields":[{"name":"a","type":"int"},{"name":"b","type":"int","default":0}]}'
+)
 
 
 def closed_port() -> int:

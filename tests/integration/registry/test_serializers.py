@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -52,8 +53,9 @@ def value_of(topic: str = "orders") -> SerializationContext:
 
 
 @pytest.fixture
-def client(schema_registry: EmbeddedRegistry) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": schema_registry.url, "max.retries": 0})
+def client(schema_registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": schema_registry.url, "max.retries": 0}) as client:
+        yield client
 
 
 def test_avro_is_what_fastavro_writes_behind_the_prefix(client: SchemaRegistryClient):
@@ -132,7 +134,7 @@ def test_the_latest_version_decides_and_changes_with_the_cache(client: SchemaReg
 
 def test_what_is_not_registered_is_an_error_without_auto_registration(client: SchemaRegistryClient):
     serializer = AvroSerializer(client, ORDER, conf={"auto.register.schemas": False})
-    with pytest.raises(SchemaNotFoundError, match=r"subject 'orders-value', schema 'AVRO shop.Order'"):
+    with pytest.raises(SchemaNotFoundError, match=r"subject 'orders-value', schema 'AVRO shop\.Order'"):
         serializer({"id": 1}, value_of())
     assert client.get_subjects() == []
 
@@ -156,7 +158,9 @@ def test_an_outage_fails_new_schemas_only_and_is_not_repeated_per_record(
     assert serializer({"id": 1}, value_of("known")) == known
     errors = []
     for _ in range(3):
-        with pytest.raises(SchemaRegistryUnavailableError, match="subject 'new-value', schema 'AVRO shop.Order'") as failed:
+        with pytest.raises(
+            SchemaRegistryUnavailableError, match=r"subject 'new-value', schema 'AVRO shop\.Order'"
+        ) as failed:
             serializer({"id": 1}, value_of("new"))
         errors.append(failed.value)
     schema_registry.start()
@@ -226,7 +230,7 @@ def test_data_that_does_not_fit_is_an_error_without_the_data(client: SchemaRegis
     assert unchecked({"id": "x"}, value_of()) == b'\0\0\0\0\1{"id":"x"}'
     with pytest.raises(SerializationError, match="can't be JSON"):
         unchecked({"id": object()}, value_of())
-    with pytest.raises(SerializationError, match="does not fit the Avro schema shop.Order"):
+    with pytest.raises(SerializationError, match=r"does not fit the Avro schema shop\.Order"):
         AvroSerializer(client, ORDER)({"id": "x"}, value_of("other"))
     with pytest.raises(SerializationError, match="does not fit the Avro schema"):
         AvroSerializer(client, ORDER, conf={"validate.strict": True})({"id": 1, "more": 2}, value_of("other"))
@@ -271,7 +275,10 @@ def test_the_place_of_a_message_is_that_in_the_registered_version(client: Schema
         (lambda client: AvroSerializer(client, 5), "has to be text or a Schema"),
         (lambda client: AvroSerializer(client, Schema("{}", "JSON")), "is of type JSON, not AVRO"),
         (lambda client: AvroSerializer(None, ORDER), "has to have a SchemaRegistryClient"),
-        (lambda client: AvroSerializer(client, ORDER, conf={"auto.register": True}), "did you mean 'auto.register.schem"),
+        (
+            lambda client: AvroSerializer(client, ORDER, conf={"auto.register": True}),
+            "did you mean 'auto.register.schem",
+        ),
         (lambda client: AvroSerializer(client, ORDER, conf={"auto.register.schemas": 1}), "has to be True or False"),
         (lambda client: AvroSerializer(client, ORDER, conf={"use.schema.id": "1"}), "has to be a whole number"),
         (lambda client: AvroSerializer(client, ORDER, conf=LATEST | {"use.schema.id": 1}), "exclude each other"),
@@ -339,6 +346,6 @@ def test_an_outage_reaches_the_caller_of_send(kafka_cluster: EmbeddedCluster, sc
         KafkaProducer(
             bootstrap_servers=kafka_cluster.bootstrap_servers, value_serializer=AvroSerializer(client, ORDER)
         ) as producer,
-        pytest.raises(SchemaRegistryUnavailableError, match="subject 'lost-value', schema 'AVRO shop.Order'"),
+        pytest.raises(SchemaRegistryUnavailableError, match=r"subject 'lost-value', schema 'AVRO shop\.Order'"),
     ):
         producer.send("lost", {"id": 1})

@@ -110,7 +110,12 @@ def test_the_level_decides_on_what_is_compared(call: Caller):
     call("PUT", "/config", {"compatibility": "NONE"})
     call.register("s", record("x", kind="string") | {"fields": [{"name": "x", "type": "string"}]})
     third = record("x", kind="long")
-    for level, is_compatible in (("BACKWARD", False), ("BACKWARD_TRANSITIVE", False), ("FORWARD", False), ("NONE", True)):
+    for level, is_compatible in (
+        ("BACKWARD", False),
+        ("BACKWARD_TRANSITIVE", False),
+        ("FORWARD", False),
+        ("NONE", True),
+    ):
         assert call("PUT", "/config/s", {"compatibility": level}) == {"compatibility": level}
         assert call("GET", "/config/s") == {"compatibilityLevel": level}
         answer = call("POST", "/compatibility/subjects/s/versions?verbose=true", {"schema": json.dumps(third)})
