@@ -21,10 +21,27 @@ from .formats import Parsed, compact, load_json
 _ALL_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 #: Keywords that describe and don't constrain.
 _NOTES = frozenset(
-    "$schema $id id $anchor $comment $defs definitions title description default examples deprecated readOnly writeOnly "
-    "format contentMediaType contentEncoding".split()
+    (
+        "$schema",
+        "$id",
+        "id",
+        "$anchor",
+        "$comment",
+        "$defs",
+        "definitions",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "format",
+        "contentMediaType",
+        "contentEncoding",
+    )
 )
-#: Keywords that `_problems` compares by their meaning.
+#: Keywords that `_Comparison` compares by their meaning.
 _COMPARED = frozenset(("type", "properties", "required", "additionalProperties", "items", "enum", "const", "$ref"))
 #: A higher value admits less.
 _AT_LEAST = frozenset(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"))
