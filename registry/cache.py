@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from .forks import renew_after_fork
+
 Value = TypeVar("Value")
 
 
@@ -20,6 +22,12 @@ class LruCache(Generic[Value]):
         self._capacity = capacity
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = threading.RLock()
+        renew_after_fork(self)
+
+    def renew_in_child(self) -> None:
+        """Forget everything: a thread of the parent may have been changing it."""
+        self._lock = threading.RLock()
+        self._values = OrderedDict()
 
     def get(self, key: Hashable) -> Value | None:
         """Return the value of a key; None if it isn't kept."""

@@ -12,6 +12,7 @@ from ..network.clock import SYSTEM_CLOCK, Clock
 from .cache import LruCache
 from .config import ClientConfig
 from .errors import NotASchemaRegistryError, SchemaRegistryUnavailableError
+from .forks import renew_after_fork
 from .rest import Purpose, RestClient
 from .schemas import RegisteredSchema, Schema
 
@@ -45,6 +46,11 @@ class SchemaRegistryClient:
         self._versions: LruCache[RegisteredSchema] = LruCache(capacity)
         #: Subject -> its latest version, and when that was read.
         self._latest: LruCache[tuple[RegisteredSchema, float]] = LruCache(capacity)
+        self._refreshing = threading.RLock()
+        renew_after_fork(self)
+
+    def renew_in_child(self) -> None:
+        """Begin without the parent's lock; the caches and the connections renew themselves."""
         self._refreshing = threading.RLock()
 
     def __repr__(self) -> str:

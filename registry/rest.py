@@ -21,6 +21,7 @@ from .errors import (
     SchemaRegistryError,
     SchemaRegistryUnavailableError,
 )
+from .forks import renew_after_fork
 
 #: The largest response that is read.
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -79,14 +80,8 @@ class RestClient:
         self._config = config
         self._clock = clock
         self._preferred = 0
-        options: dict[str, Any] = {"maxsize": _POOLED_CONNECTIONS, "ssl_context": config.ssl_context}
-        if config.proxy is None:
-            self._pool = urllib3.PoolManager(**options)
-        else:
-            parts = urlsplit(config.proxy)
-            user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-            self._pool = urllib3.ProxyManager(config.proxy, proxy_headers=headers, **options)
+        self._pool = self._new_pool()
+        renew_after_fork(self)
         self._headers = {
             "Accept": f"{_CONTENT_TYPE}, application/vnd.schemaregistry+json, application/json",
             "Content-Type": _CONTENT_TYPE,
@@ -94,6 +89,20 @@ class RestClient:
         if config.basic_auth is not None:
             # RFC 7617: UTF-8, which urllib3's make_headers does not use
             self._headers["Authorization"] = f"Basic {base64.b64encode(config.basic_auth.encode()).decode()}"
+
+    def _new_pool(self) -> Any:
+        config, urllib3 = self._config, self._urllib3
+        options: dict[str, Any] = {"maxsize": _POOLED_CONNECTIONS, "ssl_context": config.ssl_context}
+        if config.proxy is None:
+            return urllib3.PoolManager(**options)
+        parts = urlsplit(config.proxy)
+        user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
+        return urllib3.ProxyManager(config.proxy, proxy_headers=headers, **options)
+
+    def renew_in_child(self) -> None:
+        """Open connections of the child's own."""
+        self._pool = self._new_pool()
 
     def close(self) -> None:
         """Close the idle connections."""

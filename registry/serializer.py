@@ -20,6 +20,7 @@ from .client import SchemaRegistryClient
 from .config import checked_keys
 from .context import SerializationContext
 from .errors import SchemaRegistryError
+from .forks import renew_after_fork
 from .framing import SchemaId, prefix_schema_id_serializer
 from .schemas import RegisteredSchema, Schema
 from .subjects import STRATEGIES, SubjectNameStrategy
@@ -98,6 +99,11 @@ class SchemaSerializer(Generic[Writer]):
         self._known: dict[str, tuple[SchemaId, Writer]] = {}
         self._failed: dict[str, tuple[SchemaRegistryError, float]] = {}
         # reentrant: a finalizer that runs within a lookup may send a record, too
+        self._lookup = threading.RLock()
+        renew_after_fork(self)
+
+    def renew_in_child(self) -> None:
+        """Begin without the parent's lock."""
         self._lookup = threading.RLock()
 
     def __repr__(self) -> str:

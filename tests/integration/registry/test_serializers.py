@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -277,7 +280,7 @@ def test_the_place_of_a_message_is_that_in_the_registered_version(client: Schema
         (lambda client: AvroSerializer(None, ORDER), "has to have a SchemaRegistryClient"),
         (
             lambda client: AvroSerializer(client, ORDER, conf={"auto.register": True}),
-            "did you mean 'auto.register.schem",
+            "did you mean 'auto.register.schemas'",
         ),
         (lambda client: AvroSerializer(client, ORDER, conf={"auto.register.schemas": 1}), "has to be True or False"),
         (lambda client: AvroSerializer(client, ORDER, conf={"use.schema.id": "1"}), "has to be a whole number"),
@@ -337,6 +340,36 @@ def test_a_producer_sends_keys_and_values_with_schemas(
         (None, b"\6", (named,)),
         (None, None, ()),
     ]
+
+
+def test_a_forked_child_shares_neither_connections_nor_locks(client: SchemaRegistryClient):
+    serializer = AvroSerializer(client, ORDER)
+    known = serializer({"id": 1}, value_of("before"))
+    # as if another thread looked something up at the moment of the fork
+    asked, answered = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with serializer._lookup, client._refreshing:
+            asked.set()
+            answered.wait(30)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    asked.wait()
+    with warnings.catch_warnings():
+        # newer Pythons warn of a fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        is_right = serializer({"id": 1}, value_of("child")) == known == serializer({"id": 1}, value_of("before"))
+        is_right = is_right and client.get_latest_version("child-value").version == 1
+        os._exit(0 if is_right else 1)
+    _, status = os.waitpid(pid, 0)
+    answered.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert serializer({"id": 1}, value_of("parent")) == known
 
 
 def test_an_outage_reaches_the_caller_of_send(kafka_cluster: EmbeddedCluster, schema_registry: EmbeddedRegistry):

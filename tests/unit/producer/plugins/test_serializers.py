@@ -267,7 +267,12 @@ def _annotated(obj: Any, about: SerializationContext | None = None) -> bytes:
 
 @pytest.mark.parametrize(
     "function",
-    [_WithContext(), _WithContext().__call__, _annotated, lambda data, second: _WithContext()(data, second)],
+    [
+        _WithContext(),
+        _WithContext().__call__,
+        _annotated,
+        lambda data, second: _WithContext().__call__(data, ctx=second),
+    ],
     ids=["instance", "method", "annotation", "two required"],
 )
 def test_a_callable_of_confluents_shape_gets_a_context(function: Any) -> None:
