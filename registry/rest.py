@@ -6,11 +6,13 @@ import base64
 import json
 import random
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from http.client import HTTPResponse
+from typing import Any, NamedTuple, cast
 from urllib.parse import unquote, urlencode, urlsplit
 
 from ..network.clock import SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import KafkaConfigurationError
+from ..network.security.token_http import DeadlineReader
 from .config import ClientConfig
 from .errors import (
     IncompatibleSchemaError,
@@ -94,11 +96,11 @@ class RestClient:
         config, urllib3 = self._config, self._urllib3
         options: dict[str, Any] = {"maxsize": _POOLED_CONNECTIONS, "ssl_context": config.ssl_context}
         if config.proxy is None:
-            return urllib3.PoolManager(**options)
+            return _with_deadlines(urllib3.PoolManager(**options), self._clock)
         parts = urlsplit(config.proxy)
         user = None if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         headers = urllib3.make_headers(proxy_basic_auth=user) if user else None
-        return urllib3.ProxyManager(config.proxy, proxy_headers=headers, **options)
+        return _with_deadlines(urllib3.ProxyManager(config.proxy, proxy_headers=headers, **options), self._clock)
 
     def renew_in_child(self) -> None:
         """Open connections of the child's own."""
@@ -153,8 +155,6 @@ class RestClient:
         if self._config.bearer_headers is not None:
             headers.update(self._config.bearer_headers())
         query = "?" + urlencode(fields) if fields else ""
-        timeout_s = self._config.timeout_s
-        end_ms = self._clock.now_ms() + timeout_s * 1000.0
         try:
             response = self._pool.urlopen(
                 method,
@@ -164,10 +164,10 @@ class RestClient:
                 retries=False,
                 redirect=False,
                 preload_content=False,
-                timeout=self._urllib3.Timeout(total=timeout_s),
+                timeout=self._urllib3.Timeout(total=self._config.timeout_s),
             )
             try:
-                content = self._read(response, end_ms)
+                content = self._read(response)
             except BaseException:
                 response.close()
                 raise
@@ -176,7 +176,8 @@ class RestClient:
             raise _FailedAttempt(_reason(failed)) from failed
         return self._answer(url, purpose, response, content)
 
-    def _read(self, response: Any, end_ms: float) -> bytes:
+    @staticmethod
+    def _read(response: Any) -> bytes:
         chunks: list[bytes] = []
         size = 0
         while chunk := response.read1(_CHUNK_BYTES):
@@ -184,8 +185,6 @@ class RestClient:
             size += len(chunk)
             if size > MAX_RESPONSE_BYTES:
                 raise _FailedAttempt(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
-            if self._clock.now_ms() > end_ms:
-                raise _FailedAttempt(f"the response did not end within timeout={self._config.timeout_s:g} s")
         return b"".join(chunks)
 
     def _answer(self, url: str, purpose: Purpose, response: Any, content: bytes) -> Any:
@@ -232,6 +231,29 @@ class RestClient:
             error_message=said,
             **named,
         )
+
+
+def _with_deadlines(manager: Any, clock: Clock) -> Any:
+    """Let the timeout of a request bound its whole response; urllib3 applies it to each read from the socket."""
+    from urllib3 import HTTPConnectionPool, HTTPSConnectionPool  # noqa: PLC0415  (optional)
+
+    def bounded(connection_class: Any) -> Any:
+        class Bounded(connection_class):
+            def getresponse(self) -> Any:
+                # by now `timeout` is what connecting has left
+                end_ms = clock.now_ms() + self.timeout * 1000.0
+                self.response_class = lambda sock, **rest: HTTPResponse(
+                    cast(Any, DeadlineReader(sock, end_ms, clock)), **rest
+                )
+                return super().getresponse()
+
+        return Bounded
+
+    manager.pool_classes_by_scheme = {
+        scheme: type(pool.__name__, (pool,), {"ConnectionCls": bounded(pool.ConnectionCls)})
+        for scheme, pool in (("http", HTTPConnectionPool), ("https", HTTPSConnectionPool))
+    }
+    return manager
 
 
 def _reason(failed: Exception) -> str:

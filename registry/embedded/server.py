@@ -20,6 +20,7 @@ MAX_BODY_BYTES = 16 * 1024 * 1024
 #: The requests that are remembered.
 _REMEMBERED = 10_000
 _IDLE_TIMEOUT_S = 60.0
+_CLOSE_TIMEOUT_S = 5.0
 
 
 class EmbeddedRegistry:
@@ -85,25 +86,32 @@ class _Server(ThreadingHTTPServer):
         self.api = api
         self.requests = requests
         self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         super().__init__(address, _Handler)
 
-    def opened(self, connection: socket.socket) -> None:
-        with self._lock:
-            self._connections.add(connection)
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._changed:
+            self._connections.add(request)
+        super().process_request(request, client_address)
 
-    def closed(self, connection: socket.socket) -> None:
-        with self._lock:
-            self._connections.discard(connection)
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._changed:
+                self._connections.discard(request)
+                self._changed.notify_all()
 
     def close_connections(self) -> None:
-        with self._lock:
+        """Close the connections and wait a bounded time until their threads have."""
+        with self._changed:
             for connection in self._connections:
                 try:
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     # the client has closed it
                     continue
+            self._changed.wait_for(lambda: not self._connections, _CLOSE_TIMEOUT_S)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("the connection of %s failed", client_address, exc_info=True)
@@ -115,14 +123,6 @@ class _Handler(BaseHTTPRequestHandler):
     # the head and the body of a response are two writes
     disable_nagle_algorithm = True
     timeout = _IDLE_TIMEOUT_S
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.opened(self.connection)
-
-    def finish(self) -> None:
-        self.server.closed(self.connection)
-        super().finish()
 
     def _serve(self) -> None:
         self.server.requests.append(f"{self.command} {self.path}")

@@ -29,8 +29,8 @@ class HttpServer:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         # a handshake that fails is the client's to report
         self._server.handle_error = lambda *_: None
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        # its end closes every connection
+        self._server.daemon_threads = False
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 

@@ -6,6 +6,7 @@ import base64
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
@@ -14,7 +15,7 @@ import trustme
 from support.http_server import HttpServer, respond
 from urllib3.exceptions import InsecureRequestWarning
 
-from headrace.network.clock import MockClock
+from headrace.network.clock import SYSTEM_CLOCK, Clock, MockClock
 from headrace.registry import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -43,8 +44,19 @@ def closed_port() -> int:
         return probe.getsockname()[1]
 
 
-def client_of(url: str, **conf: Any) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": url, "max.retries": 0, "retries.wait.ms": 1, **conf})
+CLIENTS: list[SchemaRegistryClient] = []
+
+
+def client_of(url: str, clock: Clock = SYSTEM_CLOCK, **conf: Any) -> SchemaRegistryClient:
+    CLIENTS.append(SchemaRegistryClient({"url": url, "max.retries": 0, "retries.wait.ms": 1, **conf}, clock=clock))
+    return CLIENTS[-1]
+
+
+@pytest.fixture(autouse=True)
+def _close_clients() -> Iterator[None]:
+    yield
+    while CLIENTS:
+        CLIENTS.pop().close()
 
 
 # --- A schema registry ---
@@ -128,8 +140,7 @@ def test_the_latest_version_is_read_again_after_its_time_and_survives_an_outage(
     schema_registry: EmbeddedRegistry, caplog: pytest.LogCaptureFixture
 ):
     clock = MockClock()
-    conf = {"url": schema_registry.url, "max.retries": 0, "cache.latest.ttl.sec": 10}
-    client = SchemaRegistryClient(conf, clock=clock)
+    client = client_of(schema_registry.url, clock, **{"cache.latest.ttl.sec": 10})
     client.register_schema("s", ONE)
     assert client.get_latest_version("s").version == 1
     client.register_schema("s", TWO)
@@ -193,10 +204,15 @@ def test_a_slow_server_and_a_response_without_end_are_bounded():
         while not stop.wait(0.02):
             handler.wfile.write(b" ")
 
-    for answer, said in ((lambda _: stop.wait(30), "ReadTimeoutError"), (drip, "did not end within timeout=0.2 s")):
+    def drip_head(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not stop.wait(0.02):
+            handler.wfile.write(b"x")
+
+    for answer in (lambda _: stop.wait(30), drip, drip_head):
         stop.clear()
         with HttpServer(answer) as server:
-            with pytest.raises(SchemaRegistryUnavailableError, match=said):
+            with pytest.raises(SchemaRegistryUnavailableError, match="ReadTimeoutError"):
                 client_of(server.url, timeout=0.2).get_schema_types()
             stop.set()
 
@@ -217,7 +233,7 @@ def test_retries_end_when_the_server_recovers():
         respond(handler, next(answers), b'["AVRO"]', JSON)
 
     with HttpServer(answer) as server:
-        client = SchemaRegistryClient({"url": server.url, "max.retries": 2}, clock=MockClock())
+        client = client_of(server.url, MockClock(), **{"max.retries": 2})
         assert client.get_schema_types() == ["AVRO"]
     assert len(server.requests) == 3
 
