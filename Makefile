@@ -4,7 +4,7 @@
 PYTHON_IN_VENV := .venv/bin/python
 PIP := $(PYTHON_IN_VENV) -m pip install --quiet --disable-pip-version-check
 PYTEST := $(PYTHON_IN_VENV) -m pytest
-HOT := $(shell find network producer broker cli -name '*_cy.py' -o -name '*_cy.pxd')
+HOT := $(shell find network registry producer broker cli -name '*_cy.py' -o -name '*_cy.pxd')
 # The build requirements are in pyproject.toml, quoted and separated by commas.
 comma := ,
 BUILD_NEEDS = $(subst $(comma), ,$(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml))
@@ -86,7 +86,7 @@ dead-code: .venv/installed
 prose: .venv/installed
 	@failed=0; \
 	.venv/bin/codespell --ignore-words-list pasword,childs,unsecure --skip '*.so,*.c,*/__pycache__' *.md Makefile pyproject.toml setup.py \
-	    network producer broker cli tests examples benchmarks docs tools || failed=1; \
+	    network registry producer broker cli tests examples benchmarks docs tools || failed=1; \
 	$(PYTHON_IN_VENV) tools/prose.py || failed=1; \
 	exit $$failed
 
@@ -118,7 +118,7 @@ bench-scale: build/compiled
 compile: .venv/installed
 	@$(PYTHON_IN_VENV) setup.py --quiet build_ext --inplace
 # pip writes no bytecode for an editable install; with PYTHONDONTWRITEBYTECODE every start would compile every module
-	@$(PYTHON_IN_VENV) -m compileall -q network producer broker cli
+	@$(PYTHON_IN_VENV) -m compileall -q network registry producer broker cli
 	@$(PYTHON_IN_VENV) -c "from headrace.network._build import describe; print('headrace:', describe())"
 	@mkdir -p build && touch build/compiled
 
@@ -140,8 +140,8 @@ endif
 
 clean:
 	rm -rf build dist headrace.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
-	find network producer broker cli -name '*_cy.*.so' -delete
-	find network producer broker cli pyspark_headrace tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
+	find network registry producer broker cli -name '*_cy.*.so' -delete
+	find network registry producer broker cli pyspark_headrace tests examples benchmarks docs -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf .venv .pythons

@@ -18,7 +18,7 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-PARTS = ("network", "producer", "broker", "cli")
+PARTS = ("network", "registry", "producer", "broker", "cli")
 #: The only package outside `headrace`: PySpark looks for data sources in top-level modules named `pyspark_*`.
 FOR_PYSPARK = "pyspark_headrace"
 REQUIRED = os.environ.get("HEADRACE_REQUIRE_COMPILED") == "1"

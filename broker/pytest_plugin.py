@@ -1,4 +1,4 @@
-"""The pytest plugin: a Kafka cluster for every test that asks for one.
+"""The pytest plugin: a Kafka cluster and a schema registry for every test that asks for one.
 
     def test_orders(kafka_cluster, kafka_topic):
         send_order(kafka_cluster.bootstrap_servers, kafka_topic)
@@ -20,6 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from ..network.clock import MockClock
+    from ..registry.embedded import EmbeddedRegistry
     from .cluster.embedded import EmbeddedCluster
     from .group.group import Group
 
@@ -117,6 +118,15 @@ def kafka_topic(request: pytest.FixtureRequest, kafka_cluster: EmbeddedCluster) 
         configs={key.replace("_", "."): str(value) for key, value in configs.items()},
     )
     return name
+
+
+@pytest.fixture
+def schema_registry() -> Iterator[EmbeddedRegistry]:
+    """A running, empty schema registry of this test only; `schema_registry.url` is its address."""
+    from ..registry.embedded import EmbeddedRegistry  # noqa: PLC0415
+
+    with EmbeddedRegistry() as registry:
+        yield registry
 
 
 def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:

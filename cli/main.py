@@ -15,6 +15,7 @@ from ..network.protocol.errors import KafkaError
 # Command -> its description in one line. Each is in the module of that name.
 COMMANDS = {
     "broker": "run Kafka brokers on this machine",
+    "registry": "run a schema registry for tests on this machine",
     "topics": "list, describe, create and delete the topics of a cluster",
     "consume": "print the records of a topic",
     "produce": "send the rows of files to a topic",

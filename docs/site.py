@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 #: The file at the top of the repository, and its name on the site.
 PAGES = {"README.md": "index.md", "DESIGN.md": "design.md", "CONTRIBUTING.md": "contributing.md"}
 #: The packages as they are installed, for the reference.
-PACKAGES = ("network", "producer", "broker", "cli")
+PACKAGES = ("network", "registry", "producer", "broker", "cli")
 _SOURCES = ROOT / "build" / "site-sources"
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 

@@ -305,7 +305,8 @@ class ProducerConfig(
         allowed="a name such as 'string' or 'json', a class, an instance or a callable",
         default_text="none; keys must be bytes",
         doc="Converts a record's key to bytes: the name of a built-in serializer, a `Serializer` (class, instance or "
-        "`package.module:Name`), or a callable that takes the key. See `headrace.producer.serializers`.",
+        "`package.module:Name`), or a callable that takes the key, such as those of `headrace.registry`. See "
+        "`headrace.producer.serializers`.",
     )
     value_serializer: Any = key(
         default=None,

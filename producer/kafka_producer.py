@@ -36,7 +36,7 @@ from .plugins.interceptors import ProducerInterceptors
 from .plugins.loading import name_of
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
-from .plugins.serializers import compile_serializer, resolve_serializer
+from .plugins.serializers import compile_serializer, may_add_headers, resolve_serializer
 from .record import ProducerRecord, checked_partition, checked_timestamp
 from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
@@ -99,6 +99,7 @@ class KafkaProducer(SendPath, TransactionCalls):
         self._plugins = [plugin for plugin in plugins if plugin is not None]
         self._key_serializer = compile_serializer(plugins[0], "key")
         self._value_serializer = compile_serializer(plugins[1], "value")
+        self._adds_headers = may_add_headers(plugins[0]) or may_add_headers(plugins[1])
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
         self._warned_row_by_row = False
@@ -129,7 +130,7 @@ class KafkaProducer(SendPath, TransactionCalls):
 
     @property
     def _may_send_directly(self) -> bool:
-        return not (self._partition or self._interceptors)
+        return not (self._partition or self._interceptors or self._adds_headers)
 
     def send_arrow(
         self,
@@ -330,16 +331,19 @@ class KafkaProducer(SendPath, TransactionCalls):
         """
         topic = record.topic
         partition = -1 if record.partition is None else checked_partition(record.partition)
-        key, value = record.key, record.value
+        key, value, pairs = record.key, record.value, record.headers
         if not is_serialized:
-            key = self._serialized("key", self._key_serializer, record, key)
-            value = self._serialized("value", self._value_serializer, record, value)
+            if self._adds_headers:
+                # the caller's headers stay as they are
+                pairs = _list_of(pairs, topic)
+            key = self._serialized("key", self._key_serializer, topic, pairs, key)
+            value = self._serialized("value", self._value_serializer, topic, pairs, value)
         headers = None
-        if record.headers:
+        if pairs:
             try:
-                headers = encode_headers(record.headers)
+                headers = encode_headers(pairs)
             except (EncodeError, UnicodeEncodeError) as wrong:
-                raise invalid_headers(record.headers, topic, wrong) from wrong
+                raise invalid_headers(pairs, topic, wrong) from wrong
         size = encoded_size(key, value, headers)
         if partition < 0:
             if self._partition is not None:
@@ -360,14 +364,14 @@ class KafkaProducer(SendPath, TransactionCalls):
         return partition, timestamp, key, value, headers
 
     @staticmethod
-    def _serialized(part: str, serializer: Callable | None, record: ProducerRecord, data: Any) -> bytes | None:
+    def _serialized(part: str, serializer: Callable | None, topic: str, headers: Any, data: Any) -> bytes | None:
         if serializer is not None:
-            return serializer(record.topic, record.headers, data)
+            return serializer(topic, headers, data)
         if data is None or type(data) is bytes:
             return data
         if isinstance(data, (bytes, bytearray, memoryview)):
             return bytes(data)
-        raise not_bytes(part, data, record.topic)
+        raise not_bytes(part, data, topic)
 
     # --- The rest of the interface ---
 
@@ -550,6 +554,13 @@ def _seconds(timeout: float | None) -> float:
 def _check_callback(callback: object) -> None:
     if callback is not None and not callable(callback):
         raise IllegalArgumentError(f"a callback takes (metadata, exception); {callback!r} can't be called")
+
+
+def _list_of(headers: Any, topic: str) -> list[Any]:
+    try:
+        return list(headers or ())
+    except TypeError as wrong:
+        raise invalid_headers(headers, topic, wrong) from wrong
 
 
 def _reset_after_fork() -> None:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 ALLOWED = "tools/dead_code_allowed.txt"
-PACKAGES = ("network", "producer", "broker", "cli")
+PACKAGES = ("network", "registry", "producer", "broker", "cli")
 #: Programs that use the packages as a user does. Uses in tests and benchmarks don't count.
 USERS = ("examples", "docs/generate.py", "setup.py")
 #: The modules that tests share, and the files whose uses count for them.
@@ -31,7 +31,13 @@ SUPPORT = ("tests/support",)
 TESTS = ("tests/unit", "tests/property", "tests/integration", "tests/interop", "tests/conftest.py", "benchmarks")
 TABLES = ("network/protocol/messages/", "network/protocol/errors.py", "network/protocol/api_keys.py")
 #: The modules that users import from.
-PUBLIC = ("producer/__init__.py", "producer/spark/__init__.py", "broker/__init__.py", "producer/*.py")
+PUBLIC = (
+    "producer/__init__.py",
+    "producer/spark/__init__.py",
+    "broker/__init__.py",
+    "registry/__init__.py",
+    "producer/*.py",
+)
 #: Modules of the standard library whose base classes call no methods of their subclasses by name.
 SILENT_BASES = ("abc", "collections", "dataclasses", "enum", "typing")
 

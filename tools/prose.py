@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RULES = ROOT / "tools" / "prose_rules.txt"
-FOLDERS = ("network", "producer", "broker", "cli", "tests", "examples", "benchmarks", "docs", "tools")
+FOLDERS = ("network", "registry", "producer", "broker", "cli", "tests", "examples", "benchmarks", "docs", "tools")
 PROGRAMS = (".py", ".pxd")
 #: Not checked, because it has examples of what not to write.
 EXAMPLES = ROOT / "tests" / "unit" / "tools" / "test_prose.py"

@@ -140,7 +140,7 @@ class Endpoint:
         """Let the connection read its next response within a timeout. http.client only needs `makefile` of a socket."""
         end_ms = self._clock.now_ms() + timeout_s * 1000.0
         connection.response_class = lambda sock, **rest: http.client.HTTPResponse(  # type: ignore[assignment]
-            _Deadline(sock, end_ms, self._clock),  # type: ignore[arg-type]
+            DeadlineReader(sock, end_ms, self._clock),  # type: ignore[arg-type]
             **rest,
         )
 
@@ -282,7 +282,7 @@ def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": f"Basic {base64.b64encode(credentials).decode('ascii')}"}
 
 
-class _Deadline(io.RawIOBase):
+class DeadlineReader(io.RawIOBase):
     """Reads from a socket until a deadline, not with a timeout per read: a byte a minute is no answer."""
 
     def __init__(self, sock: socket.socket, end_ms: float, clock: Clock) -> None:

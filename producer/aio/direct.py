@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...network.protocol.errors import IllegalArgumentError, SerializationError
+from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationError, SerializationError
 from ..accumulator.serializing_cy import SerializeFunction
 from ..columns.column_send import ColumnSender
 from ..kafka_producer import KafkaProducer, _seconds
@@ -62,6 +62,11 @@ class DirectProducer(KafkaProducer):
     async_serializers: dict[str, AsyncSerializer]
 
     def _start(self) -> None:
+        if self.config.transactional_id is not None:
+            raise KafkaConfigurationError(
+                f"transactional.id is {self.config.transactional_id!r}, but AsyncKafkaProducer has no transactions yet; "
+                "use KafkaProducer, or leave the key out"
+            )
         self.async_serializers = {}
         for part, serializer in zip(("key", "value"), self._serializers, strict=True):
             if _is_async(serializer):
@@ -73,7 +78,7 @@ class DirectProducer(KafkaProducer):
     @property
     def is_direct(self) -> bool:
         """Whether records may be sent without awaiting anything."""
-        return not (self._partition or self._interceptors or self.async_serializers)
+        return not (self._partition or self._interceptors or self._adds_headers or self.async_serializers)
 
     def column_sender(self) -> ColumnSender:
         """As `KafkaProducer.column_sender`, for the thread that may block. Raises IllegalArgumentError as well."""
@@ -95,7 +100,7 @@ class DirectProducer(KafkaProducer):
     def serialize(self, part: str, data: Any) -> bytes | None:
         """Serialize a "key" or "value" for a topic that is not known yet. Raises SerializationError."""
         serializer = self._key_serializer if part == "key" else self._value_serializer
-        return self._serialized(part, serializer, ProducerRecord("", None), data)
+        return self._serialized(part, serializer, "", None, data)
 
     def encoded(
         self, engine: Engine, record: ProducerRecord, queues: TopicQueues, is_serialized: bool

@@ -49,6 +49,28 @@ def accepts(function: Callable[..., Any], parameters: int) -> bool:
     return True
 
 
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Whether `function` is a serializer of confluent-kafka's shape: (data, context), where the context is optional.
+
+    An optional second parameter counts only if its name or its annotation says that it is a context.
+    """
+    import inspect  # noqa: PLC0415 - as above
+
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    if len(positional) < 2 or len([each for each in required if each.kind is not each.VAR_POSITIONAL]) > 2:
+        return False
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters) or any(each not in positional for each in required):
+        return False
+    second = positional[1]
+    is_context = second.name in ("ctx", "context") or "SerializationContext" in str(second.annotation)
+    return is_context or second.default is second.empty
+
+
 def name_of(thing: Any) -> str:
     """The name of a user's function or instance, for messages."""
     return getattr(thing, "__qualname__", type(thing).__name__)

@@ -2,7 +2,8 @@
 
 The configuration keys `key.serializer` and `value.serializer` accept the name of a built-in serializer (`string`,
 `json`, ...; Java's class names are understood), an import path, a `Serializer` class or instance, or a callable. A
-callable has one parameter, the data, or three: (topic, headers, data).
+callable has one parameter, the data, or three: (topic, headers, data), or two, as in confluent-kafka: (data, context),
+a `SerializationContext` to whose headers it may append. The serializers of `headrace.registry` are of this kind.
 
 A callable is not called with None, because None already means "no key" and, as a value, a tombstone. A `Serializer` is
 called with None, as in Java and kafka-python, and may convert it; the serializers in this module keep None.
@@ -20,9 +21,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...network.protocol.errors import KafkaConfigurationError
+from ...registry.context import MessageField, SerializationContext
 from ..accumulator.serializing_cy import SerializeFunction
 from .json_cy import FastJson
-from .loading import accepts, name_of, resolve_plugin
+from .loading import accepts, name_of, resolve_plugin, takes_context
 
 #: The headers as passed to `send`; None if there are none.
 Headers = Iterable[tuple[str, "bytes | None"]] | None
@@ -213,6 +215,19 @@ class _SeeingCallableSerializer(_CallableSerializer):
         return None if data is None else self.function(topic, headers, data)
 
 
+class _ContextSerializer(_CallableSerializer):
+    """Adapts a callable of confluent-kafka's shape: (data, SerializationContext)."""
+
+    def __init__(self, function: Callable[..., Any], field: MessageField) -> None:
+        super().__init__(function)
+        self._field = field
+
+    def serialize(self, topic: str, headers: Headers, data: Any) -> Any:
+        if data is None:
+            return None
+        return self.function(data, SerializationContext(topic, self._field, headers))  # type: ignore[arg-type]
+
+
 class _WithoutHeadersSerializer(Serializer):
     """Adapts a serializer written for kafka-python before 3: `serialize(topic, data)`."""
 
@@ -243,15 +258,24 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
         raise KafkaConfigurationError(f"{key}: {type(found).__name__}.serialize has to take (topic, headers, data)")
     if callable(found):
         _check_returns_bytes(found, key)
+        if takes_context(found):
+            return _ContextSerializer(found, MessageField.KEY if key == "key.serializer" else MessageField.VALUE)
         if accepts(found, 1):
             return _CallableSerializer(found)
         if accepts(found, 3):
             return _SeeingCallableSerializer(found)
-        raise KafkaConfigurationError(f"{key}: {name_of(found)} has to take (data) or (topic, headers, data)")
+        raise KafkaConfigurationError(
+            f"{key}: {name_of(found)} has to take (data), (data, context) or (topic, headers, data)"
+        )
     raise KafkaConfigurationError(
         f"{key} is of type {type(found).__name__}, which is not callable and has no method serialize(topic, headers, "
         "data)"
     )
+
+
+def may_add_headers(serializer: Serializer | None) -> bool:
+    """Whether a serializer receives a list of the record's headers to which it may append."""
+    return isinstance(serializer, _ContextSerializer)
 
 
 def _check_returns_bytes(function: Any, key: str) -> None:
@@ -288,7 +312,7 @@ def compile_serializer(serializer: Serializer | None, part: str) -> SerializeFun
         return None
     adapted = isinstance(serializer, (_CallableSerializer, _WithoutHeadersSerializer))
     name = name_of(serializer.function) if adapted else type(serializer).__name__
-    if isinstance(serializer, _CallableSerializer) and not isinstance(serializer, _SeeingCallableSerializer):
+    if type(serializer) is _CallableSerializer:
         return SerializeFunction(part, name, serializer.function, takes_data=True)
     # only these classes themselves: a subclass may override `serialize`
     is_own = type(serializer) in (JsonSerializer, StringSerializer)

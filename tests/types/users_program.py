@@ -7,6 +7,18 @@ from headrace.producer import KafkaProducer, ProducerConfig, ProducerRecord, Rec
 from headrace.producer.errors import KafkaError, NotEnoughReplicasError
 from headrace.producer.interceptors import ProducerInterceptor
 from headrace.producer.reporters import prometheus_text
+from headrace.registry import (
+    AvroSerializer,
+    JsonSchemaSerializer,
+    MessageField,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    SchemaRegistryUnavailableError,
+    SerializationContext,
+    header_schema_id_serializer,
+)
+from headrace.registry.embedded import EmbeddedRegistry
 
 
 class Counting(ProducerInterceptor):
@@ -52,3 +64,17 @@ def main() -> None:
         print([record.value for record in cluster.records("t", 0)], cluster.leader_of("t", 0) + 1)
         producer.flush(timeout=1)
         producer.abort()
+
+
+def with_schemas(registry: EmbeddedRegistry) -> None:
+    with SchemaRegistryClient({"url": registry.url, "max.retries": 1}) as client:
+        schema = Schema('"string"', references=[SchemaReference("shop.Order", "orders", 1)])
+        print(client.register_schema("s", schema) + 1, client.get_latest_version("s").schema.schema_str.upper())
+        serializer = AvroSerializer(client, schema, conf={"schema.id.serializer": header_schema_id_serializer})
+        context = SerializationContext("orders", MessageField.VALUE, [])
+        try:
+            print(serializer("x", context), JsonSchemaSerializer("{}", client)(1, context))
+        except SchemaRegistryUnavailableError as error:
+            print(error.subject, error.error_code + 1)
+        with KafkaProducer(value_serializer=serializer) as producer:
+            producer.send("orders", "x")

@@ -39,7 +39,7 @@ def project(tmp_path: Path) -> Path:
     """The project's set-up with a single module, headrace.network.toy_cy."""
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
-    for part in ("network", "producer", "broker", "cli", "pyspark_headrace"):
+    for part in ("network", "registry", "producer", "broker", "cli", "pyspark_headrace"):
         (tmp_path / part).mkdir()
         (tmp_path / part / "__init__.py").touch()
     shutil.copy(ROOT / "network" / "_cython.py", tmp_path / "network")

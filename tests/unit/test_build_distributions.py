@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("setuptools.build_meta", reason="the build requirements are not installed: make test installs them")
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("network", "producer", "broker", "cli")
+PARTS = ("network", "registry", "producer", "broker", "cli")
 #: PySpark finds the data source by this name; nothing else is outside `headrace`.
 FOR_PYSPARK = "pyspark_headrace"
 PROJECT = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "Makefile")

@@ -14,7 +14,7 @@ from headrace.cli import main
 from headrace.network import _build
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("network", "producer", "broker", "cli")
+PARTS = ("network", "registry", "producer", "broker", "cli")
 # About 600: a few more don't justify a split.
 LINES = 620
 

@@ -15,7 +15,7 @@ from headrace.network.protocol.errors import UnresolvableHostError
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(
-    path for package in ("network", "producer", "broker", "cli") for path in (ROOT / package).rglob("*.py")
+    path for package in ("network", "registry", "producer", "broker", "cli") for path in (ROOT / package).rglob("*.py")
 )
 OF_THE_ROOT_LOGGER = ("basicConfig", "debug", "info", "warning", "error", "exception", "critical", "log")
 NOT_LEADER_OR_FOLLOWER = 6

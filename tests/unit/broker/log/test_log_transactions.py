@@ -224,7 +224,7 @@ class TestVerification:
             self.append(log, verification)
 
     def test_the_marker_of_the_transaction_before_does_not(self, log):
-        """Where transactions have epochs of their own, the next one's first batch may wait for its verification."""
+        """With an epoch per transaction, the first batch of the next one may wait for its verification."""
         log.write(1, b"a")
         verification = log.log.begin_verification(1, 1, 0, starts_at_zero=True)
         log.end(1, COMMIT, epoch=1, level=BUMPED)

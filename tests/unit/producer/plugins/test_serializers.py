@@ -17,8 +17,10 @@ from headrace.producer.plugins.serializers import (
     Serializer,
     StringSerializer,
     compile_serializer,
+    may_add_headers,
     resolve_serializer,
 )
+from headrace.registry import SerializationContext
 
 IDENTITY = uuid.UUID("12345678-9abc-def0-1234-56789abcdef0")
 
@@ -252,6 +254,41 @@ def test_a_callable_may_see_topic_and_headers() -> None:
 
     assert serialize(seeing, 5, headers=[("a", b"b")]) == b"t [('a', b'b')] 5"
     assert serialize(seeing, None) is None
+
+
+class _WithContext:
+    def __call__(self, obj: Any, ctx: Any = None) -> bytes:
+        return f"{obj} {ctx.topic} {ctx.field} {ctx.headers}".encode()
+
+
+def _annotated(obj: Any, about: SerializationContext | None = None) -> bytes:
+    return _WithContext()(obj, about)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _WithContext(),
+        _WithContext().__call__,
+        _annotated,
+        lambda data, second: _WithContext().__call__(data, ctx=second),
+    ],
+    ids=["instance", "method", "annotation", "two required"],
+)
+def test_a_callable_of_confluents_shape_gets_a_context(function: Any) -> None:
+    assert serialize(function, 5, "key", headers=[]) == b"5 t key []"
+    assert serialize(function, 5, "value", headers=[]) == b"5 t value []"
+    assert serialize(function, None) is None
+    assert may_add_headers(resolve_serializer(function, "value.serializer"))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda data, indent=None: b"1", lambda *data: b"1", lambda topic, headers, data: b"1", lambda data, *ctx: b"1"],
+)
+def test_a_callable_of_another_shape_gets_none(function: Any) -> None:
+    assert serialize(function, 5) == b"1"
+    assert not may_add_headers(resolve_serializer(function, "value.serializer"))
 
 
 def test_one_parameter_is_the_data_whatever_else_has_a_default() -> None:
