@@ -64,8 +64,8 @@ class DirectProducer(KafkaProducer):
     def _start(self) -> None:
         if self.config.transactional_id is not None:
             raise KafkaConfigurationError(
-                f"transactional.id is {self.config.transactional_id!r}, but AsyncKafkaProducer has no transactions yet; "
-                "use KafkaProducer, or leave the key out"
+                f"transactional.id is {self.config.transactional_id!r}, but AsyncKafkaProducer has no transactions "
+                "yet: use KafkaProducer, or leave the key out"
             )
         self.async_serializers = {}
         for part, serializer in zip(("key", "value"), self._serializers, strict=True):
