@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from ..network.backoff import ExponentialBackoff
 from ..network.client.client_metrics_cy import ClientMetrics
@@ -35,10 +36,12 @@ from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
 from .sender.sender_cy import Sender
-from .sender.transaction import Transaction
 from .sender.transaction_manager_cy import TransactionManager
-from .sender.transaction_requests import TransactionRequests
 from .topics import Topics
+
+if TYPE_CHECKING:
+    from .sender.transaction import Transaction
+    from .sender.transaction_requests import TransactionRequests
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +152,9 @@ class Engine:
         self.transaction: Transaction | None = None
         requests: TransactionRequests | None = None
         if self.transactions is not None and config.transactional_id is not None:
+            from .sender.transaction import Transaction  # noqa: PLC0415 - most producers have no transactions
+            from .sender.transaction_requests import TransactionRequests  # noqa: PLC0415
+
             self.transaction = Transaction(
                 config.transactional_id,
                 clock=clock,

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..network.protocol.errors import IllegalStateError, KafkaError, TransactionAbortableError
-from .group_offsets import group_member, offsets_by_partition
-from .resumption import PreparedTransaction
 from .threads import check_may_wait
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .resumption import PreparedTransaction
     from .sender.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -78,6 +77,8 @@ class TransactionCalls:
         If the group has replaced the consumer, raises TransactionAbortableError. Raises IllegalArgumentError for other
         arguments. The other errors are listed in the class.
         """
+        from .group_offsets import group_member, offsets_by_partition  # noqa: PLC0415 - few producers commit offsets
+
         member = group_member(group_metadata)
         given = offsets_by_partition(offsets)
         self._call_transaction(
@@ -117,6 +118,8 @@ class TransactionCalls:
         Returns None if the transaction has no records: there is nothing to end. The producer can only be closed then,
         which doesn't abort the transaction. Raises what `commit_transaction` raises.
         """
+        from .resumption import PreparedTransaction  # noqa: PLC0415 - only Spark's sinks hand over
+
         prepared: list[PreparedTransaction] = []
 
         def hand_over(transaction: Transaction) -> None:

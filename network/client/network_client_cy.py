@@ -13,6 +13,7 @@ from .. import _cython as cython
 from ..clock import NEVER_MS, Clock
 from ..cluster import Node
 from ..metadata import Metadata
+from ..protocol.api_keys import ApiKey
 from ..protocol.errors import (
     AuthenticationError,
     CorrelationIdError,
@@ -28,14 +29,11 @@ from ..protocol.errors import (
 from ..protocol.frames import decode_response, encode_request
 from ..protocol.message import Request, first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from ..protocol.messages.security.sasl_authenticate import SaslAuthenticateResponse
-from ..protocol.messages.security.sasl_handshake import SaslHandshakeResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
 from ..security.mechanism import Credentials
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
-from .authentications import Authentications
 from .connection_errors import (
     MAYBE_TOO_OLD,
     authentication_timed_out,
@@ -66,6 +64,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientRequest, call_back
 
 _log = logging.getLogger(__name__)
+_OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
 @cython.final
@@ -153,8 +152,10 @@ class NetworkClient:
         self._handshakes = {}  # version of the ApiVersions request still to be sent, by node
         self._closed = False
         self._credentials = credentials
-        self._authentications: Authentications | None = None
+        self._authentications = None
         if credentials is not None:
+            from .authentications import Authentications  # noqa: PLC0415 - most clients do without SASL
+
             self._authentications = Authentications(credentials, self, random_unit, self._repeats)
             credentials.start(self._selector.wakeup)
 
@@ -510,9 +511,7 @@ class NetworkClient:
             self._states.throttle(node_id, now_ms + throttle_ms)
         if not in_flight.is_internal:
             responses.append(request.ended(now_ms, message=message, version=in_flight.version))
-        elif self._authentications is not None and isinstance(
-            message, (SaslAuthenticateResponse, SaslHandshakeResponse)
-        ):
+        elif self._authentications is not None and message.api_key in _OF_SASL:
             error = self._authentications.handle(node_id, message, now_ms)
             if error is not None:
                 self._fail_connection(node_id, error, now_ms, responses)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import Clock
 from ..config import Config, Draft, Rule, key
-from .jaas import JaasEntry, parse_jaas
 from .mechanism import Credentials
 from .mechanism_names import PASSWORD_MECHANISMS, TOKEN_MECHANISMS
+
+if TYPE_CHECKING:
+    from .jaas import JaasEntry
 
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
@@ -36,6 +38,12 @@ class SaslSettings(Protocol):
     def sasl_credentials(self) -> Callable[[], Any] | None: ...
 
 
+def _jaas_of(text: str) -> JaasEntry:
+    from .jaas import parse_jaas  # noqa: PLC0415 - it imports dataclasses, and few Python programs have JAAS
+
+    return parse_jaas(text)
+
+
 def _password_credentials(config: SaslSettings, clock: Clock) -> Credentials:
     from .passwords import PasswordCallback, PasswordCredentials  # noqa: PLC0415 - it imports hashlib
 
@@ -45,7 +53,7 @@ def _password_credentials(config: SaslSettings, clock: Clock) -> Credentials:
         return PasswordCallback(mechanism, config.sasl_credentials, clock)
     username, password = config.sasl_username, config.sasl_password
     if config.sasl_jaas_config is not None:
-        options = parse_jaas(config.sasl_jaas_config).options
+        options = _jaas_of(config.sasl_jaas_config).options
         username, password = options["username"], options["password"]
     assert username is not None
     assert password is not None
@@ -55,7 +63,7 @@ def _password_credentials(config: SaslSettings, clock: Clock) -> Credentials:
 def _fetched_credentials(config: SaslSettings, clock: Clock) -> Credentials:
     from .token_credentials import token_credentials  # noqa: PLC0415 - it imports http.client and ssl
 
-    options = {} if config.sasl_jaas_config is None else parse_jaas(config.sasl_jaas_config).options
+    options = {} if config.sasl_jaas_config is None else _jaas_of(config.sasl_jaas_config).options
     return token_credentials(config, options, clock=clock)
 
 
@@ -85,7 +93,7 @@ def _parse_callable(value: Any) -> Any:
 
 def _check_jaas(text: str) -> str | None:
     try:
-        parse_jaas(text)
+        _jaas_of(text)
     except ValueError as error:
         return str(error)
     return None
@@ -108,7 +116,7 @@ def _check_sasl(draft: Draft) -> None:
                 f"does not authenticate; set it to {secure}"
             )
         return
-    jaas = None if draft["sasl_jaas_config"] is None else parse_jaas(draft["sasl_jaas_config"])
+    jaas = None if draft["sasl_jaas_config"] is None else _jaas_of(draft["sasl_jaas_config"])
     mechanism = draft["sasl_mechanism"]
     if mechanism is None and jaas is not None and len(jaas.mechanisms) == 1 and jaas.mechanisms[0] in CREDENTIALS:
         mechanism = jaas.mechanisms[0]

@@ -87,6 +87,8 @@ def parse_extensions(value: Any) -> Mapping[str, str]:
             raise ValueError("is not a list of distinct name=value pairs")
     if not isinstance(value, Mapping):
         raise ValueError("is not a list of name=value pairs")
+    if not value:
+        return {}
     from .token import check_extensions  # noqa: PLC0415 - few producers use tokens
 
     try:
