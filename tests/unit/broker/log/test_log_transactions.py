@@ -224,7 +224,7 @@ class TestVerification:
             self.append(log, verification)
 
     def test_the_marker_of_the_transaction_before_does_not(self, log):
-        """Where each transaction has its own epoch, the first batch of the next one may wait for its verification by then."""
+        """Where each transaction has its own epoch, the first batch of the next one may wait for verification by then."""
         log.write(1, b"a")
         verification = log.log.begin_verification(1, 1, 0, starts_at_zero=True)
         log.end(1, COMMIT, epoch=1, level=BUMPED)
