@@ -171,15 +171,13 @@ class Log:
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, level: int, leader_epoch: int
     ) -> AppendInfo:
-        """Append the marker that ends a producer's transaction. One that is in the log already is not written again.
+        """Append the marker that ends a producer's transaction.
 
         `level` is that of `transaction.version` (see `ProducerStateManager.check_marker`). Raises
         InvalidProducerEpochError, TransactionCoordinatorFencedError, KafkaStorageError.
         """
         with self.lock:
-            if not self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, level):
-                last_offset = self.end.offset - 1
-                return AppendInfo(last_offset, last_offset, NO_TIMESTAMP, self.log_start_offset)
+            self.producers.check_marker(producer_id, producer_epoch, marker.coordinator_epoch, level)
             batch = build_marker(producer_id, producer_epoch, marker, self.clock.wall_ms())
             return self._append_batch(batch, read_header(batch), leader_epoch)
 

@@ -280,30 +280,28 @@ class ProducerStateManager:
         if entry is not None:
             entry.check_epoch(batch.producer_epoch)
 
-    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, level: int) -> bool:
-        """Check a marker that a transaction coordinator sends. False if it has been written already.
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int, level: int) -> None:
+        """Check a marker that a transaction coordinator sends.
 
         level: the level of `transaction.version` that the transaction had. Since level 2 a marker has an epoch of its
-        own, so a late one can't end a newer transaction (KIP-890, KIP-1228). Raises InvalidProducerEpochError,
-        TransactionCoordinatorFencedError.
+        own, so a late one can't end a newer transaction (KIP-890, KIP-1228); one that is sent again is written again,
+        which changes nothing. Raises InvalidProducerEpochError, TransactionCoordinatorFencedError.
         """
         entry = self.producers.get(producer_id)
         if entry is None:
-            return True
+            return
         if coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
                 f"the marker of producer {producer_id} is from coordinator epoch {coordinator_epoch}, but epoch "
                 f"{entry.coordinator_epoch} has written a later one"
             )
         entry.check_epoch(producer_epoch)
-        if level < FIRST_LEVEL_WITH_EPOCH_BUMP or producer_epoch > entry.producer_epoch:
-            return True
-        if entry.current_txn_first_offset >= 0 or entry.batches:
+        has_written = entry.current_txn_first_offset >= 0 or bool(entry.batches)
+        if level >= FIRST_LEVEL_WITH_EPOCH_BUMP and producer_epoch == entry.producer_epoch and has_written:
             raise InvalidProducerEpochError(
                 f"the marker of producer {producer_id} has epoch {producer_epoch}, in which the producer has already "
                 "written; the transaction that it ends is over"
             )
-        return False
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, marker: Marker, offset: int, timestamp: int

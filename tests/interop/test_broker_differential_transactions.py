@@ -364,6 +364,8 @@ def markers(broker: Conversation) -> None:
     mark("commit of nothing", committed=True, coordinator_epoch=4)
     mark("unknown producer", producer_id=2**40, epoch=7)
     broker.ask("none", WriteTxnMarkersRequest(markers=[]), 1)
+    mark("newer level", 2, 2, epoch=producer.epoch + 1, coordinator_epoch=4)
+    mark("newer level, again", 2, 2, epoch=producer.epoch + 1, coordinator_epoch=4)
     look(broker, "at the end")
 
 
