@@ -212,9 +212,9 @@ class BrokerResponseError(KafkaError):
         """Register the class for `code`. `message` is Kafka's name of the error, if it differs from the class name."""
         super().__init_subclass__()
         if code is None:
-            # a family may derive from a class with a code
+            # a family of this module may derive from a class with a code, and has none; other subclasses inherit it
             for name, nothing in (("code", -1), ("errno", None), ("message", None), ("description", None)):
-                if name not in vars(cls):
+                if cls.__module__ == _PUBLIC_MODULE and name not in vars(cls):
                     setattr(cls, name, nothing)
             return
         other = _CLASS_OF_CODE.setdefault(code, cls)

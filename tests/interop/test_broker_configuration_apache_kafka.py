@@ -111,6 +111,5 @@ def test_kafkas_server_properties_is_taken_as_it_is(tmp_path, caplog, profile):
     assert {record.args[0].name for record in caplog.records if "has no effect" in record.message} == {
         *("process.roles", "controller.quorum.bootstrap.servers", "num.io.threads"),
         *("num.recovery.threads.per.data.dir", "share.coordinator.state.topic.replication.factor"),
-        *("share.coordinator.state.topic.min.isr", "transaction.state.log.replication.factor"),
-        "transaction.state.log.min.isr",
+        "share.coordinator.state.topic.min.isr",
     }
