@@ -54,7 +54,7 @@ demo: build/compiled
 test: build/compiled
 	@$(FIND_JAVA) || echo "make test: the tests that need Java are skipped"; \
 	set -ex; \
-	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' $(PURE_TESTS); \
+	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' --ignore-glob='*/integration/site/*' $(PURE_TESTS); \
 	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
 
 pythons:

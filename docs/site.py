@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,8 @@ def on_startup(**_: object) -> None:
     folder = _SOURCES / "headrace"
     folder.mkdir(parents=True, exist_ok=True)
     for name in PACKAGES:
-        link = folder / name
-        if not link.is_symlink():
-            link.symlink_to(ROOT / name, target_is_directory=True)
+        with contextlib.suppress(FileExistsError):  # an earlier build made it, or one that runs beside this one
+            (folder / name).symlink_to(ROOT / name, target_is_directory=True)
 
 
 def on_files(files: Files, config: Any) -> Files:

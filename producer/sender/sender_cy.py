@@ -51,7 +51,6 @@ if not cython.compiled:
     from ..accumulator.drain_cy import ReadyCheck
     from .answer_times_cy import AnswerTimes, TimesByNode
     from .transaction_manager_cy import TransactionManager
-    from .transaction_requests import TransactionRequests
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
@@ -59,6 +58,9 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.drain_cy import ReadyCheck
     from cython.cimports.headrace.producer.sender.answer_times_cy import AnswerTimes, TimesByNode
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
+
+if TYPE_CHECKING:
+    from .transaction_requests import TransactionRequests
 
 _log = logging.getLogger(__name__)
 
