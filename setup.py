@@ -55,9 +55,12 @@ def hot_modules() -> list[Extension]:
         return []
     sources = sorted(source.relative_to(ROOT) for part in PARTS for source in (ROOT / part).rglob("*_cy.py"))
     return [
-        # -g0: the debug symbols of the generated C code would be 90 % of the installed size
+        # -g0: the debug symbols of the generated C code would be 90 % of the installed size; GCC 14 rejects
+        # incompatible pointers by default
         Extension(
-            "headrace." + ".".join(source.with_suffix("").parts), [str(source)], extra_compile_args=["-O3", "-g0"]
+            "headrace." + ".".join(source.with_suffix("").parts),
+            [str(source)],
+            extra_compile_args=["-O3", "-g0", "-Werror=incompatible-pointer-types"],
         )
         for source in sources
     ]

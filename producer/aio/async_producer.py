@@ -25,6 +25,7 @@ from .batches import BatchBuilder, first_of
 from .direct import DirectProducer
 from .futures_cy import AsyncRecordFuture, LoopSends
 from .loop_face import LoopFace
+from .transactions import AsyncTransactionCalls
 from .waiting import await_latch
 from .worker import BlockingCalls
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from ..columns.rows_future import RowsFuture
 
 
-class AsyncKafkaProducer:
+class AsyncKafkaProducer(AsyncTransactionCalls):
     """A Kafka producer for asyncio and compatible event loops, such as uvloop's.
 
     ``AsyncKafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` takes the keys of `KafkaProducer`, which
@@ -72,7 +73,10 @@ class AsyncKafkaProducer:
     async def start(self) -> None:
         """Wait at most ``max.block.ms`` until a broker has returned the cluster's metadata.
 
-        Sending works without it. Raises KafkaTimeoutError if no broker answers, and ProducerClosedError.
+        Sending works without it. With ``transactional.id``, it then gets the producer id that transactions need, and
+        completes or aborts what an earlier producer with the same id left unfinished, as `init_transactions` of
+        `KafkaProducer` does; it may be repeated after an error. Raises KafkaTimeoutError if no broker answers,
+        ProducerClosedError, and what `init_transactions` raises.
         """
         face = self._face_here()
         metadata = face.engine.metadata
@@ -85,6 +89,7 @@ class AsyncKafkaProducer:
                 raise metadata.timeout_error(timeout_ms)
             face.engine.sender.wakeup()
             await await_latch(change, left_ms)
+        await self._init_transactions()
 
     async def stop(self, timeout: float | None = None) -> None:
         """Deliver pending records and end the sender thread. Stopping again does nothing.
@@ -215,9 +220,6 @@ class AsyncKafkaProducer:
         rows = await self._calls.run(bind(batch.send, self._producer, topic, number))
         return get_running_loop().create_task(first_of(rows, topic, number))
 
-    # Transactions belong here: begin_transaction, commit_transaction, abort_transaction, send_offsets_to_transaction
-    # and transaction(), an async context manager, with aiokafka's arguments.
-
     # --- The rest of the interface ---
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -341,6 +343,8 @@ class AsyncKafkaProducer:
     ) -> RecordFuture:
         """Append a record to a batch, as `KafkaProducer._append` does, with awaits instead of waits."""
         topic, engine, producer = record.topic, face.engine, self._producer
+        if engine.transaction is not None:
+            engine.transaction.check_send()
         validate_topic_name(topic)
         started_ms, budget_ms = self._clock.now_ms(), float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)

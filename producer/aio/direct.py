@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationError, SerializationError
+from ...network.protocol.errors import IllegalArgumentError, SerializationError
 from ..accumulator.serializing_cy import SerializeFunction
 from ..columns.column_send import ColumnSender
 from ..kafka_producer import KafkaProducer, _seconds
@@ -62,11 +63,6 @@ class DirectProducer(KafkaProducer):
     async_serializers: dict[str, AsyncSerializer]
 
     def _start(self) -> None:
-        if self.config.transactional_id is not None:
-            raise KafkaConfigurationError(
-                f"transactional.id is {self.config.transactional_id!r}, but AsyncKafkaProducer has no transactions "
-                "yet: use KafkaProducer, or leave the key out"
-            )
         self.async_serializers = {}
         for part, serializer in zip(("key", "value"), self._serializers, strict=True):
             if _is_async(serializer):
@@ -95,7 +91,7 @@ class DirectProducer(KafkaProducer):
         """A sender of columns of bytes that no serializer sees. Raises IllegalArgumentError with interceptors."""
         if self._interceptors:
             raise IllegalArgumentError("send_batch calls no interceptors, and this producer has some: use send")
-        return ColumnSender(self._usable_engine(), None, self._send_blocking)
+        return ColumnSender(self._sending_engine(), None, self._send_blocking)
 
     def serialize(self, part: str, data: Any) -> bytes | None:
         """Serialize a "key" or "value" for a topic that is not known yet. Raises SerializationError."""
@@ -111,6 +107,24 @@ class DirectProducer(KafkaProducer):
     def usable_engine(self) -> Engine:
         """The engine, created again in a forked child. Raises what a closed or failed producer raises."""
         return self._usable_engine()
+
+    def allow_direct_path(self) -> None:
+        """Records may be appended without the checks again: a transaction has begun."""
+        if self._may_send_directly:
+            self._take_direct_path()
+
+    def forbid_direct_path(self) -> None:
+        """Check each record from now on: a transaction ends."""
+        self._leave_direct_path()
+
+    @contextlib.contextmanager
+    def timed_transaction_call(self, name: str) -> Iterator[None]:
+        """Add the time of the block to the metrics of this call."""
+        started_ms = self._engine.clock.now_ms()
+        try:
+            yield
+        finally:
+            self._engine.metrics.ran_transaction_call(name, self._engine.clock.now_ms() - started_ms)
 
     @property
     def engine(self) -> Engine:

@@ -17,10 +17,16 @@ from .. import threads
 from ..accumulator.batch_cy import ProducerBatch
 
 
+class Memory(Protocol):
+    """What takes a batch's memory back: the accumulator."""
+
+    def release(self, batch: ProducerBatch) -> object: ...
+
+
 class Callbacks(Protocol):
     """What the sender needs to run callbacks; tests that step the sender run them inline."""
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None: ...
+    def settle(self, batch: ProducerBatch, memory: Memory | None) -> None: ...
 
     def finish(self) -> None: ...
 
@@ -36,13 +42,13 @@ class CallbackThread:
         self._waiting: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
-        """Run a completed batch's callbacks, then call `release` with it; immediately if it has no callbacks."""
+    def settle(self, batch: ProducerBatch, memory: Memory | None) -> None:
+        """Run a completed batch's callbacks, then return it to `memory`; immediately if it has no callbacks."""
         if batch.settled:
-            if release is not None:
-                release(batch)
+            if memory is not None:
+                memory.release(batch)
             return
-        self.call(functools.partial(_run_and_release, batch, release))
+        self.call(functools.partial(_run_and_release, batch, memory))
 
     def call(self, function: Callable[[], object]) -> None:
         """Call a function, which must not raise, after everything queued before it."""
@@ -79,7 +85,7 @@ class CallbackThread:
             threads.leave_callback_thread()
 
 
-def _run_and_release(batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
+def _run_and_release(batch: ProducerBatch, memory: Memory | None) -> None:
     batch.run_callbacks()
-    if release is not None:
-        release(batch)
+    if memory is not None:
+        memory.release(batch)

@@ -556,7 +556,7 @@ class Sender:
             if self._transaction is not None and self._transaction.delivered(batch):
                 return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
-            self._callbacks.settle(batch, self._accumulator.release)
+            self._callbacks.settle(batch, self._accumulator)
         else:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
@@ -649,7 +649,7 @@ class Sender:
             self._transaction.batch_failed(batch, error)
         self._metrics.failed(batch, self._clock.now_ms())
         batch.fail(error, record_errors)
-        self._callbacks.settle(batch, None if batch.in_flight else self._accumulator.release)
+        self._callbacks.settle(batch, None if batch.in_flight else self._accumulator)
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
@@ -661,4 +661,4 @@ class Sender:
         for batch in self._accumulator.incomplete_batches():
             if batch.fail(error):
                 self._metrics.failed(batch, self._clock.now_ms())
-                self._callbacks.settle(batch, self._accumulator.release)
+                self._callbacks.settle(batch, self._accumulator)

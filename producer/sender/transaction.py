@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 class State(Enum):
     """The state of the transactions. Values complete the sentence "the producer ..."."""
 
-    UNINITIALIZED = "is not initialized: call init_transactions first"
+    UNINITIALIZED = "is not initialized: call init_transactions first (start, if it is an AsyncKafkaProducer)"
     INITIALIZING = "is being initialized by init_transactions"
     READY = "has no open transaction: call begin_transaction first"
     IN_TRANSACTION = "has an open transaction: commit or abort it first"
@@ -237,10 +237,19 @@ class Transaction:
             raise self._rejection("send")
 
     def _call(self, call: Call) -> None:
+        call = self.start(call)
+        self.finish(call, is_done=self._clock.await_latch(call.done, self._clock.now_ms() + self._max_block_ms))
+
+    def start(self, call: Call) -> Call:
+        """Begin a call, or join the pending one that it repeats. Returns the one to wait for, and then to `finish`."""
         with here.section, self._lock:
             call = self._joined(call)
         self._wakeup()
-        if not self._clock.await_latch(call.done, self._clock.now_ms() + self._max_block_ms):
+        return call
+
+    def finish(self, call: Call, *, is_done: bool) -> None:
+        """Raise the error of a call, or KafkaTimeoutError if the wait ended before it was done."""
+        if not is_done:
             raise self._timeout(call)
         with here.section, self._lock:
             if self._pending is call:

@@ -15,10 +15,6 @@ from headrace.producer import AsyncKafkaProducer
 
 PATIENCE_S = 60
 
-#: Arguments of aiokafka's that belong to transactions and security, or to another library's classes.
-NOT_ACCEPTED_YET = {"transactional_id", "transaction_timeout_ms", "ssl_context"}
-
-
 @pytest.fixture(params=[aiokafka.AIOKafkaProducer, AsyncKafkaProducer], ids=["aiokafka", "headrace"])
 def producer_class(request: pytest.FixtureRequest) -> Any:
     return request.param
@@ -119,7 +115,7 @@ def test_the_constructor_takes_aiokafkas_arguments_with_its_defaults() -> None:
     given = {
         name: each.default
         for name, each in parameters.items()
-        if name not in {"self", "acks", "partitioner", "bootstrap_servers"} | NOT_ACCEPTED_YET
+        if name not in {"self", "acks", "partitioner", "bootstrap_servers"}
         and not name.startswith("sasl_")
     }
 
@@ -129,3 +125,33 @@ def test_the_constructor_takes_aiokafkas_arguments_with_its_defaults() -> None:
         await producer.stop()
 
     run(program)
+
+
+def test_a_program_with_transactions(producer_class: Any, cluster: EmbeddedCluster) -> None:
+    async def program() -> list[bytes | None]:
+        producer = producer_class(bootstrap_servers=cluster.bootstrap_servers, transactional_id="program")
+        await producer.start()
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=0)
+        with pytest.raises(ZeroDivisionError):
+            async with producer.transaction():
+                await producer.send_and_wait("t", b"aborted", partition=0)
+                raise ZeroDivisionError
+        await producer.begin_transaction()
+        await producer.send_and_wait("t", b"by calls", partition=0)
+        await producer.send_offsets_to_transaction({aiokafka.TopicPartition("t", 0): 1}, "group")
+        await producer.commit_transaction()
+        await producer.stop()
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=cluster.bootstrap_servers, group_id="group", isolation_level="read_committed"
+        )
+        await consumer.start()
+        place = aiokafka.TopicPartition("t", 0)
+        consumer.assign([place])
+        assert await consumer.committed(place) == 1
+        await consumer.seek_to_beginning(place)
+        values = [(await consumer.getone()).value for _ in range(2)]
+        await consumer.stop()
+        return values
+
+    assert run(program) == [b"committed", b"by calls"]

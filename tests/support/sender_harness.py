@@ -22,6 +22,7 @@ from headrace.producer.accumulator.accumulator_cy import RecordAccumulator
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
+from headrace.producer.sender.callbacks import Memory
 from headrace.producer.sender.sender_cy import Sender
 from headrace.producer.sender.transaction import Transaction
 from headrace.producer.sender.transaction_manager_cy import TransactionManager
@@ -43,11 +44,11 @@ BATCHES_REMEMBERED = 5
 class InlineCallbacks:
     """Runs callbacks on the thread that steps the sender, so that a test sees them at once."""
 
-    def settle(self, batch: ProducerBatch, release: Callable[[ProducerBatch], object] | None) -> None:
+    def settle(self, batch: ProducerBatch, memory: Memory | None) -> None:
         if not batch.settled:
             batch.run_callbacks()
-        if release is not None:
-            release(batch)
+        if memory is not None:
+            memory.release(batch)
 
     def finish(self) -> None:
         pass

@@ -675,8 +675,3 @@ def test_a_batch_that_is_split_completes_all_its_awaits(run: Any, cluster: Embed
 
     run(main())
     assert len(values_in(cluster, topic)) == 100
-
-
-def test_transactions_are_refused() -> None:
-    with pytest.raises(errors.KafkaConfigurationError, match="AsyncKafkaProducer has no transactions yet"):
-        AsyncKafkaProducer(bootstrap_servers="localhost:1", transactional_id="t")
