@@ -45,7 +45,7 @@ class State(Enum):
     """The state of the transactions. Values complete the sentence "the producer ..."."""
 
     UNINITIALIZED = "is not initialized: call init_transactions first (start, if it is an AsyncKafkaProducer)"
-    INITIALIZING = "is being initialized by init_transactions"
+    INITIALIZING = "is being initialized"
     READY = "has no open transaction: call begin_transaction first"
     IN_TRANSACTION = "has an open transaction: commit or abort it first"
     COMMITTING = "is committing its transaction"

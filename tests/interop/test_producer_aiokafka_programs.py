@@ -15,6 +15,7 @@ from headrace.producer import AsyncKafkaProducer
 
 PATIENCE_S = 60
 
+
 @pytest.fixture(params=[aiokafka.AIOKafkaProducer, AsyncKafkaProducer], ids=["aiokafka", "headrace"])
 def producer_class(request: pytest.FixtureRequest) -> Any:
     return request.param
@@ -115,8 +116,7 @@ def test_the_constructor_takes_aiokafkas_arguments_with_its_defaults() -> None:
     given = {
         name: each.default
         for name, each in parameters.items()
-        if name not in {"self", "acks", "partitioner", "bootstrap_servers"}
-        and not name.startswith("sasl_")
+        if name not in {"self", "acks", "partitioner", "bootstrap_servers"} and not name.startswith("sasl_")
     }
 
     async def program() -> None:
@@ -128,15 +128,18 @@ def test_the_constructor_takes_aiokafkas_arguments_with_its_defaults() -> None:
 
 
 def test_a_program_with_transactions(producer_class: Any, cluster: EmbeddedCluster) -> None:
+    async def send_and_fail(producer: Any) -> None:
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"aborted", partition=0)
+            raise ZeroDivisionError
+
     async def program() -> list[bytes | None]:
         producer = producer_class(bootstrap_servers=cluster.bootstrap_servers, transactional_id="program")
         await producer.start()
         async with producer.transaction():
             await producer.send("t", b"committed", partition=0)
         with pytest.raises(ZeroDivisionError):
-            async with producer.transaction():
-                await producer.send_and_wait("t", b"aborted", partition=0)
-                raise ZeroDivisionError
+            await send_and_fail(producer)
         await producer.begin_transaction()
         await producer.send_and_wait("t", b"by calls", partition=0)
         await producer.send_offsets_to_transaction({aiokafka.TopicPartition("t", 0): 1}, "group")

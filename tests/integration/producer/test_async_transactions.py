@@ -82,13 +82,16 @@ def test_the_block_commits_and_aborts_after_an_exception(run: Any, servers: str,
             async with producer.transaction():
                 await producer.send(topic, b"kept")
             with pytest.raises(ZeroDivisionError):
-                async with producer.transaction():
-                    await producer.send(topic, b"dropped")
-                    raise ZeroDivisionError
+                await send_and_fail(producer)
             async with producer.transaction():
                 await (await producer.send_many(topic, [b"many"]))
                 await (await producer.send_arrow(topic, pa.table({"value": ["arrow"]})))
                 await (await producer.send_batch(batch_of(producer, b"batch"), topic, partition=1))
+
+    async def send_and_fail(producer: AsyncKafkaProducer) -> None:
+        async with producer.transaction():
+            await producer.send(topic, b"dropped")
+            raise ZeroDivisionError
 
     def batch_of(producer: AsyncKafkaProducer, value: bytes) -> Any:
         batch = producer.create_batch()
@@ -179,15 +182,19 @@ def test_a_record_that_fails_makes_the_transaction_abortable(run: Any, servers: 
     topic = f"t-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
 
+    async def send_both(producer: AsyncKafkaProducer, futures: list[Any]) -> None:
+        async with producer.transaction():
+            for value in (b"dropped", b"x" * 5000):
+                futures.append(await producer.send(topic, value))
+
     async def main() -> None:
         async with transactional(servers) as producer:
+            futures: list[Any] = []
             with pytest.raises(TransactionAbortableError) as raised:
-                async with producer.transaction():
-                    await producer.send(topic, b"dropped")
-                    too_large = await producer.send(topic, b"x" * 5000)
+                await send_both(producer, futures)
             assert isinstance(raised.value.__cause__, (MessageSizeTooLargeError, TransactionAbortableError))
             with pytest.raises((MessageSizeTooLargeError, TransactionAbortedError)):
-                await too_large
+                await futures[1]
             async with producer.transaction():
                 await producer.send(topic, b"kept")
 
@@ -260,7 +267,7 @@ def test_calls_in_the_wrong_state_say_what_to_call(run: Any, servers: str, topic
         await producer.stop()
         async with AsyncKafkaProducer(bootstrap_servers=servers) as plain:
             for call in (plain.begin_transaction, plain.commit_transaction, plain.abort_transaction):
-                with pytest.raises(IllegalStateError, match="set transactional.id"):
+                with pytest.raises(IllegalStateError, match=r"set transactional\.id"):
                     await call()
 
     run(main())
@@ -282,9 +289,8 @@ def test_stopping_aborts_an_open_transaction(run: Any, servers: str, topic: str)
 def test_tasks_that_send_at_once_belong_to_one_transaction(run: Any, servers: str, topic: str) -> None:
     async def main() -> None:
         # a buffer of a few batches, so that most sends wait for memory
-        async with transactional(servers, buffer_memory=100_000, batch_size=1000) as producer:
-            async with producer.transaction():
-                await asyncio.gather(*(producer.send(topic, b"%04d" % number + b"x" * 500) for number in range(1000)))
+        async with transactional(servers, buffer_memory=100_000, batch_size=1000) as producer, producer.transaction():
+            await asyncio.gather(*(producer.send(topic, b"%04d" % number + b"x" * 500) for number in range(1000)))
 
     run(main())
     assert [value[:4] for value in committed_values(servers, topic)] == [b"%04d" % number for number in range(1000)]
