@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -77,7 +78,7 @@ async def await_latch(latch: Latch, timeout_ms: float | None = None) -> bool:
     return latch.is_set
 
 
-class _Line:
+class _Line(ABC):
     """Futures with deadlines, in order. All of them wait equally long, so that the first expires first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -113,11 +114,13 @@ class _Line:
             self._timer.cancel()
             self._timer = None
 
+    @abstractmethod
     def _timeout(self, waiting: Any) -> KafkaTimeoutError:
-        raise NotImplementedError
+        """The error of one that has waited too long."""
 
+    @abstractmethod
     def _expired(self, count: int) -> None:
-        raise NotImplementedError
+        """`count` of them have waited too long."""
 
 
 class _Waiting:
