@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...network import _cython as cython
 from ...network.cluster import TopicPartition
@@ -41,9 +41,6 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
 
-if TYPE_CHECKING:
-    from .transaction_requests import TransactionRequests
-
 _log = logging.getLogger(__name__)
 
 NO_PRODUCER_ID = -1
@@ -53,6 +50,19 @@ NO_OFFSET = -1
 
 #: The number of recent batches a broker remembers per producer and partition (Kafka's ProducerStateEntry).
 BATCHES_REMEMBERED = 5
+
+
+class Gate(Protocol):
+    """Decides which batches of a transactional producer may be sent: `TransactionRequests`."""
+
+    def may_send(self, batch: ProducerBatch) -> bool:
+        """Whether the batch may be sent within the transaction now."""
+        ...
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the coordinator may know of the transaction. Any thread, while nothing is in flight."""
+        ...
 
 
 def broker_lacks_batch(error: KafkaError) -> bool:
@@ -143,7 +153,7 @@ class TransactionManager:
         state: State
         fatal_error: KafkaError | None
         _partitions: dict[tuple[str, int], _Sequences]
-        gate: TransactionRequests | None
+        gate: Gate | None
         _unresolved: set[TopicPartition]
         _to_rewrite: set[TopicPartition]
 
