@@ -451,7 +451,7 @@ def _may_continue(values: TransactionValues, expected: ProducerIdAndEpoch) -> bo
 
 def _end_event(values: TransactionValues, producer: ProducerIdAndEpoch, *, is_commit: bool, bumps: bool) -> Event:
     """Whether EndTxn is for the present transaction, or again for the last one, whose response was lost. Raises
-    InvalidProducerIdMappingError, ProducerFencedError."""
+    InvalidProducerIdMappingError, ProducerFencedError, ConcurrentTransactionsError."""
     now, again = (Event.COMMIT, Event.COMMIT_AGAIN) if is_commit else (Event.ABORT, Event.ABORT_AGAIN)
     is_ongoing = values.state is TransactionState.ONGOING
     if not bumps:
@@ -472,5 +472,8 @@ def _end_event(values: TransactionValues, producer: ProducerIdAndEpoch, *, is_co
         return again
     _check_producer(values, producer)
     if values.state.is_prepared:
-        raise ProducerFencedError(f"epoch {producer.producer_epoch} of producer {producer.producer_id} is not in use")
+        # Kafka fences this producer; but its epoch is the one that it just got, and the markers are written soon
+        raise ConcurrentTransactionsError(
+            f"the markers of producer {producer.producer_id}'s last transaction are written"
+        )
     return now

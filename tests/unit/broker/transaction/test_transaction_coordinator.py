@@ -185,6 +185,24 @@ def test_nothing_else_happens_while_a_change_is_written(harness):
         assert harness.error is ConcurrentTransactionsError
 
 
+@pytest.mark.parametrize("is_commit", [True, False])
+def test_the_next_epoch_waits_for_the_markers_of_the_last_one(is_commit):
+    harness = Harness(BUMPED)
+    producer = harness.init()
+    harness.add(producer)
+    harness.end(producer)
+    harness.store.finish()
+    following = harness.answers[-1][1]
+    # franz-go aborts what it began at once, and regards an epoch that is fenced as lost
+    harness.end(following, is_commit=is_commit)
+    assert harness.error is ConcurrentTransactionsError
+    harness.markers.finish()
+    harness.store.finish()
+    harness.add(following)
+    harness.end(following, is_commit=is_commit)
+    assert harness.store.writes != []
+
+
 def test_a_failed_write_changes_nothing(harness):
     producer = harness.init()
     harness.add(producer)
