@@ -527,13 +527,18 @@ class ProducerConfig(
         return configured_level(self, self.compression)
 
 
-#: Aliases of librdkafka. kafka-python calls these keys by Kafka's names.
-_LIBRDKAFKA_ALIASES = frozenset({"sasl.mechanisms"})
+#: The aliases that are kafka-python's; the others are librdkafka's and aiokafka's.
+_KAFKA_PYTHON_ALIASES = frozenset(
+    {
+        *("partitioner", "sasl.plain.username", "sasl.plain.password", "ssl.cafile", "ssl.certfile", "ssl.keyfile"),
+        *("ssl.password", "ssl.ciphers", "ssl.check.hostname"),
+    }
+)
 
 
 def _kafka_python_name(entry: Key) -> str:
-    names = [name for name in (*entry.aliases, entry.name) if name not in _LIBRDKAFKA_ALIASES]
-    return names[0].replace(".", "_")
+    theirs = next((name for name in entry.aliases if name in _KAFKA_PYTHON_ALIASES), entry.name)
+    return theirs.replace(".", "_")
 
 
 #: The default of each key, under kafka-python's name for the key. Programs written for kafka-python copy its table of

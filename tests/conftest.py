@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -39,9 +40,12 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
 def pytest_configure() -> None:
-    """Keep the real standard error, which pytest's capture doesn't replace."""
+    """Keep the real standard error, which pytest's capture doesn't replace, and let Ctrl-C reach programs."""
     global _stderr  # noqa: PLW0603  (hooks have nowhere else to keep it)
     _stderr = os.dup(2)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # started in the background by a shell: the commands that tests interrupt would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _bounded(item: pytest.Item) -> Generator[None, object, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,6 +60,7 @@ CONCURRENT_TRANSACTIONS = 51
 #: While the coordinator is found, created and loaded, and while an earlier transaction is completed.
 EARLY = (14, 15, 16, CONCURRENT_TRANSACTIONS)
 TRANSACTIONAL = 0x10
+PATIENCE_S = 90
 
 
 class Producer:
@@ -73,8 +75,11 @@ class Producer:
 
     def ask(self, label: str, message: Any, version: int, code: Any = lambda answer: answer.error_code) -> Any:
         """Ask until the broker is ready. The last answer counts."""
+        deadline_s = time.monotonic() + PATIENCE_S
         while code(answer := self.broker.ask(label, message, version)) in EARLY:
             self.broker.answers.pop()
+            assert time.monotonic() < deadline_s, f"{label}: {self.broker} still answers with {code(answer)}"
+            time.sleep(0.01)
         return answer
 
     def init(

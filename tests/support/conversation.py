@@ -54,6 +54,9 @@ class Conversation:
         self.sources: dict[str, str] = {}
         self.answers: list[tuple[str, Any]] = []
 
+    def __repr__(self) -> str:
+        return "the broker at {}:{}".format(*self._address)
+
     def close(self) -> None:
         for sock in self._sockets.values():
             sock.close()
