@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
@@ -16,20 +16,27 @@ from ..config.principal import ANONYMOUS
 from ..config.sasl_keys import MECHANISMS
 from ..controller.controller import Controller
 from ..metadata import advertised_host
+from ..requests.control import RequestSeen
 from ..requests.faults import Fault
 from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
+from ..services.observation import BrokerSeen, RecordsRead
 from .acl_arguments import acl_of, filter_of
 from .arguments import (
     check_address,
+    check_console,
     check_directories,
     check_fault,
     check_features,
     check_hook,
     check_racks,
+    check_schema_registry,
     resolve_node_ids,
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
+
+if TYPE_CHECKING:
+    from ..console import Console
 
 
 class ClusterBase(ABC):
@@ -47,11 +54,16 @@ class ClusterBase(ABC):
         racks: Any,
         security: Any,
         features: Any,
+        console: Any,
+        schema_registry: Any,
         profile: str,
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
     ) -> None:
         """Raises KafkaConfigurationError."""
+        self._console_port = check_console(console)
+        self._schema_registry = check_schema_registry(schema_registry, self._console_port)
+        self._console: Console | None = None
         self.profile = profile
         self.config = BrokerConfig.of_profile(profile, config, keywords)
         protocol = check_security(security)
@@ -75,6 +87,75 @@ class ClusterBase(ABC):
     @abstractmethod
     def _await_brokers(self) -> None:
         """Block until all running brokers have the controller's current image."""
+
+    # --- For the console ---
+
+    @property
+    @abstractmethod
+    def running(self) -> list[int]:
+        """The ids of the running brokers, sorted."""
+
+    @abstractmethod
+    def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
+        """The state of a running broker, and its requests since the request `after`. Raises IllegalStateError,
+        DisconnectedError."""
+
+    @abstractmethod
+    def read_records(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None,
+        timestamp: int | None,
+        count: int,
+        contains: bytes | None,
+        preview_bytes: int,
+    ) -> RecordsRead:
+        """Some of a partition's records, from its leader; see `observation.read_records`. Raises also
+        IllegalStateError and DisconnectedError."""
+
+    @abstractmethod
+    def append_record(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int | None,
+    ) -> int:
+        """Append a record on the partition's leader, without a client, and return its offset; see
+        `observation.append_record`. Raises also IllegalStateError and DisconnectedError."""
+
+    @property
+    def console_url(self) -> str:
+        """The address of the console's page, with its token: open it in a browser on this machine. Raises
+        IllegalStateError unless the cluster was made with `console=True` and runs."""
+        if self._console is None:
+            raise IllegalStateError(
+                "the cluster is not started, so it has no console"
+                if self._console_port is not None
+                else "the cluster has no console; make it with console=True"
+            )
+        return self._console.url
+
+    def _open_console(self) -> None:
+        """Start the console if there is one. Raises KafkaConnectionError."""
+        if self._console_port is None:
+            return
+        from ..console import Console  # noqa: PLC0415 - an HTTP server, which few clusters need
+
+        console = Console(self, port=self._console_port, schema_registry=self._schema_registry)
+        console.start()
+        self._console = console
+
+    def _close_console(self) -> None:
+        console, self._console = self._console, None
+        if console is not None:
+            console.close()
+
+    # --- Its start ---
 
     def _make_controller(self, directories: ClusterDirectories) -> Controller:
         """The controller, with the given features. Raises KafkaStorageError."""

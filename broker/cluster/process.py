@@ -27,7 +27,8 @@ from ..config.releases import highest_versions
 from ..replica.connection import CutLinks
 from ..requests.control import Control, Registration, RequestSeen
 from ..requests.faults import Fault
-from ..services import inspection
+from ..services import inspection, observation
+from ..services.observation import BrokerSeen, RecordsRead
 from ..transaction.transaction import TransactionValues
 from .node import Broker
 from .remote import RemoteController, from_text
@@ -93,6 +94,16 @@ class _Asked:
 
     def waiting(self) -> dict[str, int]:
         return inspection.waiting(self._own())
+
+    def overview(self, after: RequestSeen | None) -> BrokerSeen:
+        broker = self._own()
+        return observation.overview(broker, broker.server.connection_count, after)
+
+    def read_records(self, *arguments: Any) -> RecordsRead:
+        return observation.read_records(self._own(), *arguments)
+
+    def append_record(self, *arguments: Any) -> int:
+        return observation.append_record(self._own(), *arguments)
 
 
 def serve(settings: dict[str, Any]) -> int:
