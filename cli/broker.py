@@ -1,9 +1,9 @@
 """`headrace broker`: run a Kafka cluster on this machine until Ctrl-C or SIGTERM.
 
 Once clients are served it prints bootstrap.servers=HOST:PORT, then the profile, and with --security the keys that a
-client needs. With several brokers each runs in its
-own process, and the process ids follow. With --console the last line is the address of a page to look into the
-cluster. Without --data-dir all records are deleted at the end.
+client needs. With several brokers each runs in its own process, and the process ids follow. With --console the last
+line is console=URL, the address of a page to look into the cluster. Without --data-dir all records are deleted at the
+end.
 """
 
 from __future__ import annotations

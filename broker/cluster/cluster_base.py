@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.api import ApiKey
@@ -16,10 +16,8 @@ from ..config.principal import ANONYMOUS
 from ..config.sasl_keys import MECHANISMS
 from ..controller.controller import Controller
 from ..metadata import advertised_host
-from ..requests.control import RequestSeen
 from ..requests.faults import Fault
 from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
-from ..services.observation import BrokerSeen, RecordsRead
 from .acl_arguments import acl_of, filter_of
 from .arguments import (
     check_address,
@@ -37,6 +35,7 @@ from .secured import ClusterSecurity, check_security
 
 if TYPE_CHECKING:
     from ..console import Console
+    from ..console.cluster import ConsoleCluster
 
 
 class ClusterBase(ABC):
@@ -88,45 +87,7 @@ class ClusterBase(ABC):
     def _await_brokers(self) -> None:
         """Block until all running brokers have the controller's current image."""
 
-    # --- For the console ---
-
-    @property
-    @abstractmethod
-    def running(self) -> list[int]:
-        """The ids of the running brokers, sorted."""
-
-    @abstractmethod
-    def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
-        """The state of a running broker, and its requests since the request `after`. Raises IllegalStateError,
-        DisconnectedError."""
-
-    @abstractmethod
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead:
-        """Some of a partition's records, from its leader; see `observation.read_records`. Raises also
-        IllegalStateError and DisconnectedError."""
-
-    @abstractmethod
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int:
-        """Append a record on the partition's leader, without a client, and return its offset; see
-        `observation.append_record`. Raises also IllegalStateError and DisconnectedError."""
+    # --- The console ---
 
     @property
     def console_url(self) -> str:
@@ -140,13 +101,13 @@ class ClusterBase(ABC):
             )
         return self._console.url
 
-    def _open_console(self) -> None:
-        """Start the console if there is one. Raises KafkaConnectionError."""
+    def _open_console(self, cluster: ConsoleCluster) -> None:
+        """Start the console of this cluster if it is to have one. Raises KafkaConnectionError."""
         if self._console_port is None:
             return
         from ..console import Console  # noqa: PLC0415 - an HTTP server, which few clusters need
 
-        console = Console(self, port=self._console_port, schema_registry=self._schema_registry)
+        console = Console(cluster, port=self._console_port, schema_registry=self._schema_registry)
         console.start()
         self._console = console
 

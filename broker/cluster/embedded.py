@@ -43,8 +43,9 @@ class EmbeddedCluster(ClusterBase):
     by its id. features: the finalized level of features, such as `{"transaction.version": 1}`; the newest without it.
     console: True, or a port, serves a page to look into the cluster at `console_url`, to this machine only.
     schema_registry: the address of the registry with whose schemas the page decodes records. profile: "test" has
-    defaults that keep tests short, "kafka" has those of Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
-    `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
+    defaults that keep tests short, "kafka" has those of Apache Kafka. config and keywords: Kafka's broker keys in
+    either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists them. clock: the
+    source of time, for virtual time.
 
     Start and stop it on one thread; its other methods may be called from any thread.
     """
@@ -115,7 +116,7 @@ class EmbeddedCluster(ClusterBase):
                 self._controller.register_brokers([(each.endpoint, each.apply_image) for each in opened])
                 for broker in opened:
                     broker.start()
-                self._open_console()
+                self._open_console(self)
             except BaseException:
                 self.close()
                 raise
@@ -181,6 +182,7 @@ class EmbeddedCluster(ClusterBase):
 
     @property
     def running(self) -> list[int]:
+        """The ids of the running brokers, sorted."""
         return sorted(self._brokers)
 
     def broker(self, node_id: int) -> Broker:
@@ -304,7 +306,7 @@ class EmbeddedCluster(ClusterBase):
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)
 
-    # --- For the console ---
+    # --- For the console: see `ConsoleCluster` ---
 
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
         # Under the lock no broker ends, so its files stay open.

@@ -151,7 +151,7 @@ class ProcessCluster(ClusterBase):
         try:
             self._controller = self._make_controller(directories)
             self._start_brokers(list(self.node_ids))
-            self._open_console()
+            self._open_console(self)
         except BaseException:
             self.close()
             raise
@@ -270,6 +270,7 @@ class ProcessCluster(ClusterBase):
 
     @property
     def running(self) -> list[int]:
+        """The ids of the running brokers, sorted."""
         return sorted(self._running())
 
     def _link(self, node_id: int) -> BrokerLink:
@@ -408,7 +409,7 @@ class ProcessCluster(ClusterBase):
             "records", topic, partition
         )
 
-    # --- For the console ---
+    # --- For the console: see `ConsoleCluster` ---
 
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
         return self._link(node_id).ask("overview", after, timeout_s=_OVERVIEW_TIMEOUT_S)

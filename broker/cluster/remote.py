@@ -267,8 +267,8 @@ class BrokerLink:
         self._thread.join(timeout_s)
 
     def ask(self, what: str, *arguments: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
-        """Call a method of the broker's process and block for its result, at most `timeout_s`. Raises the errors of that method, and
-        DisconnectedError if the broker is gone. Any thread but the link's own."""
+        """Call a method of the broker's process and block for its result, at most `timeout_s`. Raises the errors of
+        that method, and DisconnectedError if the broker is gone. Any thread but the link's own."""
         call = _Call()
         call_id = next(self._ids)
         with self._calls_lock:

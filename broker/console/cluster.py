@@ -17,10 +17,12 @@ class InjectedFault(Protocol):
 
     number: int
     api_key: ApiKey | None
-    fault: Fault | None
     remaining: int | None
     hits: int
     node_id: int | None
+
+    @property
+    def fault(self) -> Fault | None: ...
 
     def remove(self) -> None: ...
 

@@ -21,7 +21,8 @@ def page() -> Page:
     """The page. Only its own script and style run, by their hashes. It connects to its own address only. No text can
     become markup (`require-trusted-types-for`), and no other page can embed it."""
     html, style, script = (
-        files(__package__).joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+        files(__package__ or __name__).joinpath(name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", "page.js")
     )
     policy = "; ".join(
         (

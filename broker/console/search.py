@@ -78,10 +78,10 @@ def list_records(
 
 def _first(found: list[RecordSeen], count: int, *, newest: bool) -> list[RecordSeen]:
     """At most `count` records, of one partition by offset, of several by time."""
-    is_one = len({each.index for each in found}) <= 1
+    is_one = len({each.partition for each in found}) <= 1
 
     def order(record: RecordSeen) -> tuple[int, ...]:
-        return (record.offset,) if is_one else (record.timestamp, record.index, record.offset)
+        return (record.offset,) if is_one else (record.timestamp, record.partition, record.offset)
 
     return sorted(found, key=order, reverse=newest)[:count]
 
@@ -120,7 +120,7 @@ def record_row(record: RecordSeen, decode: Decode | None) -> dict[str, Any]:
     """A record as a row of the list."""
     row: dict[str, Any] = {
         "topic": record.topic,
-        "partition": record.index,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         "kind": record.kind,

@@ -30,7 +30,7 @@ def sections_of(cluster: ConsoleCluster, seen: Mapping[int, BrokerSeen], running
     cluster is not running."""
     image = cluster.controller.image
     leaders = {
-        (each.topic, each.index): each for broker in seen.values() for each in broker.partitions if each.is_leader
+        (each.topic, each.partition): each for broker in seen.values() for each in broker.partitions if each.is_leader
     }
     return {
         "cluster": {"id": image.cluster_id, "bootstrap": cluster.bootstrap_servers, "profile": cluster.profile},
@@ -46,13 +46,10 @@ def sections_of(cluster: ConsoleCluster, seen: Mapping[int, BrokerSeen], running
 def _broker(node_id: int, image: ClusterImage, seen: Mapping[int, BrokerSeen], running: Sequence[int]) -> Section:
     endpoint = image.brokers.get(node_id)
     known = seen.get(node_id)
-    if node_id not in running:
-        state = "stopped"
-    else:
-        state = "running" if known is not None else "not answering"
+    alive = "not answering" if known is None else "running"
     return {
         "id": node_id,
-        "state": state,
+        "state": alive if node_id in running else "stopped",
         "address": None if endpoint is None else f"{endpoint.host}:{endpoint.port}",
         "listeners": [] if endpoint is None else [f"{name} {host}:{port}" for name, host, port in endpoint.listeners],
         "rack": None if endpoint is None else endpoint.rack,
@@ -148,7 +145,7 @@ def _producers(seen: Mapping[int, BrokerSeen]) -> Section:
         row["partitions"].append(
             {
                 "topic": each.topic,
-                "partition": each.index,
+                "partition": each.partition,
                 "epoch": each.epoch,
                 "sequence": each.last_sequence,
                 "offset": each.last_offset,
@@ -254,7 +251,7 @@ class Rates:
     def add(self, now_ms: float, wall_ms: int, seen: Mapping[int, BrokerSeen], requests: int) -> Section | None:
         """The rates since the previous look; None for the first one. Topics that begin with `__` do not count."""
         ends = {
-            (each.topic, each.index): (each.log_end, each.size_bytes)
+            (each.topic, each.partition): (each.log_end, each.size_bytes)
             for broker in seen.values()
             for each in broker.partitions
             if each.is_leader and not each.topic.startswith("__")

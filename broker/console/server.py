@@ -127,15 +127,15 @@ class _Server(ThreadingHTTPServer):
         super().__init__((_HOST, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(
+            target=self.process_request_thread,
+            args=(request, client_address),
+            name=f"headrace-console-{self.server_address[1]}-connection",
+            daemon=True,
+        )
         with self._lock:
             is_full = len(self._connections) >= MAX_CONNECTIONS
             if not is_full:
-                thread = threading.Thread(
-                    target=self.process_request_thread,
-                    args=(request, client_address),
-                    name=f"headrace-console-{self.server_address[1]}-connection",
-                    daemon=True,
-                )
                 self._connections[request] = thread
         if is_full:
             _log.info("closing a connection to the console: there are %d", MAX_CONNECTIONS)

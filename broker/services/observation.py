@@ -57,7 +57,7 @@ class PartitionSeen(NamedTuple):
     """A replica on this broker."""
 
     topic: str
-    index: int
+    partition: int
     is_leader: bool
     log_start: int
     high_watermark: int
@@ -83,7 +83,7 @@ class ProducerSeen(NamedTuple):
     producer_id: int
     epoch: int
     topic: str
-    index: int
+    partition: int
     last_sequence: int
     last_offset: int
     last_timestamp: int
@@ -91,8 +91,9 @@ class ProducerSeen(NamedTuple):
 
 
 class BrokerSeen(NamedTuple):
-    """One broker at one moment. clock_offset_ms: the wall clock minus the clock of `received_ms`. requests: the recent ones, oldest first, and `requests_left_off` more of the same time.
-    left_off: the names of the lists that were cut at their limit."""
+    """One broker at one moment. clock_offset_ms: the wall clock minus the clock of `received_ms`. requests: the recent
+    ones, oldest first, and `requests_left_off` more of the same time. left_off: the names of the lists that were cut at
+    their limit."""
 
     node_id: int
     connections: int
@@ -112,7 +113,7 @@ class RecordSeen(NamedTuple):
     key and value in bytes, -1 for null."""
 
     topic: str
-    index: int
+    partition: int
     offset: int
     timestamp: int
     key: bytes | None
