@@ -43,6 +43,7 @@ def list_records(
         raise IllegalArgumentError("an offset belongs to one partition; choose the partition, too")
     indexes = range(len(state.partitions))[:MAX_PARTITIONS] if partition is None else [partition]
     wanted = None if not contains else contains.encode(errors="surrogatepass")
+    newest = offset is None and timestamp is None
     found: list[RecordSeen] = []
     reads: dict[int, RecordsRead] = {}
     problems = []
@@ -61,9 +62,11 @@ def list_records(
             problems.append(f"partition {index}: {failed}")
             continue
         reads[index] = read
+        if newest and read.first_offset > read.log_start and len(read.records) < count:
+            problems.append(f"partition {index}: searched back to offset {read.first_offset:,} only, not further")
         found += read.records
         # no more than the result needs stays in memory
-        found = _first(found, count, newest=offset is None and timestamp is None)
+        found = _first(found, count, newest=newest)
     if len(state.partitions) > MAX_PARTITIONS and partition is None:
         problems.append(f"only the first {MAX_PARTITIONS} partitions are read; choose a partition to see another one")
     only = next(iter(reads.values())) if len(reads) == 1 else None

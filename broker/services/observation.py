@@ -50,6 +50,8 @@ MAX_SCANNED_RECORDS = 50_000
 PREVIEW_BYTES = 4_096
 _MAX_HEADERS = 50
 _READ_BYTES = 2**20
+#: The offsets in which the newest records are looked for first.
+_FIRST_WINDOW = 16
 _APPEND_TIMEOUT_MS = 5_000.0
 
 
@@ -130,10 +132,11 @@ class RecordSeen(NamedTuple):
 
 
 class RecordsRead(NamedTuple):
-    """The records of one read, in the order of offsets. `next_offset` is where the next read goes on; `is_end`: there
-    is nothing beyond it. `log_start` and `high_watermark` are the partition's."""
+    """The records of one read, in the order of offsets. The read began at `first_offset`, and the next one goes on at
+    `next_offset`; `is_end`: there is nothing beyond it. `log_start` and `high_watermark` are the partition's."""
 
     records: list[RecordSeen]
+    first_offset: int
     next_offset: int
     is_end: bool
     log_start: int
@@ -263,30 +266,31 @@ def read_records(
     partition.check_leader()
     log = partition.log
     start, end = log.log_start_offset, log.high_watermark
-    scan = _Scan(log, count, contains, preview_bytes)
+    scan = _Scan(log, end, count, contains, preview_bytes)
     try:
         if offset is not None:
-            scan.forward(min(max(offset, start), end), end)
+            scan.forward(min(max(offset, start), end))
         elif timestamp is not None:
             found = log.offset_for_timestamp(timestamp)
-            scan.forward(end if found is None else min(found[0].offset, end), end)
+            scan.forward(end if found is None else min(found[0].offset, end))
         else:
-            scan.backward(start, end)
+            scan.backward(start)
     except OffsetOutOfRangeError:
         # records were deleted while they were read: what was found stands, and the next read begins at the new start
         scan.next_offset = max(scan.next_offset, log.log_start_offset)
     except (OSError, ValueError) as failed:
         raise KafkaStorageError(f"{log.topic}-{log.partition} can't be read: {failed}") from failed
-    return RecordsRead(scan.found, scan.next_offset, scan.next_offset >= end, start, end)
+    return RecordsRead(scan.found, scan.first_offset, scan.next_offset, scan.next_offset >= end, start, end)
 
 
 class _Scan:
     """One read of a log, with its limits."""
 
-    def __init__(self, log: Log, count: int, contains: bytes | None, preview_bytes: int) -> None:
+    def __init__(self, log: Log, end: int, count: int, contains: bytes | None, preview_bytes: int) -> None:
         self.found: list[RecordSeen] = []
-        self.next_offset = 0
+        self.first_offset = self.next_offset = 0
         self._log = log
+        self._end = end
         self._count = count
         self._contains = contains
         self._preview_bytes = preview_bytes
@@ -294,10 +298,10 @@ class _Scan:
         self._records_left = MAX_SCANNED_RECORDS
         self._stable = log.last_stable_offset
 
-    def forward(self, offset: int, end: int) -> None:
+    def forward(self, offset: int) -> None:
         """Collect the first records from `offset`."""
-        self.next_offset = offset
-        for batch, aborted in self._batches(offset, end):
+        self.first_offset = self.next_offset = offset
+        for batch, aborted in self._batches(offset, self._end):
             for record in self._records(batch, aborted):
                 if record.offset < offset:
                     continue
@@ -309,31 +313,44 @@ class _Scan:
                     return
             self.next_offset = max(self.next_offset, batch.next_offset)
 
-    def backward(self, start: int, end: int) -> None:
-        """Collect the last records before `end`, from windows that double until there are enough."""
-        self.next_offset = end
-        upper, width = end, self._count
+    def backward(self, start: int) -> None:
+        """Collect the last records, from windows that double until there are enough."""
+        self.next_offset = upper = self._end
+        self.first_offset = upper
+        width = _FIRST_WINDOW
         newest: list[RecordSeen] = []
-        while upper > start and len(newest) < self._count and self._bytes_left > 0 and self._records_left > 0:
+        while upper > start and len(newest) < self._count and self._records_left > 0:
             lower = max(upper - width, start)
             part: deque[RecordSeen] = deque(maxlen=self._count - len(newest))
+            reached = lower
             for batch, aborted in self._batches(lower, upper):
+                reached = batch.next_offset
                 for record in self._records(batch, aborted):
                     if lower <= record.offset < upper:
                         self._records_left -= 1
                         if self._matches(record):
                             part.append(record)
+            if self._bytes_left <= 0 and reached < upper:
+                # What was read are the oldest of the window, with a gap before those that were found.
+                if newest or width == 1:
+                    break
+                width, self._bytes_left = 1, MAX_SCANNED_BYTES
+                continue
             newest = [*part, *newest]
-            upper, width = lower, min(width * 2, MAX_SCANNED_RECORDS)
+            self.first_offset = upper = lower
+            width = min(width * 2, MAX_SCANNED_RECORDS)
+            if self._bytes_left <= 0:
+                break
         self.found = newest
 
     def _matches(self, record: RecordSeen) -> bool:
         return self._contains is None or self._contains in (record.key or b"")
 
     def _batches(self, offset: int, end: int) -> Iterator[tuple[RecordBatch, list[AbortedTransaction]]]:
-        """The batches with offsets from `offset` up to `end`, with the aborted transactions around them."""
+        """The batches with offsets from `offset` up to `end`, which may be within one, with the aborted transactions
+        around them."""
         while offset < end and self._bytes_left > 0:
-            read = self._log.read(offset, min(_READ_BYTES, self._bytes_left), up_to=end, min_one_batch=True)
+            read = self._log.read(offset, min(_READ_BYTES, self._bytes_left), up_to=self._end, min_one_batch=True)
             if read.region is None:
                 return
             aborted = self._log.aborted_transactions(offset, read)
@@ -345,6 +362,8 @@ class _Scan:
             for batch in read_batches(content):
                 if not isinstance(batch, RecordBatch):
                     raise KafkaStorageError(f"the batch at offset {offset} has an old format, which is not supported")
+                if batch.base_offset >= end:
+                    return
                 yield batch, aborted
                 offset = max(offset, batch.next_offset)
             if offset == before:

@@ -147,7 +147,9 @@ def test_brokers_end_and_start(cluster, action):
     assert cluster.calls == [(f"{action}_broker", 2)]
 
 
-@pytest.mark.parametrize("body", [{}, {"node_id": 1}, {"node_id": "1", "action": "kill"}, {"node_id": 1, "action": "x"}])
+@pytest.mark.parametrize(
+    "body", [{}, {"node_id": 1}, {"node_id": "1", "action": "kill"}, {"node_id": 1, "action": "x"}]
+)
 def test_a_broker_is_not_touched_by_mistake(cluster, body):
     with pytest.raises(IllegalArgumentError):
         Actions(cluster).change_broker(body)

@@ -32,7 +32,9 @@ def test_nothing_comes_from_elsewhere():
     assert "url(" not in text
 
 
-@pytest.mark.parametrize("sink", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("])
+@pytest.mark.parametrize(
+    "sink", ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function("]
+)
 def test_the_script_makes_no_markup_of_text(sink):
     assert sink not in element("script")
 
