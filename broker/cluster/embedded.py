@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.api import ApiKey
@@ -20,12 +20,14 @@ from ..log.producer_state import ProducerStateEntry
 from ..replica.connection import CutLinks
 from ..requests.control import Control, Handler, Registration, RequestSeen
 from ..requests.faults import Fault
-from ..services import inspection, observation
-from ..services.observation import BrokerSeen, RecordsRead
+from ..services import inspection
 from ..transaction.transaction import TransactionValues
 from .arguments import check_hook
 from .cluster_base import ClusterBase
 from .node import Broker
+
+if TYPE_CHECKING:
+    from ..services.observation import BrokerSeen, RecordsRead
 
 
 class EmbeddedCluster(ClusterBase):
@@ -309,6 +311,8 @@ class EmbeddedCluster(ClusterBase):
     # --- For the console: see `ConsoleCluster` ---
 
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
         # Under the lock no broker ends, so its files stay open.
         with self._lock:
             broker = self.broker(node_id)
@@ -325,6 +329,8 @@ class EmbeddedCluster(ClusterBase):
         contains: bytes | None,
         preview_bytes: int,
     ) -> RecordsRead:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
         with self._lock:
             broker = self.broker(self.leader_of(topic, partition))
             key = (topic, partition)
@@ -339,5 +345,7 @@ class EmbeddedCluster(ClusterBase):
         headers: Sequence[tuple[str, bytes | None]],
         timestamp: int | None,
     ) -> int:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
         broker = self.broker(self.leader_of(topic, partition))
         return observation.append_record(broker, (topic, partition), key, value, headers, timestamp)

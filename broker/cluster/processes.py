@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import (
@@ -29,10 +29,12 @@ from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..requests.control import RequestSeen
 from ..requests.faults import Fault
-from ..services.observation import BrokerSeen, RecordsRead
 from ..transaction.transaction import TransactionValues
 from .cluster_base import ClusterBase
 from .remote import BrokerLink, to_text
+
+if TYPE_CHECKING:
+    from ..services.observation import BrokerSeen, RecordsRead
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0

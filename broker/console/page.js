@@ -73,8 +73,10 @@ function table(container, columns, keyOf, options) {
     }
     for (const [key, shown] of known) {
       if (!keys.has(key)) {
+        const hadFocus = shown.tr.contains(document.activeElement);
         shown.tr.remove();
         known.delete(key);
+        if (hadFocus) document.querySelector("[data-view]:not([hidden]) h1").focus();
       }
     }
   };
@@ -130,9 +132,11 @@ async function ask(method, path, body) {
   return found;
 }
 
-// Runs an action of a button or form: disabled meanwhile, the outcome as a toast.
+// Runs an action of a button or form, once at a time, and shows the outcome as a toast. The button is not `disabled`
+// meanwhile, because it would lose the focus.
 async function act(button, run, done) {
-  button.disabled = true;
+  if (button.getAttribute("aria-disabled")) return null;
+  button.setAttribute("aria-disabled", "true");
   try {
     const found = await run();
     if (done) toast(typeof done === "function" ? done(found) : done);
@@ -141,8 +145,7 @@ async function act(button, run, done) {
     toast(failed.message, true);
     return null;
   } finally {
-    button.disabled = false;
-    if (document.activeElement === document.body && button.isConnected && !button.hidden) button.focus();
+    button.removeAttribute("aria-disabled");
   }
 }
 
@@ -296,14 +299,14 @@ const updateBrokers = table(
         cell.append(el("div", { class: "row-actions" }, kill, stop, start));
         return (now) => {
           const isStopped = now.state === "stopped";
-          const held = [kill, stop, start].includes(document.activeElement);
+          const focused = document.activeElement;
           kill.hidden = stop.hidden = isStopped;
           start.hidden = !isStopped;
           for (const [button, text] of [[kill, "Kill"], [stop, "Stop"], [start, "Start"]]) {
             button.setAttribute("aria-label", `${text} broker ${now.id}`);
           }
           // the button with the focus has just disappeared
-          if (held && document.activeElement.hidden) (isStopped ? start : kill).focus();
+          if ([kill, stop, start].includes(focused) && focused.hidden) (isStopped ? start : kill).focus();
         };
       },
     },
