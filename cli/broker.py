@@ -1,8 +1,9 @@
 """`headrace broker`: run a Kafka cluster on this machine until Ctrl-C or SIGTERM.
 
 Once clients are served it prints bootstrap.servers=HOST:PORT, then the profile, and with --security the keys that a
-client needs. With several brokers each runs in its
-own process, and the process ids follow. Without --data-dir all records are deleted at the end.
+client needs. With several brokers each runs in its own process, and the process ids follow. With --console the last
+line is console=URL, the address of a page to look into the cluster. Without --data-dir all records are deleted at the
+end.
 """
 
 from __future__ import annotations
@@ -50,6 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="one of Kafka's broker keys, e.g. num.partitions=3; config.file=server.properties reads keys from a file",
     )
     parser.add_argument(
+        "--console",
+        nargs="?",
+        const=True,
+        default=False,
+        type=whole_number(1, 65535),
+        metavar="PORT",
+        help="serve a page to look into the cluster, to this machine only; prints its address (default port: any free)",
+    )
+    parser.add_argument(
+        "--schema-registry", metavar="URL", help="the registry with whose schemas the console decodes records"
+    )
+    parser.add_argument(
         "--profile",
         choices=tuple(PROFILES),
         default=KAFKA,
@@ -75,6 +88,8 @@ def run(options: argparse.Namespace) -> int:
             "host": options.host,
             "port": options.port,
             "security": options.security,
+            "console": options.console,
+            "schema_registry": options.schema_registry,
             "profile": options.profile,
             "config": read_configs(options.config),
         }
@@ -104,3 +119,5 @@ def _tell(cluster: Any, options: argparse.Namespace, pids: Mapping[int, int]) ->
         for key, value in cluster.client_config().items():
             if key != "bootstrap.servers":
                 print(f"{key}={value}", flush=True)
+    if options.console:
+        print(f"console={cluster.console_url}", flush=True)

@@ -174,6 +174,29 @@ def check_features(features: object) -> dict[str, int]:
     return dict(features)
 
 
+def check_console(console: object) -> int | None:
+    """The port of the console, 0 for any; None for no console. Raises KafkaConfigurationError."""
+    if isinstance(console, bool):
+        return 0 if console else None
+    if not 1 <= whole_number(console) <= _MAX_PORT:
+        raise KafkaConfigurationError(
+            f"console is {console!r} ({type(console).__name__}); give True, or the port of its page from 1 to "
+            f"{_MAX_PORT}"
+        )
+    return whole_number(console)
+
+
+def check_schema_registry(url: object, console_port: int | None) -> str | None:
+    """The address of the schema registry whose schemas the console decodes with. Raises KafkaConfigurationError."""
+    if url is None:
+        return None
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise KafkaConfigurationError(f"schema_registry is {url!r}; give an address such as 'http://127.0.0.1:8081'")
+    if console_port is None:
+        raise KafkaConfigurationError("only the console uses schema_registry; give console=True (--console), too")
+    return url
+
+
 def whole_number(value: object) -> int:
     """An int unchanged; -1 for anything else, including True and False."""
     return value if isinstance(value, int) and not isinstance(value, bool) else -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
@@ -21,15 +21,21 @@ from ..security.acls import AclBinding, AclOperation, PatternType, PermissionTyp
 from .acl_arguments import acl_of, filter_of
 from .arguments import (
     check_address,
+    check_console,
     check_directories,
     check_fault,
     check_features,
     check_hook,
     check_racks,
+    check_schema_registry,
     resolve_node_ids,
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
+
+if TYPE_CHECKING:
+    from ..console import Console
+    from ..console.cluster import ConsoleCluster
 
 
 class ClusterBase(ABC):
@@ -47,11 +53,16 @@ class ClusterBase(ABC):
         racks: Any,
         security: Any,
         features: Any,
+        console: Any,
+        schema_registry: Any,
         profile: str,
         config: Mapping[str, Any] | None,
         keywords: Mapping[str, Any],
     ) -> None:
         """Raises KafkaConfigurationError."""
+        self._console_port = check_console(console)
+        self._schema_registry = check_schema_registry(schema_registry, self._console_port)
+        self._console: Console | None = None
         self.profile = profile
         self.config = BrokerConfig.of_profile(profile, config, keywords)
         protocol = check_security(security)
@@ -75,6 +86,37 @@ class ClusterBase(ABC):
     @abstractmethod
     def _await_brokers(self) -> None:
         """Block until all running brokers have the controller's current image."""
+
+    # --- The console ---
+
+    @property
+    def console_url(self) -> str:
+        """The address of the console's page, with its token: open it in a browser on this machine. Raises
+        IllegalStateError unless the cluster was made with `console=True` and runs."""
+        if self._console is None:
+            raise IllegalStateError(
+                "the cluster is not started, so it has no console"
+                if self._console_port is not None
+                else "the cluster has no console; make it with console=True"
+            )
+        return self._console.url
+
+    def _open_console(self, cluster: ConsoleCluster) -> None:
+        """Start the console of this cluster if it is to have one. Raises KafkaConnectionError."""
+        if self._console_port is None:
+            return
+        from ..console import Console  # noqa: PLC0415 - an HTTP server, which few clusters need
+
+        console = Console(cluster, port=self._console_port, schema_registry=self._schema_registry)
+        console.start()
+        self._console = console
+
+    def _close_console(self) -> None:
+        console, self._console = self._console, None
+        if console is not None:
+            console.close()
+
+    # --- Its start ---
 
     def _make_controller(self, directories: ClusterDirectories) -> Controller:
         """The controller, with the given features. Raises KafkaStorageError."""

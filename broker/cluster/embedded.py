@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.api import ApiKey
@@ -26,6 +26,9 @@ from .arguments import check_hook
 from .cluster_base import ClusterBase
 from .node import Broker
 
+if TYPE_CHECKING:
+    from ..services.observation import BrokerSeen, RecordsRead
+
 
 class EmbeddedCluster(ClusterBase):
     """A Kafka cluster for tests and development: real sockets, real logs, no JVM.
@@ -40,9 +43,11 @@ class EmbeddedCluster(ClusterBase):
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
     With the key `users` ({"alice": "secret"}) that listener has SASL, of all mechanisms. racks: the rack of each broker
     by its id. features: the finalized level of features, such as `{"transaction.version": 1}`; the newest without it.
-    profile: "test" has defaults that keep tests short, "kafka" has those of
-    Apache Kafka. config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or
-    `num_partitions=3`); docs/broker-configuration.md lists them. clock: the source of time, for virtual time.
+    console: True, or a port, serves a page to look into the cluster at `console_url`, to this machine only.
+    schema_registry: the address of the registry with whose schemas the page decodes records. profile: "test" has
+    defaults that keep tests short, "kafka" has those of Apache Kafka. config and keywords: Kafka's broker keys in
+    either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists them. clock: the
+    source of time, for virtual time.
 
     Start and stop it on one thread; its other methods may be called from any thread.
     """
@@ -58,6 +63,8 @@ class EmbeddedCluster(ClusterBase):
         racks: Mapping[int, str] | None = None,
         security: str | None = None,
         features: Mapping[str, int] | None = None,
+        console: bool | int = False,
+        schema_registry: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
@@ -74,6 +81,8 @@ class EmbeddedCluster(ClusterBase):
             racks=racks,
             security=security,
             features=features,
+            console=console,
+            schema_registry=schema_registry,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -109,6 +118,7 @@ class EmbeddedCluster(ClusterBase):
                 self._controller.register_brokers([(each.endpoint, each.apply_image) for each in opened])
                 for broker in opened:
                     broker.start()
+                self._open_console(self)
             except BaseException:
                 self.close()
                 raise
@@ -136,6 +146,8 @@ class EmbeddedCluster(ClusterBase):
 
         Raises KafkaStorageError, after all brokers have stopped, if one couldn't write its files of a clean stop.
         """
+        # first, and without the lock: its threads look at brokers under it
+        self._close_console()
         with self._lock:
             brokers, self._brokers = self._brokers, {}
             try:
@@ -169,6 +181,11 @@ class EmbeddedCluster(ClusterBase):
     def brokers(self) -> dict[int, Broker]:
         """The running brokers by id."""
         return dict(self._brokers)
+
+    @property
+    def running(self) -> list[int]:
+        """The ids of the running brokers, sorted."""
+        return sorted(self._brokers)
 
     def broker(self, node_id: int) -> Broker:
         """A running broker. Raises IllegalStateError."""
@@ -246,6 +263,11 @@ class EmbeddedCluster(ClusterBase):
         self._check_injection(api_key, fault, times, node_id)
         return self.control.fault(api_key, fault, times=times, node_id=node_id)
 
+    @property
+    def faults(self) -> list[Registration]:
+        """The injected faults and handlers of requests that have not been removed, oldest first."""
+        return list(self.control.registrations)
+
     def act_as(self, release: str | None) -> None:
         """Offer clients only the APIs and versions of a release of Apache Kafka ("2.8"); None offers everything again.
 
@@ -285,3 +307,45 @@ class EmbeddedCluster(ClusterBase):
         """All records of a partition from its leader's log (or another broker's), decoded."""
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)
+
+    # --- For the console: see `ConsoleCluster` ---
+
+    def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        # Under the lock no broker ends, so its files stay open.
+        with self._lock:
+            broker = self.broker(node_id)
+            return observation.overview(broker, broker.server.connection_count, after)
+
+    def read_records(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None,
+        timestamp: int | None,
+        count: int,
+        contains: bytes | None,
+        preview_bytes: int,
+    ) -> RecordsRead:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        with self._lock:
+            broker = self.broker(self.leader_of(topic, partition))
+            key = (topic, partition)
+            return observation.read_records(broker, key, offset, timestamp, count, contains, preview_bytes)
+
+    def append_record(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int | None,
+    ) -> int:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        broker = self.broker(self.leader_of(topic, partition))
+        return observation.append_record(broker, (topic, partition), key, value, headers, timestamp)

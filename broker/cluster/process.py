@@ -17,7 +17,7 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.api import ApiKey
@@ -31,6 +31,9 @@ from ..services import inspection
 from ..transaction.transaction import TransactionValues
 from .node import Broker
 from .remote import RemoteController, from_text
+
+if TYPE_CHECKING:
+    from ..services.observation import BrokerSeen, RecordsRead
 
 _WATCH_S = 0.2
 
@@ -93,6 +96,22 @@ class _Asked:
 
     def waiting(self) -> dict[str, int]:
         return inspection.waiting(self._own())
+
+    def overview(self, after: RequestSeen | None) -> BrokerSeen:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        broker = self._own()
+        return observation.overview(broker, broker.server.connection_count, after)
+
+    def read_records(self, *arguments: Any) -> RecordsRead:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        return observation.read_records(self._own(), *arguments)
+
+    def append_record(self, *arguments: Any) -> int:
+        from ..services import observation  # noqa: PLC0415 - for clusters with a console
+
+        return observation.append_record(self._own(), *arguments)
 
 
 def serve(settings: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import (
@@ -33,9 +33,14 @@ from ..transaction.transaction import TransactionValues
 from .cluster_base import ClusterBase
 from .remote import BrokerLink, to_text
 
+if TYPE_CHECKING:
+    from ..services.observation import BrokerSeen, RecordsRead
+
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
 _LOOK_S = 0.01
+#: A broker that hangs must not keep the console from showing the others.
+_OVERVIEW_TIMEOUT_S = 2.0
 
 
 class InjectedFault:
@@ -82,7 +87,7 @@ class ProcessCluster(ClusterBase):
     It has the methods of `EmbeddedCluster` that can work across processes. Missing are `on_request` (a test's function
     can't run in a broker), `broker`, `brokers` and `control` (objects inside a broker's process), and a clock.
 
-    Start and stop it and its brokers on one thread; its other methods may be called from any thread.
+    Start and stop it on one thread; its other methods may be called from any thread.
     """
 
     def __init__(
@@ -96,6 +101,8 @@ class ProcessCluster(ClusterBase):
         racks: Mapping[int, str] | None = None,
         security: str | None = None,
         features: Mapping[str, int] | None = None,
+        console: bool | int = False,
+        schema_registry: str | None = None,
         profile: str = TEST,
         config: Mapping[str, Any] | None = None,
         **keywords: Any,
@@ -112,6 +119,8 @@ class ProcessCluster(ClusterBase):
             racks=racks,
             security=security,
             features=features,
+            console=console,
+            schema_registry=schema_registry,
             profile=profile,
             config=config,
             keywords=keywords,
@@ -120,6 +129,8 @@ class ProcessCluster(ClusterBase):
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._links: dict[int, BrokerLink] = {}
         self._lock = threading.Lock()
+        #: Held while a broker starts or ends: the console does that, too, on threads of its own.
+        self._life = threading.Lock()
         self._fault_numbers = itertools.count()
         self._faults: dict[int, InjectedFault] = {}
         self._cut: frozenset[frozenset[int]] = frozenset()
@@ -142,6 +153,7 @@ class ProcessCluster(ClusterBase):
         try:
             self._controller = self._make_controller(directories)
             self._start_brokers(list(self.node_ids))
+            self._open_console(self)
         except BaseException:
             self.close()
             raise
@@ -221,6 +233,7 @@ class ProcessCluster(ClusterBase):
 
     def close(self) -> None:
         """Stop every broker cleanly and remove the temporary directory. May be called again."""
+        self._close_console()
         # All brokers stop together, so no leaders are elected.
         with self._lock:
             links, self._links = self._links, {}
@@ -257,6 +270,11 @@ class ProcessCluster(ClusterBase):
         with self._lock:
             return {node_id: link for node_id, link in self._links.items() if not link.is_gone.is_set()}
 
+    @property
+    def running(self) -> list[int]:
+        """The ids of the running brokers, sorted."""
+        return sorted(self._running())
+
     def _link(self, node_id: int) -> BrokerLink:
         self._check_node(node_id)
         running = self._running()
@@ -273,23 +291,25 @@ class ProcessCluster(ClusterBase):
         self._end_broker(node_id, signal.SIGKILL)
 
     def _end_broker(self, node_id: int, number: signal.Signals) -> None:
-        link = self._link(node_id)
-        _signal(link, number)
-        link.wait_until_gone(_STOP_TIMEOUT_S)
-        # The process is a zombie until its launcher reaps it, which happens promptly.
-        looks = threading.Event()
-        for _ in range(int(_STOP_TIMEOUT_S / _LOOK_S)):
-            if not _exists(link.pid):
-                return
-            looks.wait(_LOOK_S)
-        raise KafkaConnectionError(f"the process {link.pid} of broker {node_id} doesn't end")
+        with self._life:
+            link = self._link(node_id)
+            _signal(link, number)
+            link.wait_until_gone(_STOP_TIMEOUT_S)
+            # The process is a zombie until its launcher reaps it, which happens promptly.
+            looks = threading.Event()
+            for _ in range(int(_STOP_TIMEOUT_S / _LOOK_S)):
+                if not _exists(link.pid):
+                    return
+                looks.wait(_LOOK_S)
+            raise KafkaConnectionError(f"the process {link.pid} of broker {node_id} doesn't end")
 
     def start_broker(self, node_id: int) -> None:
         """Start a stopped or killed broker again, on its previous ports and directories."""
         self._check_node(node_id)
-        if node_id in self._running():
-            raise IllegalStateError(f"broker {node_id} is running already")
-        self._start_brokers([node_id])
+        with self._life:
+            if node_id in self._running():
+                raise IllegalStateError(f"broker {node_id} is running already")
+            self._start_brokers([node_id])
 
     def cut_link(self, one: int, other: int) -> None:
         """Stop two brokers from fetching from each other until `heal_links`. Clients and the controller reach both."""
@@ -343,6 +363,11 @@ class ProcessCluster(ClusterBase):
         injected = self._faults.get(number)
         return injected is not None and injected.claim()
 
+    @property
+    def faults(self) -> list[InjectedFault]:
+        """The injected faults that have not been removed, oldest first."""
+        return list(self._faults.values())
+
     def act_as(self, release: str | None) -> None:
         """Offer clients only the APIs and versions of a release of Apache Kafka ("2.8"); None offers everything again.
 
@@ -385,6 +410,37 @@ class ProcessCluster(ClusterBase):
         return self._link(self.leader_of(topic, partition) if node_id is None else node_id).ask(
             "records", topic, partition
         )
+
+    # --- For the console: see `ConsoleCluster` ---
+
+    def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
+        return self._link(node_id).ask("overview", after, timeout_s=_OVERVIEW_TIMEOUT_S)
+
+    def read_records(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | None,
+        timestamp: int | None,
+        count: int,
+        contains: bytes | None,
+        preview_bytes: int,
+    ) -> RecordsRead:
+        link = self._link(self.leader_of(topic, partition))
+        return link.ask("read_records", (topic, partition), offset, timestamp, count, contains, preview_bytes)
+
+    def append_record(
+        self,
+        topic: str,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int | None,
+    ) -> int:
+        link = self._link(self.leader_of(topic, partition))
+        return link.ask("append_record", (topic, partition), key, value, headers, timestamp)
 
     # --- Not possible with brokers in other processes ---
 

@@ -266,9 +266,9 @@ class BrokerLink:
         """Wait until the link is closed and other brokers have taken over."""
         self._thread.join(timeout_s)
 
-    def ask(self, what: str, *arguments: Any) -> Any:
-        """Call a method of the broker's process and block for its result. Raises the errors of that method, and
-        DisconnectedError if the broker is gone. Any thread but the link's own."""
+    def ask(self, what: str, *arguments: Any, timeout_s: float = _CALL_TIMEOUT_S) -> Any:
+        """Call a method of the broker's process and block for its result, at most `timeout_s`. Raises the errors of
+        that method, and DisconnectedError if the broker is gone. Any thread but the link's own."""
         call = _Call()
         call_id = next(self._ids)
         with self._calls_lock:
@@ -279,7 +279,7 @@ class BrokerLink:
             self._lines.send({"ask": call_id, "pickled": to_text((what, arguments))})
         except OSError as failed:
             raise DisconnectedError(f"broker {self.node_id} is gone: {failed}") from failed
-        if not call.done.wait(_CALL_TIMEOUT_S) or call.answer is None:
+        if not call.done.wait(timeout_s) or call.answer is None:
             self._calls.pop(call_id, None)
             raise DisconnectedError(f"broker {self.node_id} doesn't answer")
         failed, result = from_text(call.answer["pickled"])

@@ -39,12 +39,25 @@ Handler = Callable[[RequestContext, Request], "Fault | None"]
 
 
 class Registration:
-    """A registered handler. `remove()` removes it; a `with` statement does so at its end."""
+    """A registered handler. `remove()` removes it; a `with` statement does so at its end.
+
+    fault: the fault that it applies; None for a function that decides per request. number: identifies it in its
+    cluster.
+    """
 
     def __init__(
-        self, control: Control, api_key: ApiKey | None, handler: Handler, times: int | None, node_id: int | None
+        self,
+        control: Control,
+        number: int,
+        api_key: ApiKey | None,
+        handler: Handler,
+        times: int | None,
+        node_id: int | None,
+        fault: Fault | None,
     ) -> None:
         self._control = control
+        self.number = number
+        self.fault = fault
         self.api_key = api_key
         self.handler = handler
         self.remaining = times
@@ -67,6 +80,7 @@ class Control:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._registrations: tuple[Registration, ...] = ()
+        self._numbers = itertools.count()
         self.requests: deque[RequestSeen] = deque(maxlen=REQUESTS_KEPT)
         self.counts: Counter[ApiKey] = Counter()
         # The highest version advertised and accepted, by API, to act as an older broker; None: as built.
@@ -78,10 +92,17 @@ class Control:
         return self.max_versions is None
 
     def add(
-        self, api_key: ApiKey | None, handler: Handler, *, times: int | None = None, node_id: int | None = None
+        self,
+        api_key: ApiKey | None,
+        handler: Handler,
+        *,
+        times: int | None = None,
+        node_id: int | None = None,
+        fault: Fault | None = None,
     ) -> Registration:
-        """Register `handler` for the requests of an API (None: all), on one broker or all; at most `times` faults."""
-        registration = Registration(self, api_key, handler, times, node_id)
+        """Register `handler` for the requests of an API (None: all), on one broker or all; at most `times` faults.
+        `fault` is the only one that it returns, if that is known."""
+        registration = Registration(self, next(self._numbers), api_key, handler, times, node_id, fault)
         with self._lock:
             self._registrations = (*self._registrations, registration)
         return registration
@@ -103,7 +124,12 @@ class Control:
                 return None
             return fault if claim is None or claim() else None
 
-        return self.add(api_key, decide, times=times, node_id=node_id)
+        return self.add(api_key, decide, times=times, node_id=node_id, fault=fault)
+
+    @property
+    def registrations(self) -> tuple[Registration, ...]:
+        """The registered handlers, in the order in which they are asked."""
+        return self._registrations
 
     def remove(self, registration: Registration) -> None:
         with self._lock:

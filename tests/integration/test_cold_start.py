@@ -111,6 +111,18 @@ except SystemExit:
     assert {name for name in imported if name.startswith(("headrace.producer", "headrace.broker"))} == set()
 
 
+def test_a_cluster_without_a_console_imports_none() -> None:
+    program = """
+from headrace.broker import EmbeddedCluster, ProcessCluster
+with EmbeddedCluster():
+    pass
+"""
+    imported = imported_by(program)
+    assert "headrace.broker.cluster.processes" in imported
+    of_consoles = ("headrace.broker.console", "headrace.broker.services.observation", "http.server")
+    assert {name for name in imported if name.startswith(of_consoles)} == set()
+
+
 def test_the_extension_of_crc32c_is_the_package_s() -> None:
     """A program that imports crc32c later gets the same function, and one that has done so already works too."""
     late = "from headrace.network.records.crc import crc32c\nimport crc32c as whole\nassert whole.crc32c is crc32c"

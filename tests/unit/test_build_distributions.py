@@ -58,6 +58,7 @@ def test_the_wheel_has_every_module_under_its_import_name_and_nothing_else(tmp_p
         console = wheel.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
     installed = {name for name in names if ".dist-info/" not in name}
     expected = {f"headrace/{path}" for path in sources(".py")} | {f"headrace/{part}/py.typed" for part in PARTS}
+    expected |= {f"headrace/broker/console/page.{suffix}" for suffix in ("html", "css", "js")}
     assert installed == expected | {f"{FOR_PYSPARK}/__init__.py"}
     assert "headrace = headrace.cli:main" in console
 
@@ -66,5 +67,7 @@ def test_the_source_distribution_has_what_a_build_needs(tmp_path: Path):
     archive = build(copy_of_the_project(tmp_path / "copy"), "sdist")
     with tarfile.open(archive) as packed:
         names = {name.partition("/")[2] for name in packed.getnames()}
-    assert sources(".py") | sources(".pxd") | {f"{FOR_PYSPARK}/__init__.py"} | set(PROJECT) <= names
+    page = sources(".html") | sources(".css") | sources(".js")
+    assert page
+    assert sources(".py") | sources(".pxd") | page | {f"{FOR_PYSPARK}/__init__.py"} | set(PROJECT) <= names
     assert [name for name in names if name.endswith((".so", ".pyc"))] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser import BROWSER, OPTIONS
 from support.pages import ROOT
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-OPTIONS += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
 FIRST_ERROR_STATUS = 400
 WIDTHS = {"desktop": 1280, "phone": 390}
 
