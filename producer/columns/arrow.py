@@ -7,7 +7,6 @@ This module checks pyarrow's arrays and takes them apart into buffers, one colum
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from ...network.records.builder_cy import encode_header_lists
 from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
 from ..record_errors import row_error
 from ..threads import check_may_wait
+from .arrow_buffers import bytes_column, is_string, longs, plain
 from .column_send import ColumnSender, send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture
@@ -120,7 +120,7 @@ def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         column = column.dictionary_decode()
-    if not (_is_string(kind) or pa.types.is_null(kind)):
+    if not (is_string(kind) or pa.types.is_null(kind)):
         raise SerializationError(f"the column {name!r} is of type {column.type}; topics are strings")
     if column.null_count:
         cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
@@ -130,75 +130,8 @@ def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
     topics = encoded.dictionary.to_pylist()
     if len(topics) == 1:
         return [(topics[0], None)]
-    order, ends = group(_longs(encoded.indices), len(topics))
+    order, ends = group(longs(encoded.indices), len(topics))
     return [(each, order[ends[number] : ends[number + 1]]) for number, each in enumerate(topics)]
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow as pa  # noqa: PLC0415
-
-    types = pa.types
-    # the oldest supported pyarrow has no views
-    is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
-    return types.is_string(kind) or types.is_large_string(kind) or is_view
-
-
-def _plain(column: Any, name: str) -> Any:
-    """A column of binary or strings as an array with offsets or a fixed width, or of nulls only.
-
-    Raises SerializationError for another type.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-
-    kind = column.type
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _plain(column.dictionary_decode(), name)
-    if hasattr(types, "is_string_view") and types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    if hasattr(types, "is_binary_view") and types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    if (
-        types.is_binary(kind)
-        or types.is_string(kind)
-        or types.is_large_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_null(kind)
-    ):
-        return column
-    raise SerializationError(
-        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (as Spark's "
-        f"sink does with value_format='json' or 'msgpack')"
-    )
-
-
-def bytes_column(column: Any, name: str) -> BytesColumn:
-    """Convert an Arrow array of binary or strings for the encoder. Raises SerializationError for another type."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    column = _plain(column, name)
-    kind = column.type
-    if pa.types.is_null(kind):
-        return BytesColumn(b"", None, 0, -1, None, 0, len(column))
-    if pa.types.is_fixed_size_binary(kind):
-        (validity, data), offsets, offset_bytes, width = column.buffers(), None, 0, kind.byte_width
-    else:
-        validity, offsets, data = column.buffers()
-        offset_bytes = 8 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else 4
-        offsets, width = offsets or b"", 0
-    try:
-        return BytesColumn(
-            data or b"",
-            offsets,
-            offset_bytes,
-            width,
-            validity if column.null_count else None,
-            column.offset,
-            len(column),
-        )
-    except EncodeError as error:
-        raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
 
 
 class _Headers(NamedTuple):
@@ -236,7 +169,7 @@ class _Headers(NamedTuple):
         items = column.values
         validity = column.buffers()[0] if column.null_count else None
         try:
-            lists = ListColumn(_longs(column.offsets), validity, column.offset, len(items))
+            lists = ListColumn(longs(column.offsets), validity, column.offset, len(items))
         except EncodeError as error:
             raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
         keys = bytes_column(items.field(key), f"{name}.key")
@@ -306,24 +239,11 @@ def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
         row = pc.less(numbers, 0).index(True).as_py()
         cause = IllegalArgumentError(f"the column {name!r} holds {numbers[row]}; it has to be 0 or more")
         raise row_error(base_row + row, None, -1, cause) from cause
-    return _longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
-
-
-def _longs(column: Any) -> memoryview:
-    """An integer column without nulls as 64-bit integers."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    numbers = column.cast(pa.int64())
-    buffer = numbers.buffers()[1]
-    if buffer is None:
-        return memoryview(array("q"))
-    # the buffer may be longer than the numbers, and not a multiple of their size
-    first, count = numbers.offset, len(numbers)
-    return memoryview(buffer).cast("B")[8 * first : 8 * (first + count)].cast("q")
+    return longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
 
 
 def _objects(column: Any, name: str, serializer: Any) -> list[Any]:
     """The column's values as Python objects: for the serializer, or as bytes if there is none."""
     if serializer is not None:
         return column.to_pylist()
-    return [_data(value) for value in _plain(column, name).to_pylist()]
+    return [_data(value) for value in plain(column, name).to_pylist()]
