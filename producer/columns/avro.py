@@ -454,7 +454,9 @@ def _plain(column: Any, is_enum: bool = False) -> Any:
     if is_of(column.type, "dictionary"):
         if is_enum and not column.dictionary.null_count:
             return column
-        column = column.dictionary_decode()
+        # pyarrow looks up nulls, too, for which an empty dictionary has no value
+        empty = not len(column.dictionary)
+        column = pa.nulls(len(column), column.type.value_type) if empty else column.dictionary_decode()
     if is_of(column.type, "string_view"):
         column = column.cast(pa.large_string())
     elif is_of(column.type, "binary_view"):
