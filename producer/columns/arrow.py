@@ -7,7 +7,7 @@ This module checks pyarrow's arrays and takes them apart into buffers, one colum
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
@@ -19,25 +19,39 @@ from .arrow_buffers import bytes_column, is_string, longs, plain
 from .column_send import ColumnSender, send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture
+from .serialized import serialized, with_headers
 
 
 class ColumnNames(NamedTuple):
-    """The names of the columns by role. All but `value` may be missing from the data."""
+    """The names of the columns by role; None: no column has it. All but `value` may be missing from the data.
 
-    value: str
-    key: str
-    headers: str
-    topic: str
-    partition: str
-    timestamp: str
+    If `value` is None, the value is a struct of the columns without a role.
+    """
+
+    value: str | None
+    key: str | None
+    headers: str | None
+    topic: str | None
+    partition: str | None
+    timestamp: str | None
+
+    def of(self, role: str) -> str:
+        """The name of a role's column, for messages; empty for whole rows."""
+        return getattr(self, role) or ""
 
 
-def send_arrow(sender: ColumnSender, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+def send_arrow(
+    sender: ColumnSender, topic: str | None, data: Any, names: ColumnNames, value_format: str | None = None
+) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
     check_may_wait("send_arrow")
     if sender.engine.is_own_thread:
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
+    if value_format is not None:
+        _check_format(sender, value_format)
+        if not any(names.value in batch.schema.names for batch in batches):
+            names = names._replace(value=None)
     for batch in batches:
         _check_names(batch.schema, topic, names)
     future = sender.rows_future(sum(batch.num_rows for batch in batches))
@@ -71,29 +85,65 @@ def _batches(data: Any) -> Iterator[Any]:
 
 def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
     for name in names:
-        if len(schema.get_all_field_indices(name)) > 1:
+        if name is not None and len(schema.get_all_field_indices(name)) > 1:
             raise IllegalArgumentError(f"there are several columns {name!r}")
-    if names.value not in schema.names:
+    if names.value is None and not any(name not in names for name in schema.names):
+        raise IllegalArgumentError(
+            f"every column has a role ({', '.join(schema.names) or 'there is none'}), and none is left for the value: "
+            f"pass None for a role that a column should not have"
+        )
+    if names.value is not None and names.value not in schema.names:
         raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(schema.names)}")
     if topic is None and names.topic not in schema.names:
         raise IllegalArgumentError(f"no topic: name one, or add a column {names.topic!r}")
 
 
+def _check_format(sender: ColumnSender, value_format: str) -> None:
+    if value_format != "avro":
+        raise IllegalArgumentError(
+            f"value_format={value_format!r} has to be 'avro', or None for the value serializer of the producer"
+        )
+    if sender.row_by_row is None and getattr(sender.forms.get("value"), "column_form", None) != "avro":
+        raise IllegalArgumentError(
+            "value_format='avro' needs a producer with value_serializer=headrace.registry.AvroSerializer(client)"
+        )
+
+
+def _rows(batch: Any, names: ColumnNames) -> Any:
+    """The columns without a role as one column of structs."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    fields = [field for field in batch.schema if field.name not in names]
+    for field in fields:
+        if len(batch.schema.get_all_field_indices(field.name)) > 1:
+            raise IllegalArgumentError(f"there are several columns {field.name!r}")
+    return pa.StructArray.from_arrays([batch.column(field.name) for field in fields], fields=fields)
+
+
 def _send_batch(
     sender: ColumnSender, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
 ) -> None:
-    columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
-    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
-    partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
-    topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
-    headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
+    columns = {
+        role: batch.column(name)
+        for role, name in names._asdict().items()
+        if name is not None and name in batch.schema.names
+    }
+    if names.value is None:
+        columns["value"] = _rows(batch, names)
+    timestamps = _timestamps(columns["timestamp"], names.of("timestamp"), base_row) if "timestamp" in columns else None
+    partitions = (
+        _whole_numbers(columns["partition"], names.of("partition"), base_row) if "partition" in columns else None
+    )
+    topics = [(topic, None)] if topic is not None else topics_of(columns["topic"], names.of("topic"), base_row)
+    serialize_columns(columns, sender.forms, names, topics, base_row)
+    headers = _Headers.of(columns["headers"], names.of("headers"), base_row) if "headers" in columns else None
     if sender.row_by_row is not None:
         config = sender.engine.config
         send_each(
             sender,
             itertools.repeat(topic) if topic is not None else columns["topic"].to_pylist(),
-            _objects(columns["value"], names.value, config.value_serializer),
-            _objects(columns["key"], names.key, config.key_serializer) if "key" in columns else None,
+            _objects(columns["value"], names.of("value"), config.value_serializer),
+            _objects(columns["key"], names.of("key"), config.key_serializer) if "key" in columns else None,
             None if headers is None else headers.pairs(base_row),
             None if partitions is None else [None if each < 0 else each for each in partitions],
             None if timestamps is None else [None if each < 0 else each for each in timestamps],
@@ -102,8 +152,8 @@ def _send_batch(
         )
         return
     prepared = Columns(
-        bytes_column(columns["value"], names.value),
-        bytes_column(columns["key"], names.key) if "key" in columns else None,
+        bytes_column(columns["value"], names.of("value")),
+        bytes_column(columns["key"], names.of("key")) if "key" in columns else None,
         None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
         timestamps,
         partitions,
@@ -112,8 +162,30 @@ def _send_batch(
     send_columns(sender, prepared, topics, future, base_row)
 
 
-def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
-    """Each topic with the rows for it; None: all rows."""
+def serialize_columns(
+    columns: dict[str, Any],
+    forms: Mapping[str, Any],
+    names: ColumnNames,
+    topics: list[tuple[str, Any]],
+    base_row: int,
+) -> None:
+    """Replace the key and the value of the columns by their serialized form, and add the headers that go with it.
+
+    `columns`: by role. `forms`: as in ColumnSender. `topics`: each topic with the numbers of its rows; None: all rows.
+    Raises what `serialized` raises.
+    """
+    added: dict[str, Any] = {}
+    for part, form in forms.items():
+        if part in columns:
+            columns[part], header = serialized(columns[part], names.of(part), part, form, topics, base_row)
+            if header is not None:
+                added[header[0]] = header[1]
+    if added:
+        columns["headers"] = with_headers(columns.get("headers"), added, names.of("headers"))
+
+
+def topics_of(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
+    """Each topic with the rows for it; None: all rows. Raises SerializationError, RowDeliveryError."""
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
