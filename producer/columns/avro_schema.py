@@ -87,7 +87,7 @@ def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
         }
     if types.is_time32(kind):
         return {"type": "int", "logicalType": "time-millis"}
-    if types.is_time64(kind) and kind.unit == "us":
+    if types.is_time64(kind):
         return {"type": "long", "logicalType": "time-micros"}
     if types.is_timestamp(kind):
         local = "local-" if kind.tz is None else ""
@@ -102,10 +102,7 @@ def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
         return {"type": "map", "values": _item(kind.item_field, name, namespace, path)}
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         return {"type": "array", "items": _item(kind.value_field, name, namespace, path)}
-    raise SerializationError(
-        f"the column {path!r} is of type {kind}, which no Avro type expresses: cast it"
-        + (" to time64('us')" if types.is_time64(kind) else "")
-    )
+    raise SerializationError(f"the column {path!r} is of type {kind}, which no Avro type expresses: cast it")
 
 
 def _item(field: Any, name: str, namespace: str, path: str) -> Any:

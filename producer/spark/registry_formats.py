@@ -156,14 +156,23 @@ class RegistryFormats:
 
         Raises KafkaConfigurationError.
         """
-        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415  (the driver has pyspark)
-
         from ..columns.serialized import check_type  # noqa: PLC0415  (needs pyarrow)
 
         try:
-            check_type(to_arrow_type(kind), part, self._serializers()[part])
+            check_type(_arrow_type(kind), part, self._serializers()[part])
         except SerializationError as unfit:
             raise KafkaConfigurationError(str(unfit)) from unfit
+
+
+def _arrow_type(kind: DataType) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415  (the driver has pyspark)
+
+    convert: Any = to_arrow_type
+    try:
+        return convert(kind, timezone="UTC")
+    except TypeError:
+        # before PySpark 4.3 timestamps are UTC without being asked
+        return convert(kind)
 
 
 def _same(value: Any) -> Any:
