@@ -74,9 +74,11 @@ class AvroSerializer(SchemaSerializer[Any]):
             )
 
     @property
-    def is_strict(self) -> bool:
-        """``validate.strict``: data without a field, or for no field, is an error."""
-        return self._strict
+    def strictness(self) -> str:
+        """Of the fields of columns: "all" with ``validate.strict``, else "defaults" with
+        ``validate.strict.allow.default``, else empty.
+        """
+        return "all" if self._strict else "defaults" if self._allow_default else ""
 
     @property
     def own_schema(self) -> Any:

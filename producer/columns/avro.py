@@ -6,9 +6,10 @@ several branches, that is the first branch that can hold every value of the type
 
 from __future__ import annotations
 
+import contextlib
 import io
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 from ...network.protocol.errors import EncodeError, SerializationError
@@ -46,23 +47,25 @@ _LONG = -(2**63), 2**63 - 1
 _MS_PER_DAY = 86_400_000
 
 
-def avro_column(column: Any, schema: Any, prefix: bytes, name: str, base_row: int, strict: bool = False) -> Any:
+def avro_column(column: Any, schema: Any, prefix: bytes, name: str, base_row: int, strict: str = "") -> Any:
     """Encode an Arrow array by a schema; return a large_binary array. A null stays null.
 
     `schema`: as fastavro's `parse_schema` returns it, without references to types that it does not define.
     `prefix`: bytes that precede each value. `name`: that of the column, empty for a whole row; for messages.
-    `base_row`: the number of the first row, for messages. `strict`: a column without a field is an error.
+    `base_row`: the number of the first row, for messages. `strict`: "all" if each field needs a column and each column
+    a field, "defaults" if a field with a default needs none; empty if columns may be left out and nulls be missing.
 
     Raises SerializationError for a column that does not fit the schema, and RowDeliveryError for a value that doesn't.
     """
     names: dict[str, Any] = {}
     _collect(schema, names)
     tree = _Tree(names, strict)
-    if isinstance(schema, dict) and schema.get("type") == "bytes" and "logicalType" not in schema:
-        # bytes alone have no length before them: their end is the record's
-        root: Node = tree.raw(column, name)
-    else:
-        root = tree.root(column, schema, name)
+    with _as_damaged(name):
+        if isinstance(schema, dict) and schema.get("type") == "bytes" and "logicalType" not in schema:
+            # bytes alone have no length before them: their end is the record's
+            root: Node = tree.raw(column, name)
+        else:
+            root = tree.node(column, schema, name)
     return _encoded(tree, root, column, prefix, base_row)
 
 
@@ -71,8 +74,10 @@ def prefixed_column(column: Any, prefix: bytes, name: str) -> Any:
 
     Raises SerializationError for another type.
     """
-    tree = _Tree({}, False)
-    return _encoded(tree, tree.raw(column, name), column, prefix, 0)
+    tree = _Tree({}, "")
+    with _as_damaged(name):
+        root = tree.raw(column, name)
+    return _encoded(tree, root, column, prefix, 0)
 
 
 def _encoded(tree: _Tree, root: Node, column: Any, prefix: bytes, base_row: int) -> Any:
@@ -99,16 +104,11 @@ class _UnfitError(SerializationError):
 class _Tree:
     """Builds the nodes. `narrowed` counts the conversions that a value may not fit."""
 
-    def __init__(self, names: Mapping[str, Any], strict: bool) -> None:
+    def __init__(self, names: Mapping[str, Any], strict: str) -> None:
         self.nodes: list[Node] = []
         self.narrowed = 0
         self._names = names
         self._strict = strict
-
-    def root(self, column: Any, schema: Any, name: str) -> Node:
-        """The node of a key or value, whose nulls are null records."""
-        column = _plain(column)
-        return self._of(column, schema, name)
 
     def raw(self, column: Any, name: str) -> Node:
         """The node of a column of bytes that are written as they are."""
@@ -117,7 +117,8 @@ class _Tree:
             raise SerializationError(f"the column {name!r} is of type {column.type}; it has to be binary")
         return self._done(BytesNode(name, "bytes", bytes_column(column, name), has_length=False), column)
 
-    def _of(self, column: Any, schema: Any, path: str) -> Node:
+    def node(self, column: Any, schema: Any, path: str) -> Node:
+        """The node of a column for a type of the schema."""
         schema = self._resolved(schema)
         if isinstance(schema, list):
             return self._union(column, schema, path)
@@ -144,10 +145,7 @@ class _Tree:
     def _done(self, node: Node, column: Any) -> Node:
         """A finished node with the nulls of its column."""
         if column.null_count:
-            try:
-                node.set_validity(column.buffers()[0], column.offset, len(column))
-            except EncodeError as error:
-                raise _damaged(node.path, error) from error
+            node.set_validity(column.buffers()[0], column.offset, len(column))
         self.nodes.append(node)
         return node
 
@@ -175,7 +173,7 @@ class _Tree:
         """The branch for a column, and its node."""
         candidates = [index for index, each in enumerate(branches) if each["type"] != "null"]
         if len(candidates) == 1:
-            return candidates[0], self._of(column, branches[candidates[0]], path)
+            return candidates[0], self.node(column, branches[candidates[0]], path)
         if is_of(column.type, "struct"):
             # the record that has most of the fields, as in fastavro
             fields = {column.type.field(index).name for index in range(column.type.num_fields)}
@@ -189,7 +187,7 @@ class _Tree:
                 continue
             built, narrowed = len(self.nodes), self.narrowed
             try:
-                node = self._of(column, branches[index], path)
+                node = self.node(column, branches[index], path)
             except _UnfitError:
                 del self.nodes[built:]
                 continue
@@ -235,6 +233,7 @@ class _Tree:
                 numbers = longs(column)
             bits = kind.bit_width + (1 if is_of(kind, "unsigned_integer") else 0)
             self.narrowed += 1 if bits > (32 if most == _INT[1] else 64) else 0
+            _check_length(numbers, len(column), path)
             return LongNode(path, _label(schema), numbers, least=least, most=most)
         if is_of(kind, "date") and logical == "date":
             is_ms = is_of(kind, "date64")
@@ -254,6 +253,7 @@ class _Tree:
         # the limits of what is written, as limits of what is read
         least = max(-(-least // factor) * divisor, _LONG[0])
         most = min(most // factor * divisor + divisor - 1, _LONG[1])
+        _check_length(numbers, len(column), path)
         return LongNode(path, _label(schema), numbers, factor, divisor, least, most)
 
     def _float(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
@@ -283,19 +283,13 @@ class _Tree:
 
     @staticmethod
     def _width(column: Any, width: int, path: str, label: str) -> Node:
-        try:
-            return WidthNode(path, label, column.buffers()[1] or b"", width, column.offset, len(column))
-        except EncodeError as error:
-            raise _damaged(path, error) from error
+        return WidthNode(path, label, column.buffers()[1] or b"", width, column.offset, len(column))
 
     def _string(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         if schema.get("logicalType") == "uuid" and is_of(column.type, "fixed_size_binary"):
             if column.type.byte_width != 16:
                 return None
-            try:
-                return UuidNode(path, column.buffers()[1] or b"", column.offset, len(column))
-            except EncodeError as error:
-                raise _damaged(path, error) from error
+            return UuidNode(path, column.buffers()[1] or b"", column.offset, len(column))
         if not any(is_of(column.type, each) for each in STRINGS):
             return None
         return BytesNode(path, _label(schema), bytes_column(column, path))
@@ -345,11 +339,7 @@ class _Tree:
 
     def _decimal_node(self, column: Any, schema: dict[str, Any], path: str, fixed: int) -> Node:
         width, data = column.type.bit_width // 8, column.buffers()[1] or b""
-        try:
-            node = DecimalNode(path, _label(schema), data, width, fixed, column.offset, len(column))
-        except EncodeError as error:
-            raise _damaged(path, error) from error
-        return node
+        return DecimalNode(path, _label(schema), data, width, fixed, column.offset, len(column))
 
     def _enum(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         import pyarrow as pa  # noqa: PLC0415
@@ -359,7 +349,8 @@ class _Tree:
         self.narrowed += 1
         places = {symbol: place for place, symbol in enumerate(schema["symbols"])}
         numbers = pa.array([places.get(each, -1) for each in column.dictionary.to_pylist()], pa.int64())
-        return LongNode(path, _label(schema), longs(numbers.take(column.indices)), least=0, no_symbol=True)
+        symbols = longs(numbers.take(column.indices))
+        return LongNode(path, _label(schema), symbols, least=0, no_symbol=True)
 
     # --- Nested types ---
 
@@ -377,14 +368,16 @@ class _Tree:
             extra = sorted(places.keys() - {field["name"] for field in schema["fields"]})
             if extra:
                 raise _UnfitError(
-                    f"the column {_inner(path, extra[0])!r} is not a field of the Avro type {_label(schema)}, and "
-                    f"validate.strict=True; remove it"
+                    f"the column {_inner(path, extra[0])!r} is not a field of the Avro type {_label(schema)}, which "
+                    f"validate.strict does not permit: remove it"
                 )
         fields: list[Node] = []
         for field in schema["fields"]:
             inner = _inner(path, field["name"])
             if field["name"] in places:
-                fields.append(self._of(column.field(places[field["name"]]), field["type"], inner))
+                child = column.field(places[field["name"]])
+                _check_length(child, len(column), inner)
+                fields.append(self.node(child, field["type"], inner))
             else:
                 fields.append(self._missing(field, inner, schema))
         return RecordNode(path, _label(schema), _pairs(fields))
@@ -397,9 +390,11 @@ class _Tree:
             if isinstance(resolved, list)
             else resolved["type"] == "null"
         )
-        if "default" not in field and (self._strict or not takes_null):
+        has_default = "default" in field
+        if self._strict == "all" or (not has_default and (self._strict or not takes_null)):
             raise _UnfitError(
-                f"there is no column {path!r}, and the field of the Avro type {_label(record)} has no default"
+                f"there is no column {path!r}, and the field of the Avro type {_label(record)} "
+                + ("has no default" if not has_default else "needs one with validate.strict")
             )
         data = _default(self._inlined(field["type"], set()), resolved, field.get("default"), path)
         return WidthNode(path, _label(resolved), data, len(data), 0, -1)
@@ -433,16 +428,20 @@ class _Tree:
             bounds = longs(column.offsets)
         else:
             return None
-        items = self._of(column.values, schema["items"], f"{path}[]")
+        items = self.node(column.values, schema["items"], f"{path}[]")
+        _check_length(bounds, len(column) + 1, path)
         return ListNode(path, _lists(bounds, len(column.values), path), items)
 
     def _map(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         kind = column.type
         if not (is_of(kind, "map") and any(is_of(kind.key_type, each) for each in STRINGS)):
             return None
-        keys = self._of(column.keys, {"type": "string"}, f"{path}.key")
-        items = self._of(column.items, schema["values"], f"{path}[]")
-        return ListNode(path, _lists(longs(column.offsets), len(column.keys), path), PairNode(keys, items))
+        keys = self.node(column.keys, {"type": "string"}, f"{path}.key")
+        items = self.node(column.items, schema["values"], f"{path}[]")
+        bounds = longs(column.offsets)
+        _check_length(bounds, len(column) + 1, path)
+        _check_length(column.items, len(column.keys), path)
+        return ListNode(path, _lists(bounds, len(column.keys), path), PairNode(keys, items))
 
 
 def _plain(column: Any, is_enum: bool = False) -> Any:
@@ -475,10 +474,7 @@ def _pairs(nodes: list[Node]) -> Node:
 
 
 def _lists(bounds: Any, items: int, path: str) -> ListColumn:
-    try:
-        return ListColumn(bounds, None, 0, items)
-    except EncodeError as error:
-        raise _damaged(path, error) from error
+    return ListColumn(bounds, None, 0, items)
 
 
 def _default(schema: Any, resolved: Any, default: Any, path: str) -> bytes:
@@ -548,8 +544,21 @@ def _unfit(path: str, kind: Any, schema: Any) -> _UnfitError:
     )
 
 
-def _damaged(path: str, error: EncodeError) -> SerializationError:
-    return SerializationError(f"the column {path!r} is not valid Arrow data: {error}")
+@contextlib.contextmanager
+def _as_damaged(name: str) -> Iterator[None]:
+    """Raise a SerializationError for buffers that are too short, and for what pyarrow finds wrong with an array."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        yield
+    except (EncodeError, pa.ArrowException) as error:
+        raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
+
+
+def _check_length(values: Any, length: int, path: str) -> None:
+    """Raises EncodeError if an array is shorter than what it belongs to."""
+    if len(values) < length:
+        raise EncodeError(f"{path!r} has {len(values)} values instead of {length}")
 
 
 _BUILDERS: dict[str, Callable[..., Node | None]] = {

@@ -55,7 +55,7 @@ def check_type(kind: Any, part: str, form: Any) -> None:
     if form.column_form == "bytes":
         prefixed_column(empty, b"", part)
     elif form.own_schema is not None:
-        avro_column(empty, form.own_schema, b"", part, 0, form.is_strict)
+        avro_column(empty, form.own_schema, b"", part, 0, form.strictness)
     elif form.derives_schema:
         derived_schema(kind, part)
 
@@ -84,7 +84,7 @@ def _of_topic(column: Any, name: str, part: str, form: Any, topic: str, base_row
     if form.column_form == "bytes":
         made = prefixed_column(column, prefix, name)
     else:
-        made = avro_column(column, schema, prefix, name, base_row, form.is_strict)
+        made = avro_column(column, schema, prefix, name, base_row, form.strictness)
     if header is None:
         return Serialized(made)
     return Serialized(made, (header[0], pa.repeat(pa.scalar(header[1], pa.large_binary()), len(column))))

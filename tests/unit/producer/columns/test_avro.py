@@ -19,7 +19,7 @@ from headrace.producer.columns.avro_schema import derived_schema, record_name
 UTC = datetime.timezone.utc
 
 
-def encoded(column: Any, schema: Any, strict: bool = False) -> list[bytes | None]:
+def encoded(column: Any, schema: Any, strict: str = "") -> list[bytes | None]:
     return avro_column(column, fastavro.parse_schema(schema), b"", "value", 100, strict).to_pylist()
 
 
@@ -251,16 +251,18 @@ def test_defaults():
     with pytest.raises(
         SerializationError, match=r"no column 'value.h', and the field of the Avro type R has no default"
     ):
-        encoded(pa.array([{"a": 1}]), schema, strict=True)
+        encoded(pa.array([{"a": 1}]), schema, strict="defaults")
     with pytest.raises(SerializationError, match=r"there is no column 'value.a'"):
         encoded(pa.array([{"b": 1}]), schema)
+    with pytest.raises(SerializationError, match=r"no column 'value.f', and the field of the Avro type R needs one"):
+        encoded(pa.array([{"a": 1}]), schema, strict="all")
 
 
 def test_columns_without_a_field():
     schema = record(("a", "long"))
     assert encoded(pa.array([{"b": 3, "a": 1}]), schema) == [b"\2"]
     with pytest.raises(SerializationError, match=r"'value.b' is not a field of the Avro type R"):
-        encoded(pa.array([{"b": 3, "a": 1}]), schema, strict=True)
+        encoded(pa.array([{"b": 3, "a": 1}]), schema, strict="all")
     twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
     with pytest.raises(SerializationError, match=r"two columns 'value.a'"):
         encoded(twice, schema)
