@@ -36,6 +36,20 @@ def _decorator(*_arguments: object, **_options: object) -> Callable[[_T], _T]:
     return _unchanged
 
 
+class _NoGil:
+    """`cython.nogil` as a decorator and as a context: the interpreter keeps the lock."""
+
+    def __call__(self, function: _T) -> _T:
+        return function
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+nogil = _NoGil()
 cclass = ccall = cfunc = inline = final = no_gc = _unchanged
 exceptval = freelist = _decorator
 

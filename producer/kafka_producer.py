@@ -36,7 +36,7 @@ from .plugins.interceptors import ProducerInterceptors
 from .plugins.loading import name_of
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
-from .plugins.serializers import compile_serializer, may_add_headers, resolve_serializer
+from .plugins.serializers import column_form, compile_serializer, may_add_headers, resolve_serializer
 from .record import ProducerRecord, checked_partition, checked_timestamp
 from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
@@ -137,12 +137,13 @@ class KafkaProducer(SendPath, TransactionCalls):
         topic: str | None,
         data: Any,
         *,
-        value: str = "value",
-        key: str = "key",
-        headers: str = "headers",
-        partition: str = "partition",
-        timestamp: str = "timestamp",
-        topic_column: str = "topic",
+        value: str | None = "value",
+        key: str | None = "key",
+        headers: str | None = "headers",
+        partition: str | None = "partition",
+        timestamp: str | None = "timestamp",
+        topic_column: str | None = "topic",
+        value_format: str | None = None,
     ) -> RowsFuture:
         """Send each row of an Arrow RecordBatch or Table as a record and return one future for all rows.
 
@@ -150,16 +151,22 @@ class KafkaProducer(SendPath, TransactionCalls):
 
         `topic`: the topic of every row; None takes each row's topic from the column `topic_column`.
         `data`: a RecordBatch, a Table, or any object that exports Arrow data.
-        `value`: name of the value column, binary or string; required. A null value is a tombstone.
-        `key`: name of the key column, binary or string.
+        `value`: name of the value column, binary or string, or what the value serializer takes. A null value is a
+        tombstone. None: the value of a row is a struct of all columns without one of the roles below.
+        `key`: name of the key column, binary or string, or what the key serializer takes.
         `headers`: name of the column of headers, lists of structs of a key and a value.
         `partition`: name of the column of partition numbers; for a null, the producer chooses the partition.
         `timestamp`: name of the column of timestamps, or of milliseconds since 1970; a null means now.
         `topic_column`: name of the column of topics.
+        `value_format`: "avro" requires the value serializer to be an `AvroSerializer`. Data without the column `value`
+        is then sent as if `value` were None.
 
-        Rows of the same partition are sent in order. Waits at most ``max.block.ms`` for a topic's metadata and for
-        the memory of each batch. A configured serializer, interceptor or partitioner needs Python objects, so the rows
-        are then sent one by one; that is logged once. Any thread, but not within a callback.
+        Only the value column has to be in the data. None instead of a name gives no column that role. Rows of the same
+        partition are sent in order. Waits at most ``max.block.ms`` for a topic's metadata and for the memory of each
+        batch. Columns go through these serializers as a whole: ``bytes``, ``string``, an `AvroSerializer` without
+        `to_dict`, and a `ProtobufSerializer`, whose columns are messages that are serialized already. Any other
+        serializer, an interceptor or a partitioner needs Python objects, so the rows are then sent one by one; that is
+        logged once. Any thread, but not within a callback.
 
         Raises IllegalArgumentError or SerializationError for columns that can't be sent, and RowDeliveryError for a row
         that can't be. Invalid data is detected before any row of its record batch is sent. After a timeout on memory or
@@ -167,9 +174,8 @@ class KafkaProducer(SendPath, TransactionCalls):
         """
         from .columns.arrow import ColumnNames, send_arrow  # noqa: PLC0415 - most programs send no columns
 
-        return send_arrow(
-            self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
-        )
+        names = ColumnNames(value, key, headers, topic_column, partition, timestamp)
+        return send_arrow(self.column_sender(of_arrow=True), topic, data, names, value_format)
 
     def send_many(
         self,
@@ -204,25 +210,30 @@ class KafkaProducer(SendPath, TransactionCalls):
 
         return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp_ms)
 
-    def column_sender(self) -> ColumnSender:
+    def column_sender(self, of_arrow: bool = False) -> ColumnSender:
         """Return a sender of columns of records, valid for one call: `send_arrow`, `send_many` and Spark's rows use it.
 
-        Logs once if the configuration needs a Python object per record. Any thread. Raises what `send` raises for a
-        closed or failed producer.
+        `of_arrow`: the columns are Arrow's, which some serializers serialize as a whole. Logs once if the configuration
+        needs a Python object per record. Any thread. Raises what `send` raises for a closed or failed producer.
         """
         from .columns.column_send import ColumnSender  # noqa: PLC0415 - most programs send no columns
 
         reason = None
+        forms = {}
+        for part, serializer in zip(("key", "value"), self._serializers, strict=True):
+            form = column_form(serializer) if of_arrow else None
+            if form is not None:
+                forms[part] = form
+            elif serializer is not None:
+                reason = "a serializer"
         if self._interceptors:
             reason = "interceptors"
-        elif self._key_serializer is not None or self._value_serializer is not None:
-            reason = "a serializer"
-        elif self._partition is not None:
+        elif reason is None and self._partition is not None:
             reason = "a partitioner"
         if reason is not None and not self._warned_row_by_row:
             self._warned_row_by_row = True
             _log.warning("producer %s sends rows one by one, because of %s", self.client_id, reason)
-        return ColumnSender(self._sending_engine(), reason, self.send)
+        return ColumnSender(self._sending_engine(), reason, self.send, {} if reason else forms)
 
     # --- The checked send: everything SendPath.send does not handle itself ---
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from .framing import header_schema_id_serializer, prefix_schema_id_serializer
     from .json_schema import JsonSchemaSerializer
-    from .protobuf import ProtobufSerializer
+    from .protobuf import ProtobufBytesSerializer, ProtobufSerializer
     from .schemas import RegisteredSchema, Schema, SchemaReference
     from .subjects import (
         record_subject_name_strategy,
@@ -44,6 +44,7 @@ _MODULES = {
     "JsonSchemaSerializer": ".json_schema",
     "MessageField": ".context",
     "NotASchemaRegistryError": ".errors",
+    "ProtobufBytesSerializer": ".protobuf",
     "ProtobufSerializer": ".protobuf",
     "RegisteredSchema": ".schemas",
     "Schema": ".schemas",
@@ -68,6 +69,7 @@ __all__ = [
     "JsonSchemaSerializer",
     "MessageField",
     "NotASchemaRegistryError",
+    "ProtobufBytesSerializer",
     "ProtobufSerializer",
     "RegisteredSchema",
     "Schema",

@@ -18,7 +18,12 @@ KEYS = {**COMMON_KEYS, "validate.strict": False, "validate.strict.allow.default"
 
 
 class AvroSerializer(SchemaSerializer[Any]):
-    """Serializes dicts, lists, text and numbers by an Avro schema. Any number of threads share one instance."""
+    """Serializes dicts, lists, text and numbers by an Avro schema. Any number of threads share one instance.
+
+    `KafkaProducer.send_arrow` encodes whole columns by it, unless it has `to_dict`.
+    """
+
+    column_form = "avro"
 
     def __init__(
         self,
@@ -31,9 +36,9 @@ class AvroSerializer(SchemaSerializer[Any]):
     ) -> None:
         """Parse the schema, unless it has references. Raises KafkaConfigurationError.
 
-        `schema_str`: a schema's text, or a `Schema`, which may have references; None only if the schema comes from the
-        registry (``use.latest.version``, ``use.schema.id``). `to_dict`: converts an object to what the schema
-        describes. `conf`: see docs/schema-registry.md.
+        `schema_str`: a schema's text, or a `Schema`, which may have references; None if the schema comes from the
+        registry (``use.latest.version``, ``use.schema.id``), or is derived from Arrow columns. `to_dict`: converts an
+        object to what the schema describes. `conf`: see docs/schema-registry.md.
         """
         super().__init__(schema_registry_client, conf, KEYS, clock)
         try:
@@ -68,8 +73,42 @@ class AvroSerializer(SchemaSerializer[Any]):
                 text, AVRO, schema.references, schema.metadata, schema.rule_set, name=self._record_name or ""
             )
 
+    @property
+    def strictness(self) -> str:
+        """Of the fields of columns: "all" with ``validate.strict``, else "defaults" with
+        ``validate.strict.allow.default``, else empty.
+        """
+        return "all" if self._strict else "defaults" if self._allow_default else ""
+
+    @property
+    def own_schema(self) -> Any:
+        """The parsed form of the schema to serialize by, if it is known without a request; else None."""
+        if self._schema is None or self._schema.references or self._latest or self._use_id is not None:
+            return None
+        return self._fastavro.parse_schema(json.loads(self._schema.schema_str))
+
+    @property
+    def derives_schema(self) -> bool:
+        """Whether columns are serialized by a schema that is derived from their types."""
+        return self._schema is None and not self._latest and self._use_id is None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether whole columns may be serialized without a call per value: not through `to_dict`."""
+        return super().takes_columns and self._to_dict is None
+
     def _own(self, obj: Any) -> tuple[Schema | None, str | None]:
         return self._schema, self._record_name
+
+    def _of_columns(self, derive: Callable[[], Schema]) -> tuple[Schema | None, str | None, Schema | None]:
+        if not self.derives_schema:
+            return self._schema, self._record_name, None
+        derived = derive()
+        return derived, derived.name, derived
+
+    def _key(self, subject: str, obj: Any) -> str:
+        # the columns of a subject may differ from call to call, and their derived schemas with them
+        return f"{subject}\n{obj.schema_str}" if isinstance(obj, Schema) else subject
 
     def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
         if schema.schema_type != AVRO:

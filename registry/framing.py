@@ -61,7 +61,7 @@ def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None
             "framing by headers needs a SerializationContext whose headers are a list; use the serializer as "
             "key_serializer or value_serializer of a KafkaProducer, or pass such a context"
         )
-    name = KEY_SCHEMA_ID if ctx.field == MessageField.KEY else VALUE_SCHEMA_ID
+    name = _header_name(ctx)
     if isinstance(headers, dict):
         headers[name] = schema_id.guid_to_bytes()
     else:
@@ -69,6 +69,19 @@ def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None
         headers[:] = [header for header in headers if header[0] != name]
         headers.append((name, schema_id.guid_to_bytes()))
     return payload
+
+
+def framing_of_columns(
+    frame: Any, ctx: SerializationContext, schema_id: SchemaId
+) -> tuple[bytes, tuple[str, bytes] | None]:
+    """What either of the two functions above adds to each record: a prefix, or a header. Raises SerializationError."""
+    if frame is prefix_schema_id_serializer:
+        return schema_id.id_to_bytes(), None
+    return b"", (_header_name(ctx), schema_id.guid_to_bytes())
+
+
+def _header_name(ctx: SerializationContext) -> str:
+    return KEY_SCHEMA_ID if ctx.field == MessageField.KEY else VALUE_SCHEMA_ID
 
 
 def encoded_indexes(indexes: list[int]) -> bytes:

@@ -32,9 +32,13 @@ KEYS = {
 
 
 class ProtobufSerializer(SchemaSerializer[Any]):
-    """Serializes messages of one type. Any number of threads share one instance."""
+    """Serializes messages of one type. Any number of threads share one instance.
+
+    `KafkaProducer.send_arrow` takes columns of messages that are serialized already, and frames them.
+    """
 
     _format = "serialized"
+    column_form = "bytes"
 
     def __init__(
         self,
@@ -51,13 +55,11 @@ class ProtobufSerializer(SchemaSerializer[Any]):
         super().__init__(schema_registry_client, conf, KEYS, clock)
         try:
             from google.protobuf import descriptor_pb2  # noqa: PLC0415  (optional)
-            from google.protobuf.message import DecodeError  # noqa: PLC0415
         except ImportError as missing:
             raise KafkaConfigurationError(
                 "ProtobufSerializer needs protobuf: pip install 'headrace[registry]'"
             ) from missing
         self._pb2 = descriptor_pb2
-        self._decode_error = DecodeError
         descriptor = getattr(msg_type, "DESCRIPTOR", None)
         if not isinstance(msg_type, type) or descriptor is None:
             raise KafkaConfigurationError(f"ProtobufSerializer has to have a message class, not {msg_type!r}")
@@ -82,6 +84,9 @@ class ProtobufSerializer(SchemaSerializer[Any]):
                 f"{type(obj).__name__} is not a message of the class {self._record_name}, which the serializer is for"
             )
         return self._schema, self._record_name
+
+    def _of_columns(self, derive: Callable[[], Schema]) -> tuple[Schema | None, str | None, Schema | None]:
+        return self._schema, self._record_name, None
 
     def _complete(self, obj: Any, schema: Schema, ctx: SerializationContext | None) -> Schema:
         file = self._class.DESCRIPTOR.file
@@ -110,17 +115,7 @@ class ProtobufSerializer(SchemaSerializer[Any]):
         if schema.schema_str == self._schema.schema_str:
             return None, self._path
         # another version may have its messages at other places
-        try:
-            file = self._pb2.FileDescriptorProto.FromString(base64.b64decode(schema.schema_str, validate=True))
-        except (binascii.Error, ValueError, self._decode_error) as wrong:
-            raise SerializationError(
-                f"the schema registry returned the schema of {self._record_name} as text, although its output format "
-                "'serialized' was requested; the place of the message in it is unknown"
-            ) from wrong
-        path = _path_by_name(file, self._record_name)
-        if path is None:
-            raise SerializationError(f"the registered schema has no message {self._record_name}")
-        return None, path
+        return None, _registered_path(schema, self._record_name)
 
     def _encoded(self, obj: Any, writer: Any, ctx: SerializationContext | None) -> bytes:
         try:
@@ -130,6 +125,72 @@ class ProtobufSerializer(SchemaSerializer[Any]):
             raise SerializationError(
                 f"a message {self._record_name} can't be serialized ({type(wrong).__name__}: {wrong})"
             ) from wrong
+
+
+class ProtobufBytesSerializer(SchemaSerializer[Any]):
+    """Frames messages that are serialized already, as by Spark's ``to_protobuf``. Any number of threads share one.
+
+    The schema is one of the registry's: ``use.latest.version``, ``use.latest.with.metadata`` or ``use.schema.id``.
+    """
+
+    _format = "serialized"
+    column_form = "bytes"
+
+    def __init__(
+        self,
+        schema_registry_client: SchemaRegistryClient,
+        message: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """`message`: the full name of the messages' type; None for the first of the schema, without a lookup by name.
+
+        `conf`: the common keys of docs/schema-registry.md. Raises KafkaConfigurationError.
+        """
+        super().__init__(schema_registry_client, conf, COMMON_KEYS, clock)
+        if self._use_id is None and not self._latest:
+            raise KafkaConfigurationError(
+                "ProtobufBytesSerializer has to know the registered schema: set use.latest.version=True, "
+                "use.latest.with.metadata or use.schema.id"
+            )
+        self._message = message
+
+    def _own(self, obj: Any) -> tuple[Schema | None, str | None]:
+        if not isinstance(obj, (bytes, bytearray, memoryview)):
+            raise SerializationError(f"{type(obj).__name__} is not a serialized message (bytes)")
+        return None, self._message
+
+    def _of_columns(self, derive: Callable[[], Schema]) -> tuple[Schema | None, str | None, Schema | None]:
+        return None, self._message, None
+
+    def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
+        if schema.schema_type != PROTOBUF:
+            raise SerializationError(f"the registered schema is of type {schema.schema_type}, not {PROTOBUF}")
+        if self._message is None:
+            return None, [0]
+        return None, _registered_path(schema, self._message)
+
+    def _encoded(self, obj: Any, writer: Any, ctx: SerializationContext | None) -> bytes:
+        return bytes(obj)
+
+
+def _registered_path(schema: Schema, name: str) -> list[int]:
+    """The place of a message in a registered schema. Raises SerializationError."""
+    from google.protobuf import descriptor_pb2  # noqa: PLC0415  (optional)
+    from google.protobuf.message import DecodeError  # noqa: PLC0415
+
+    try:
+        file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.schema_str, validate=True))
+    except (binascii.Error, ValueError, DecodeError) as wrong:
+        raise SerializationError(
+            f"the schema registry returned the schema of {name} as text, although its output format "
+            "'serialized' was requested; the place of the message in it is unknown"
+        ) from wrong
+    path = _path_by_name(file, name)
+    if path is None:
+        raise SerializationError(f"the registered schema has no message {name}")
+    return path
 
 
 def _path_by_name(file: Any, full_name: str) -> list[int] | None:

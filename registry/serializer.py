@@ -21,7 +21,7 @@ from .config import checked_keys
 from .context import SerializationContext
 from .errors import SchemaRegistryError
 from .forks import renew_after_fork
-from .framing import SchemaId, prefix_schema_id_serializer
+from .framing import SchemaId, framing_of_columns, header_schema_id_serializer, prefix_schema_id_serializer
 from .schemas import RegisteredSchema, Schema
 from .subjects import STRATEGIES, SubjectNameStrategy
 
@@ -141,6 +141,12 @@ class SchemaSerializer(Generic[Writer]):
         if obj is None:
             return None
         schema, record_name = self._own(obj)
+        schema_id, writer = self._looked_up(obj, schema, record_name, ctx)
+        return self._frame(self._encoded(obj, writer, ctx), ctx, schema_id)
+
+    def _looked_up(
+        self, obj: Any, schema: Schema | None, record_name: str | None, ctx: SerializationContext | None
+    ) -> tuple[SchemaId, Writer]:
         subject = self._strategy(ctx, record_name)
         if not subject:
             raise SerializationError(f"subject.name.strategy returned {subject!r}; it has to return a subject's name")
@@ -151,10 +157,35 @@ class SchemaSerializer(Generic[Writer]):
                 known = self._entry(self._key(subject, obj), obj, latest)
         else:
             known = self._known.get(self._key(subject, obj))
-        if known is None:
-            known = self._find(subject, obj, schema, ctx)
-        schema_id, writer = known
-        return self._frame(self._encoded(obj, writer, ctx), ctx, schema_id)
+        return known if known is not None else self._find(subject, obj, schema, ctx)
+
+    # --- Whole columns ---
+
+    #: What the values of a column that is serialized as a whole are: data of the schema ("avro"), or bytes that only
+    #: lack the framing ("bytes"). None: columns are serialized value by value.
+    column_form: str | None = None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether whole columns may be serialized without a call per value. Own functions for framing need the call."""
+        framings = (prefix_schema_id_serializer, header_schema_id_serializer)
+        return self.column_form is not None and self._frame in framings
+
+    def of_columns(
+        self, ctx: SerializationContext, derive: Callable[[], Schema]
+    ) -> tuple[bytes, tuple[str, bytes] | None, Writer]:
+        """How a column is serialized: the prefix of each value, the header of each record, and the parsed schema.
+
+        `derive` returns the schema of the column, and is called only if the serializer was given none and uses none of
+        the registry. Raises what a call of the serializer raises.
+        """
+        schema, record_name, derived = self._of_columns(derive)
+        schema_id, writer = self._looked_up(derived, schema, record_name, ctx)
+        return *framing_of_columns(self._frame, ctx, schema_id), writer
+
+    def _of_columns(self, derive: Callable[[], Schema]) -> tuple[Schema | None, str | None, Schema | None]:
+        """The schema and the name of the type of a column, and the schema again if it is derived."""
+        raise NotImplementedError
 
     def _key(self, subject: str, obj: Any) -> str:
         """The key of `_known` for a record."""

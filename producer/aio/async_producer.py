@@ -173,7 +173,7 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
             future = await self._send_with_waits(sends, topic, value, key, headers, partition, timestamp_ms)
         return await future
 
-    async def send_arrow(self, topic: str | None, data: Any, **columns: str) -> RowsFuture:
+    async def send_arrow(self, topic: str | None, data: Any, **columns: str | None) -> RowsFuture:
         """Send each row of an Arrow RecordBatch or Table, and return one future for all rows, which may be awaited.
 
         The arguments and errors are those of `KafkaProducer.send_arrow`. The rows are encoded on a thread of the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -76,7 +77,7 @@ class DirectProducer(KafkaProducer):
         """Whether records may be sent without awaiting anything."""
         return not (self._partition or self._interceptors or self._adds_headers or self.async_serializers)
 
-    def column_sender(self) -> ColumnSender:
+    def column_sender(self, of_arrow: bool = False) -> ColumnSender:
         """As `KafkaProducer.column_sender`, for the thread that may block. Raises IllegalArgumentError as well."""
         if self.async_serializers:
             part, *_ = self.async_serializers
@@ -84,8 +85,7 @@ class DirectProducer(KafkaProducer):
                 f"send_many and send_arrow take no async serializers, and the {part} serializer is one: serialize "
                 f"first and send bytes with a producer that has none, or use send"
             )
-        sender = super().column_sender()
-        return ColumnSender(sender.engine, sender.row_by_row, self._send_blocking)
+        return dataclasses.replace(super().column_sender(of_arrow), send=self._send_blocking)
 
     def bytes_sender(self) -> ColumnSender:
         """A sender of columns of bytes that no serializer sees. Raises IllegalArgumentError with interceptors."""

@@ -7,8 +7,7 @@ This module checks pyarrow's arrays and takes them apart into buffers, one colum
 from __future__ import annotations
 
 import itertools
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
@@ -16,28 +15,43 @@ from ...network.records.builder_cy import encode_header_lists
 from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
 from ..record_errors import row_error
 from ..threads import check_may_wait
+from .arrow_buffers import bytes_column, is_string, longs, plain
 from .column_send import ColumnSender, send_columns, send_each
 from .rows_cy import group
 from .rows_future import RowsFuture
+from .serialized import serialized, with_headers
 
 
 class ColumnNames(NamedTuple):
-    """The names of the columns by role. All but `value` may be missing from the data."""
+    """The names of the columns by role; None: no column has it. All but `value` may be missing from the data.
 
-    value: str
-    key: str
-    headers: str
-    topic: str
-    partition: str
-    timestamp: str
+    If `value` is None, the value is a struct of the columns without a role.
+    """
+
+    value: str | None
+    key: str | None
+    headers: str | None
+    topic: str | None
+    partition: str | None
+    timestamp: str | None
+
+    def of(self, role: str) -> str:
+        """The name of a role's column, for messages; empty for whole rows."""
+        return getattr(self, role) or ""
 
 
-def send_arrow(sender: ColumnSender, topic: str | None, data: Any, names: ColumnNames) -> RowsFuture:
+def send_arrow(
+    sender: ColumnSender, topic: str | None, data: Any, names: ColumnNames, value_format: str | None = None
+) -> RowsFuture:
     """See `KafkaProducer.send_arrow`."""
     check_may_wait("send_arrow")
     if sender.engine.is_own_thread:
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
+    if value_format is not None:
+        _check_format(sender, value_format)
+        if not any(names.value in batch.schema.names for batch in batches):
+            names = names._replace(value=None)
     for batch in batches:
         _check_names(batch.schema, topic, names)
     future = sender.rows_future(sum(batch.num_rows for batch in batches))
@@ -71,29 +85,65 @@ def _batches(data: Any) -> Iterator[Any]:
 
 def _check_names(schema: Any, topic: str | None, names: ColumnNames) -> None:
     for name in names:
-        if len(schema.get_all_field_indices(name)) > 1:
+        if name is not None and len(schema.get_all_field_indices(name)) > 1:
             raise IllegalArgumentError(f"there are several columns {name!r}")
-    if names.value not in schema.names:
+    if names.value is None and not any(name not in names for name in schema.names):
+        raise IllegalArgumentError(
+            f"every column has a role ({', '.join(schema.names) or 'there is none'}), and none is left for the value: "
+            f"pass None for a role that a column should not have"
+        )
+    if names.value is not None and names.value not in schema.names:
         raise IllegalArgumentError(f"there is no column {names.value!r} among {', '.join(schema.names)}")
     if topic is None and names.topic not in schema.names:
         raise IllegalArgumentError(f"no topic: name one, or add a column {names.topic!r}")
 
 
+def _check_format(sender: ColumnSender, value_format: str) -> None:
+    if value_format != "avro":
+        raise IllegalArgumentError(
+            f"value_format={value_format!r} has to be 'avro', or None for the value serializer of the producer"
+        )
+    if sender.row_by_row is None and getattr(sender.forms.get("value"), "column_form", None) != "avro":
+        raise IllegalArgumentError(
+            "value_format='avro' needs a producer with value_serializer=headrace.registry.AvroSerializer(client)"
+        )
+
+
+def _rows(batch: Any, names: ColumnNames) -> Any:
+    """The columns without a role as one column of structs."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    fields = [field for field in batch.schema if field.name not in names]
+    for field in fields:
+        if len(batch.schema.get_all_field_indices(field.name)) > 1:
+            raise IllegalArgumentError(f"there are several columns {field.name!r}")
+    return pa.StructArray.from_arrays([batch.column(field.name) for field in fields], fields=fields)
+
+
 def _send_batch(
     sender: ColumnSender, topic: str | None, batch: Any, names: ColumnNames, future: RowsFuture, base_row: int
 ) -> None:
-    columns = {role: batch.column(name) for role, name in names._asdict().items() if name in batch.schema.names}
-    timestamps = _timestamps(columns["timestamp"], names.timestamp, base_row) if "timestamp" in columns else None
-    partitions = _whole_numbers(columns["partition"], names.partition, base_row) if "partition" in columns else None
-    topics = [(topic, None)] if topic is not None else _topics(columns["topic"], names.topic, base_row)
-    headers = _Headers.of(columns["headers"], names.headers, base_row) if "headers" in columns else None
+    columns = {
+        role: batch.column(name)
+        for role, name in names._asdict().items()
+        if name is not None and name in batch.schema.names
+    }
+    if names.value is None:
+        columns["value"] = _rows(batch, names)
+    timestamps = _timestamps(columns["timestamp"], names.of("timestamp"), base_row) if "timestamp" in columns else None
+    partitions = (
+        _whole_numbers(columns["partition"], names.of("partition"), base_row) if "partition" in columns else None
+    )
+    topics = [(topic, None)] if topic is not None else topics_of(columns["topic"], names.of("topic"), base_row)
+    serialize_columns(columns, sender.forms, names, topics, base_row)
+    headers = _Headers.of(columns["headers"], names.of("headers"), base_row) if "headers" in columns else None
     if sender.row_by_row is not None:
         config = sender.engine.config
         send_each(
             sender,
             itertools.repeat(topic) if topic is not None else columns["topic"].to_pylist(),
-            _objects(columns["value"], names.value, config.value_serializer),
-            _objects(columns["key"], names.key, config.key_serializer) if "key" in columns else None,
+            _objects(columns["value"], names.of("value"), config.value_serializer),
+            _objects(columns["key"], names.of("key"), config.key_serializer) if "key" in columns else None,
             None if headers is None else headers.pairs(base_row),
             None if partitions is None else [None if each < 0 else each for each in partitions],
             None if timestamps is None else [None if each < 0 else each for each in timestamps],
@@ -102,8 +152,8 @@ def _send_batch(
         )
         return
     prepared = Columns(
-        bytes_column(columns["value"], names.value),
-        bytes_column(columns["key"], names.key) if "key" in columns else None,
+        bytes_column(columns["value"], names.of("value")),
+        bytes_column(columns["key"], names.of("key")) if "key" in columns else None,
         None if headers is None else encode_header_lists(headers.lists, headers.keys, headers.values),
         timestamps,
         partitions,
@@ -112,15 +162,37 @@ def _send_batch(
     send_columns(sender, prepared, topics, future, base_row)
 
 
-def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
-    """Each topic with the rows for it; None: all rows."""
+def serialize_columns(
+    columns: dict[str, Any],
+    forms: Mapping[str, Any],
+    names: ColumnNames,
+    topics: list[tuple[str, Any]],
+    base_row: int,
+) -> None:
+    """Replace the key and the value of the columns by their serialized form, and add the headers that go with it.
+
+    `columns`: by role. `forms`: as in ColumnSender. `topics`: each topic with the numbers of its rows; None: all rows.
+    Raises what `serialized` raises.
+    """
+    added: dict[str, Any] = {}
+    for part, form in forms.items():
+        if part in columns:
+            columns[part], header = serialized(columns[part], names.of(part), part, form, topics, base_row)
+            if header is not None:
+                added[header[0]] = header[1]
+    if added:
+        columns["headers"] = with_headers(columns.get("headers"), added, names.of("headers"))
+
+
+def topics_of(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
+    """Each topic with the rows for it; None: all rows. Raises SerializationError, RowDeliveryError."""
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
         column = column.dictionary_decode()
-    if not (_is_string(kind) or pa.types.is_null(kind)):
+    if not (is_string(kind) or pa.types.is_null(kind)):
         raise SerializationError(f"the column {name!r} is of type {column.type}; topics are strings")
     if column.null_count:
         cause = SerializationError(f"the column {name!r} is null, and no topic is named for all rows")
@@ -130,75 +202,8 @@ def _topics(column: Any, name: str, base_row: int) -> list[tuple[str, Any]]:
     topics = encoded.dictionary.to_pylist()
     if len(topics) == 1:
         return [(topics[0], None)]
-    order, ends = group(_longs(encoded.indices), len(topics))
+    order, ends = group(longs(encoded.indices), len(topics))
     return [(each, order[ends[number] : ends[number + 1]]) for number, each in enumerate(topics)]
-
-
-def _is_string(kind: Any) -> bool:
-    import pyarrow as pa  # noqa: PLC0415
-
-    types = pa.types
-    # the oldest supported pyarrow has no views
-    is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
-    return types.is_string(kind) or types.is_large_string(kind) or is_view
-
-
-def _plain(column: Any, name: str) -> Any:
-    """A column of binary or strings as an array with offsets or a fixed width, or of nulls only.
-
-    Raises SerializationError for another type.
-    """
-    import pyarrow as pa  # noqa: PLC0415
-
-    kind = column.type
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _plain(column.dictionary_decode(), name)
-    if hasattr(types, "is_string_view") and types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    if hasattr(types, "is_binary_view") and types.is_binary_view(kind):
-        return column.cast(pa.large_binary())
-    if (
-        types.is_binary(kind)
-        or types.is_string(kind)
-        or types.is_large_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_null(kind)
-    ):
-        return column
-    raise SerializationError(
-        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (as Spark's "
-        f"sink does with value_format='json' or 'msgpack')"
-    )
-
-
-def bytes_column(column: Any, name: str) -> BytesColumn:
-    """Convert an Arrow array of binary or strings for the encoder. Raises SerializationError for another type."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    column = _plain(column, name)
-    kind = column.type
-    if pa.types.is_null(kind):
-        return BytesColumn(b"", None, 0, -1, None, 0, len(column))
-    if pa.types.is_fixed_size_binary(kind):
-        (validity, data), offsets, offset_bytes, width = column.buffers(), None, 0, kind.byte_width
-    else:
-        validity, offsets, data = column.buffers()
-        offset_bytes = 8 if pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) else 4
-        offsets, width = offsets or b"", 0
-    try:
-        return BytesColumn(
-            data or b"",
-            offsets,
-            offset_bytes,
-            width,
-            validity if column.null_count else None,
-            column.offset,
-            len(column),
-        )
-    except EncodeError as error:
-        raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
 
 
 class _Headers(NamedTuple):
@@ -236,7 +241,7 @@ class _Headers(NamedTuple):
         items = column.values
         validity = column.buffers()[0] if column.null_count else None
         try:
-            lists = ListColumn(_longs(column.offsets), validity, column.offset, len(items))
+            lists = ListColumn(longs(column.offsets), validity, column.offset, len(items))
         except EncodeError as error:
             raise SerializationError(f"the column {name!r} is not valid Arrow data: {error}") from error
         keys = bytes_column(items.field(key), f"{name}.key")
@@ -306,24 +311,11 @@ def _whole_numbers(column: Any, name: str, base_row: int) -> Any:
         row = pc.less(numbers, 0).index(True).as_py()
         cause = IllegalArgumentError(f"the column {name!r} holds {numbers[row]}; it has to be 0 or more")
         raise row_error(base_row + row, None, -1, cause) from cause
-    return _longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
-
-
-def _longs(column: Any) -> memoryview:
-    """An integer column without nulls as 64-bit integers."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    numbers = column.cast(pa.int64())
-    buffer = numbers.buffers()[1]
-    if buffer is None:
-        return memoryview(array("q"))
-    # the buffer may be longer than the numbers, and not a multiple of their size
-    first, count = numbers.offset, len(numbers)
-    return memoryview(buffer).cast("B")[8 * first : 8 * (first + count)].cast("q")
+    return longs(pc.fill_null(numbers, -1) if numbers.null_count else numbers)
 
 
 def _objects(column: Any, name: str, serializer: Any) -> list[Any]:
     """The column's values as Python objects: for the serializer, or as bytes if there is none."""
     if serializer is not None:
         return column.to_pylist()
-    return [_data(value) for value in _plain(column, name).to_pylist()]
+    return [_data(value) for value in plain(column, name).to_pylist()]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,9 @@ class ColumnSender:
     row_by_row: str | None
     #: `KafkaProducer.send`, for rows sent one by one.
     send: Callable[..., RecordFuture]
+    #: How the key and value serializers serialize Arrow columns as a whole (`plugins.serializers.column_form`), by
+    #: "key" and "value". Empty if there is none, or with `row_by_row`.
+    forms: Mapping[str, Any] = field(default_factory=dict)
 
     def rows_future(self, rows: int) -> RowsFuture:
         """Create a future of `rows` rows, whose callbacks run on the producer's callback thread."""

@@ -273,6 +273,19 @@ def resolve_serializer(value: Any, key: str) -> Serializer | None:
     )
 
 
+def column_form(serializer: Serializer | None) -> Any:
+    """How a serializer serializes whole columns: "string" or "bytes", which change nothing, or an object of
+    `headrace.registry` with `of_columns`. None: not at all.
+    """
+    if type(serializer) is BytesSerializer:
+        return "bytes"
+    if type(serializer) is StringSerializer and codecs.lookup(serializer.encoding).name == "utf-8":
+        return "string"
+    if isinstance(serializer, _ContextSerializer) and getattr(serializer.function, "takes_columns", False):
+        return serializer.function
+    return None
+
+
 def may_add_headers(serializer: Serializer | None) -> bool:
     """Whether a serializer receives a list of the record's headers to which it may append."""
     return isinstance(serializer, _ContextSerializer)

@@ -8,10 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
+from ..columns.arrow import ColumnNames, serialize_columns, topics_of
 from ..columns.rows_future import RowsFuture
 from ..record_errors import row_error
 from .columns import encode_column, utf8, within_years
 from .writer import COLUMNS, PartitionWriter, missing_value, naming, no_topic, null_topic
+
+_NAMES = ColumnNames(**{name: name for name in COLUMNS})
 
 
 class BatchWriter(PartitionWriter):
@@ -29,9 +32,10 @@ class BatchWriter(PartitionWriter):
         if "value" not in names:
             raise missing_value(names)
         columns = {name: batch.column(name) for name in COLUMNS if name in names}
-        columns["value"] = _formatted("value", columns["value"], options.value_format)
-        if "key" in columns:
-            columns["key"] = _formatted("key", columns["key"], options.key_format)
+        forms = {} if options.registry is None else options.registry.serializers()
+        for part, form in (("value", options.value_format), ("key", options.key_format)):
+            if part in columns and part not in forms:
+                columns[part] = _formatted(part, columns[part], form)
         if not options.include_headers:
             columns.pop("headers", None)
         if options.topic is not None:
@@ -46,6 +50,9 @@ class BatchWriter(PartitionWriter):
         if "timestamp" in columns and pa.types.is_timestamp(columns["timestamp"].type):
             with naming("timestamp"):
                 within_years(columns["timestamp"])
+        if forms:
+            topics = [(options.topic, None)] if options.topic is not None else topics_of(columns["topic"], "topic", 0)
+            serialize_columns(columns, forms, _NAMES, topics, 0)
         ready = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
         return self._producer.send_arrow(options.topic, ready)
 

@@ -19,8 +19,10 @@ from ...network.topic_names import validate_topic_name
 from ..config import ProducerConfig
 from ..plugins.partitioners import resolve_partitioner
 from ..plugins.serializers import resolve_serializer
+from . import registry_formats
+from .registry_formats import RegistryFormats, is_registry_option
 
-FORMATS = ("raw", "string", "json", "msgpack")
+FORMATS = ("raw", "string", "json", "msgpack", *registry_formats.FORMATS)
 
 #: Brokers identify clients by client.id in quotas and logs. A job is one client however many workers it has.
 DEFAULT_CLIENT_ID = "headrace-spark"
@@ -52,6 +54,8 @@ class SinkOptions:
     value_format: str
     key_format: str
     include_headers: bool
+    #: Set if a format is avro or protobuf.
+    registry: RegistryFormats | None
     digest: bytes = dataclasses.field(repr=False)
 
     @classmethod
@@ -69,6 +73,7 @@ class SinkOptions:
             )
         options: dict[str, Any] = {}
         producer: dict[str, Any] = {}
+        registry: dict[str, Any] = {}
         for source in (config or {}, {name: value for name, value in own.items() if value is not None}):
             names: dict[str, str] = {}
             for name, value in source.items():
@@ -83,6 +88,8 @@ class SinkOptions:
                 names[key] = name
                 if option is not None:
                     options[option] = value
+                elif is_registry_option(key.lower()):
+                    registry[key.lower()] = value
                 else:
                     producer[key] = value
         _check_names(producer)
@@ -96,11 +103,14 @@ class SinkOptions:
                 validate_topic_name(topic)
             except InvalidTopicError as wrong:
                 raise KafkaConfigurationError(f"the option topic: {wrong}") from wrong
+        value_format = _format(options, "value_format", resolved.value_serializer)
+        key_format = _format(options, "key_format", resolved.key_serializer)
         return cls(
             config=resolved,
             topic=topic,
-            value_format=_format(options, "value_format", resolved.value_serializer),
-            key_format=_format(options, "key_format", resolved.key_serializer),
+            value_format=value_format,
+            key_format=key_format,
+            registry=RegistryFormats.resolve(registry, {"key": key_format, "value": value_format}),
             include_headers=_flag(options, "include_headers"),
             digest=_digest(resolved),
         )

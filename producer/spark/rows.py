@@ -15,7 +15,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ...network.clock import SYSTEM_CLOCK, Clock
-from ...network.protocol.errors import EncodeError, IllegalArgumentError, KafkaError, SerializationError
+from ...network.protocol.errors import (
+    EncodeError,
+    IllegalArgumentError,
+    KafkaConfigurationError,
+    KafkaError,
+    SerializationError,
+)
 from ...network.records.builder_cy import encode_headers
 from ...network.records.columns_cy import BytesColumn, Columns, column_of
 from ..columns.column_send import send_columns, send_each
@@ -59,6 +65,12 @@ class RowWriter(PartitionWriter):
     ) -> None:
         """`schema` has the Spark types of the rows. Without it a value is written according to its Python type."""
         super().__init__(producer, options, where, clock)
+        if options.registry is not None:
+            part, form = next(iter(options.registry.formats.items()))
+            raise KafkaConfigurationError(
+                f"{part}_format={form!r} takes Arrow batches, and these are rows: write with sink.write(df), "
+                f"foreachBatch(sink.write_batch) or format('headrace') (streams: with PySpark 4.1 or later)"
+            )
         types = {} if schema is None else {field.name: field.dataType for field in schema.fields}
         forms = {"value": options.value_format, "key": options.key_format}
         self._converters: dict[str, Converter] = {}

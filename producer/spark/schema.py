@@ -74,6 +74,8 @@ def check_schema(schema: StructType, options: SinkOptions) -> None:
                         f"express: cast them to strings"
                     )
             nested = _is_nested(kind)
+            if options.registry is not None and field.name in options.registry.formats:
+                options.registry.check_column(field.name, field.dataType)
             if (form == "raw" and kind not in _BYTES) or (form == "string" and nested):
                 raise KafkaConfigurationError(
                     f"the column {field.name!r} is of type {kind}, which format {form} can't express: cast it, or "
