@@ -90,20 +90,16 @@ def committed(cluster: EmbeddedCluster, topic: str) -> list[bytes]:
     return committed_values(cluster.bootstrap_servers, topic)
 
 
-def numbers(spark: SparkSession, each: Callable[[int], None] | None = None, tasks: int = 4) -> DataFrame:
-    """The numbers as strings. Workers call `each` with every number."""
+def numbers(spark: SparkSession, each: Callable[[int], str | None] | None = None, tasks: int = 4) -> DataFrame:
+    """The numbers as strings. Workers call `each` with every number, which may return another string."""
 
     def mapped(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa  # noqa: PLC0415
 
         for batch in batches:
-            found = batch.column(0).to_pylist()
-            for number in found:
-                if each is not None:
-                    each(number)
-            yield pa.RecordBatch.from_pydict({"value": [f"{number:04}" for number in found]})
+            found = [(each(number) if each is not None else None, number) for number in batch.column(0).to_pylist()]
+            yield pa.RecordBatch.from_pydict({"value": [other or f"{number:04}" for other, number in found]})
 
-    # batches of a hundred rows, so that a part of the task is written when it fails
     return spark.range(0, ROWS, numPartitions=tasks).mapInArrow(mapped, "value string")
 
 
@@ -118,15 +114,15 @@ def open_transactions(cluster: EmbeddedCluster) -> list[str]:
 def test_retried_tasks_do_not_double(
     spark: SparkSession, cluster: EmbeddedCluster, topic: str, options: dict[str, Any], write: Write
 ) -> None:
-    def fails(number: int) -> None:
+    def too_large(number: int) -> str | None:
         context: Any = pyspark.TaskContext.get()
-        if number == 1499 and context.attemptNumber() == 0:
-            raise ValueError("fails after its rows were sent")
+        # the batches before it are sent
+        return "x" * 2_000_000 if number == 1499 and context.attemptNumber() == 0 else None
 
     with_batches = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
-        write(numbers(spark, fails), {**options, "kafka.linger.ms": "0"})
+        write(numbers(spark, too_large), {**options, "kafka.linger.ms": "0"})
     finally:
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", with_batches or "1000")
     assert committed(cluster, topic) == ALL
@@ -139,11 +135,12 @@ def test_retried_tasks_do_not_double(
 def test_workers_that_are_killed_do_not_double(
     spark: SparkSession, cluster: EmbeddedCluster, topic: str, options: dict[str, Any], write: Write, tmp_path: Path
 ) -> None:
-    def killed(number: int) -> None:
+    def killed(number: int) -> str | None:
         marker = tmp_path / str(number)
         if number in (700, 1999) and not marker.exists():
             marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        return None
 
     write(numbers(spark, killed), options)
     assert len(list(tmp_path.iterdir())) == 2
@@ -178,9 +175,10 @@ def test_a_worker_that_is_killed_after_its_flush(
 def test_a_job_that_fails_leaves_nothing(
     spark: SparkSession, cluster: EmbeddedCluster, topic: str, options: dict[str, Any], write: Write
 ) -> None:
-    def fails(number: int) -> None:
+    def fails(number: int) -> str | None:
         if number == 1999:
             raise ValueError("always")
+        return None
 
     with pytest.raises(JOB_ERRORS, match="always"):
         write(numbers(spark, fails), options)
