@@ -158,6 +158,14 @@ class RowDeliveryError(KafkaError):
         return type(self), (self.args[0], self.topic, self.partition, self.row, self.delivered)
 
 
+class DeliveryNotCommittedError(KafkaError):
+    """Nothing of a micro-batch or a job was committed; it has to be written again."""
+
+
+class DeliveryPartlyLostError(KafkaError):
+    """A part of a micro-batch or a job was committed, and the rest is lost, because its transactions expired."""
+
+
 class PartitionerError(KafkaError):
     """A partitioner failed or did not return a partition of the topic."""
 

@@ -4,7 +4,8 @@ Undocumented behavior of Spark's worker code that this module relies on (PySpark
 
 - The writer is created on the driver and pickled to the tasks, so it holds only options.
 - `write` must return a message.
-- A streaming writer is created again for each commit, in another process.
+- A streaming writer is created on the driver for each micro-batch, and again for its commit, in another process.
+- A task has the local properties of its query; the driver's processes have not. Commit messages bring them there.
 - Spark never calls `abort` in a task, so `write` cleans up by itself.
 - Options are strings with lower-case names.
 """
@@ -14,22 +15,27 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError
 from .batches import BatchWriter
+from .committer import Committer
+from .delivery import Attempt, Delivery
 from .options import SinkOptions
 from .report import WriteReport
 from .rows import RowWriter
 from .schema import check_schema, check_transport
-from .sink import write_partition
+from .sink import write_partition, write_partition_once
+from .transactions import BATCH_ID, micro_batch, new_job, transaction_timeout_ms
 from .workers import spare_collections
+from .writer import PartitionWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,44 +83,108 @@ class HeadraceDataSource(DataSource):
 
 @dataclass
 class Delivered(WriterCommitMessage):
-    """The commit message of a task that has delivered all of its rows."""
+    """The commit message of a task that has delivered all of its rows; with exactly_once, in a transaction."""
 
     report: WriteReport
+    delivery: Delivery | None = None
+    attempt: Attempt | None = None
 
 
 class BatchDataSourceWriter(DataSourceArrowWriter):
-    """Writes Arrow batches. Holds only options."""
+    """Writes Arrow batches. Holds only options, and the name of the job with exactly_once."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
         self._started_ms = SYSTEM_CLOCK.now_ms()
+        self._delivery = new_job(options) if options.is_exactly_once else None
+        self._is_skipped = False
+        self._timeout_ms = 0
+        if self._delivery is not None:
+            with Committer(options) as committer:
+                self._is_skipped = not committer.begin(self._delivery)
+            self._timeout_ms = transaction_timeout_ms(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
         """Write the rows of one task. Raises RowDeliveryError."""
-        return Delivered(write_partition(self.options, BatchWriter, iterator))
+        if self._delivery is None:
+            return Delivered(write_partition(self.options, BatchWriter, iterator))
+        if self._is_skipped:
+            return Delivered(WriteReport())
+        return Delivered(
+            *_with_delivery(
+                self._delivery,
+                write_partition_once(self.options, self._delivery, self._timeout_ms, BatchWriter, iterator),
+            )
+        )
 
     def commit(self, messages: list[Any]) -> None:
-        """Log the report after every task has delivered its rows. Runs on the driver."""
+        """Commit what the tasks have written, and log the report. Runs in a separate process on the driver."""
+        if self._delivery is not None and not self._is_skipped:
+            with Committer(self.options) as committer:
+                committer.commit(self._delivery, _attempts(messages))
         report = _merged(messages)
         report.elapsed_ms = SYSTEM_CLOCK.now_ms() - self._started_ms
-        _tell("written to %s: %s", self.options, report)
+        if self._is_skipped:
+            _tell("nothing written to %s: %s was committed before", self.options, self._delivery)
+        else:
+            _tell("written to %s: %s", self.options, report)
 
     def abort(self, messages: list[Any]) -> None:
-        """Log a warning after a task has failed for the last time. Runs on the driver."""
+        """Abort transactions, or log a warning, after a task has failed for the last time. Runs on the driver."""
+        if self._delivery is not None:
+            with Committer(self.options) as committer:
+                committer.abort(self._delivery, _attempts(messages))
         _tell_of_abort(self.options, messages)
 
 
 class _StreamWriter:
-    """The end of a micro-batch, common to both streaming writers."""
+    """What is common to both streaming writers: the tasks' part of exactly_once, and the end of a micro-batch."""
 
     options: SinkOptions
+    timeout_ms: int
+
+    def _prepare(self, options: SinkOptions) -> None:
+        self.options = options
+        self.timeout_ms = transaction_timeout_ms(options) if options.is_exactly_once else 0
+
+    def _write(self, writer: Callable[..., PartitionWriter], source: Iterator[Any]) -> Delivered:
+        if not self.options.is_exactly_once:
+            return Delivered(write_partition(self.options, writer, source))
+        context: Any = TaskContext.get()
+        batch = context.getLocalProperty(BATCH_ID)
+        delivery = micro_batch(self.options, -1 if batch is None else int(batch), context.getLocalProperty)
+        return Delivered(
+            *_with_delivery(delivery, write_partition_once(self.options, delivery, self.timeout_ms, writer, source))
+        )
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Log the report of a delivered micro-batch. Runs in a separate process on the driver."""
+        """Commit what the tasks have written, and log the report. Runs in a separate process on the driver."""
+        delivery = next((message.delivery for message in messages if message is not None), None)
+        if delivery is not None:
+            with Committer(self.options) as committer:
+                attempts = _attempts(messages)
+                try:
+                    is_new = committer.begin(delivery, attempts)
+                except BaseException:
+                    committer.abort(delivery, attempts)
+                    raise
+                if is_new:
+                    committer.commit(delivery, attempts)
+                else:
+                    committer.abort(delivery, attempts)
+                    _tell("micro-batch %d to %s was committed before", batchId, self.options)
+                    return
         _tell("micro-batch %d to %s: %s", batchId, self.options, _merged(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Log a warning after a task has failed for the last time. Spark repeats the micro-batch on a restart."""
+        """Abort transactions, or log a warning, after a task has failed for the last time.
+
+        Spark repeats the micro-batch on a restart.
+        """
+        delivery = next((message.delivery for message in messages if message is not None), None)
+        if delivery is not None:
+            with Committer(self.options) as committer:
+                committer.abort(delivery, _attempts(messages))
         _tell_of_abort(self.options, messages)
 
 
@@ -124,23 +194,31 @@ if _HAS_STREAM_ARROW_WRITER:
         """Writes the micro-batches of a streaming query as Arrow batches. Holds only options."""
 
         def __init__(self, options: SinkOptions) -> None:
-            self.options = options
+            self._prepare(options)
 
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
             """Write the rows of one task. Raises RowDeliveryError."""
-            return Delivered(write_partition(self.options, BatchWriter, iterator))
+            return self._write(BatchWriter, iterator)
 
 
 class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
     """Writes the micro-batches of a streaming query row by row, for PySpark 4.0. Holds only options and types."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self.options = options
+        self._prepare(options)
         self.schema = schema
 
     def write(self, iterator: Iterator[Row]) -> Delivered:
         """Write the rows of one task. Raises RowDeliveryError."""
-        return Delivered(write_partition(self.options, functools.partial(RowWriter, schema=self.schema), iterator))
+        return self._write(functools.partial(RowWriter, schema=self.schema), iterator)
+
+
+def _with_delivery(delivery: Delivery, written: tuple[WriteReport, Attempt]) -> tuple[WriteReport, Delivery, Attempt]:
+    return written[0], delivery, written[1]
+
+
+def _attempts(messages: list[Any]) -> list[Attempt]:
+    return [message.attempt for message in messages if message is not None and message.attempt is not None]
 
 
 def _merged(messages: list[Any]) -> WriteReport:
@@ -156,6 +234,9 @@ def _tell(text: str, *parts: object) -> None:
 
 
 def _tell_of_abort(options: SinkOptions, messages: list[Any]) -> None:
+    if options.is_exactly_once:
+        _log.warning("a write to %s failed; what was not recorded for the commit has been aborted", options)
+        return
     rows = _merged(messages).rows
     _log.warning(
         "a write to %s failed; at least %d of its rows are already in Kafka and will be duplicated if it is repeated",

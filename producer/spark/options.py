@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import hashlib
 import pickle
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from ..config import ProducerConfig
 from ..plugins.partitioners import resolve_partitioner
 from ..plugins.serializers import resolve_serializer
 from . import registry_formats
+from .delivery import AT_LEAST_ONCE, EXACTLY_ONCE, GUARANTEES
 from .registry_formats import RegistryFormats, is_registry_option
 
 FORMATS = ("raw", "string", "json", "msgpack", *registry_formats.FORMATS)
@@ -33,9 +35,16 @@ _OWN = {
     "valueformat": "value_format",
     "keyformat": "key_format",
     "includeheaders": "include_headers",
+    "deliveryguarantee": "delivery_guarantee",
+    "deliveryid": "delivery_id",
 }
 
-_NAMES = ("topic", "value_format", "key_format", "include_headers")
+_NAMES = ("topic", "value_format", "key_format", "include_headers", "delivery.guarantee", "delivery.id")
+
+#: The start of every transactional id with exactly_once, unless `transactional.id` is given.
+DEFAULT_TRANSACTIONAL_ID = "headrace-spark"
+
+_DELIVERY_ID = re.compile(r"[A-Za-z0-9._:=-]{1,200}")
 
 # Options that Spark itself adds to a streaming query.
 _SPARKS_OWN = {"checkpointlocation", "path", "queryname"}
@@ -46,7 +55,8 @@ class SinkOptions:
     """A sink's validated options. Pickled to the executors; never shows a secret.
 
     `topic` overrides the column of that name. `digest` is equal for equal configurations; tasks of a worker whose
-    digests are equal share a producer.
+    digests are equal share a producer. With exactly_once the configuration's `transactional_id` is the start of those
+    of the tasks.
     """
 
     config: ProducerConfig
@@ -56,6 +66,8 @@ class SinkOptions:
     include_headers: bool
     #: Set if a format is avro or protobuf.
     registry: RegistryFormats | None
+    delivery_guarantee: str
+    delivery_id: str | None
     digest: bytes = dataclasses.field(repr=False)
 
     @classmethod
@@ -95,7 +107,15 @@ class SinkOptions:
         _check_names(producer)
         if not any(dotted(name) == "client.id" for name in producer):
             producer["client.id"] = DEFAULT_CLIENT_ID
+        guarantee = _guarantee(options)
         resolved = ProducerConfig.resolve(producer)
+        if guarantee == EXACTLY_ONCE and resolved.transactional_id is None:
+            resolved = ProducerConfig.resolve({**producer, "transactional.id": DEFAULT_TRANSACTIONAL_ID})
+        if guarantee == AT_LEAST_ONCE and resolved.transactional_id is not None:
+            raise KafkaConfigurationError(
+                f"transactional.id={resolved.transactional_id!r} needs delivery.guarantee=exactly_once: the tasks of a "
+                f"write at least once use no transactions"
+            )
         _check_imports(resolved)
         topic = options.get("topic")
         if topic is not None:
@@ -112,8 +132,15 @@ class SinkOptions:
             key_format=key_format,
             registry=RegistryFormats.resolve(registry, {"key": key_format, "value": value_format}),
             include_headers=_flag(options, "include_headers"),
-            digest=_digest(resolved),
+            delivery_guarantee=guarantee,
+            delivery_id=_delivery_id(options, guarantee),
+            digest=digest_of(resolved),
         )
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Whether rows are written in transactions."""
+        return self.delivery_guarantee == EXACTLY_ONCE
 
     def __str__(self) -> str:
         servers = ",".join(str(address) for address in self.config.bootstrap_servers)
@@ -164,6 +191,29 @@ def _format(options: Mapping[str, Any], name: str, serializer: Any) -> str:
     return chosen
 
 
+def _guarantee(options: Mapping[str, Any]) -> str:
+    given = options.get("delivery_guarantee", AT_LEAST_ONCE)
+    chosen = given.strip().lower() if isinstance(given, str) else given
+    if chosen not in GUARANTEES:
+        raise KafkaConfigurationError(f"delivery.guarantee={given!r} is not one of {', '.join(GUARANTEES)}")
+    return chosen
+
+
+def _delivery_id(options: Mapping[str, Any], guarantee: str) -> str | None:
+    given = options.get("delivery_id")
+    if given is None:
+        return None
+    if guarantee != EXACTLY_ONCE:
+        raise KafkaConfigurationError(
+            f"delivery.id={given!r} has no effect at least once: set delivery.guarantee=exactly_once, or leave it out"
+        )
+    if not isinstance(given, str) or not _DELIVERY_ID.fullmatch(given):
+        raise KafkaConfigurationError(
+            f"delivery.id={given!r} is not a name of 1 to 200 letters, digits and the characters . _ : = -"
+        )
+    return given
+
+
 def _flag(options: Mapping[str, Any], name: str) -> bool:
     try:
         return parse_bool(options.get(name, True))
@@ -171,7 +221,7 @@ def _flag(options: Mapping[str, Any], name: str) -> bool:
         raise KafkaConfigurationError(f"{name}={options[name]!r} {wrong}") from None
 
 
-def _digest(config: ProducerConfig) -> bytes:
+def digest_of(config: ProducerConfig) -> bytes:
     """A hash that is equal for configurations of the same producer. It does not reveal the values."""
     values = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
     try:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError
 from ..config import ProducerConfig
+from .committer import Committer
+from .delivery import Attempt, Delivery
 from .interpreted import warn_if_interpreted
 from .options import SinkOptions
 from .producers import worker_producers
@@ -20,6 +22,13 @@ from .report import ReportAccumulatorParam, WriteReport
 from .row_types import schema_being_written
 from .rows import RowWriter
 from .schema import check_schema
+from .transactions import (
+    micro_batch,
+    micro_batch_of_connect,
+    new_job,
+    transaction_timeout_ms,
+    write_in_transaction,
+)
 from .ui import METRICS, counted, described
 from .workers import spare_collections
 from .writer import COLUMNS, PartitionWriter
@@ -34,7 +43,7 @@ _REPORT_COLUMNS = ", ".join(["report binary", *(f"{name} long" for name in METRI
 
 
 class KafkaSink:
-    """Writes the rows of a DataFrame or RDD to Kafka, at least once.
+    """Writes the rows of a DataFrame or RDD to Kafka, at least once or exactly once.
 
         sink = KafkaSink({"bootstrap.servers": "localhost:9092"}, topic="flights")
         df.foreachPartition(sink)                           # rows, of any DataFrame or RDD
@@ -50,11 +59,15 @@ class KafkaSink:
     - `value_format`, `key_format`: the encoding of a column. `raw` (strings and binary; the default), `string`, `json`
       or `msgpack`.
     - `include_headers`: whether the column `headers` is written. True by default.
+    - `delivery_guarantee`: `at_least_once` (the default) or `exactly_once`, with which a consumer with
+      ``isolation.level=read_committed`` sees each row once. Not for ``foreachPartition``.
+    - `delivery_id`: with `exactly_once`, the name of a job, which is written only once under this name; or of a
+      sink, if a streaming query has several.
     - `keywords`: further keys of the producer's configuration. Keyword arguments override `config`.
 
     All options are validated here, on the driver. The sink is pickled to the executors, where all tasks of a Python
     worker share one producer. A task flushes its rows before it ends, and fails on the first row that can't be
-    delivered. Spark then retries the task, which duplicates the rows that were delivered.
+    delivered. Spark then retries the task, which duplicates the rows that were delivered, unless `exactly_once`.
 
     Raises KafkaConfigurationError.
     """
@@ -68,6 +81,8 @@ class KafkaSink:
         value_format: str | None = None,
         key_format: str | None = None,
         include_headers: bool | None = None,
+        delivery_guarantee: str | None = None,
+        delivery_id: str | None = None,
         **keywords: Any,
     ) -> None:
         own = {
@@ -75,6 +90,8 @@ class KafkaSink:
             "value_format": value_format,
             "key_format": key_format,
             "include_headers": include_headers,
+            "delivery_guarantee": delivery_guarantee,
+            "delivery_id": delivery_id,
         }
         self.options = SinkOptions.resolve(config, {**own, **keywords})
         self._reports = _accumulator()
@@ -85,16 +102,44 @@ class KafkaSink:
     def __call__(self, rows: Iterable[Any]) -> None:
         """Write the rows of one Spark partition. ``foreachPartition`` calls this in a Python worker.
 
-        Raises RowDeliveryError.
+        Raises RowDeliveryError, and KafkaConfigurationError with `exactly_once`, because Spark does not say when all
+        tasks have ended.
         """
+        if self.options.is_exactly_once:
+            raise KafkaConfigurationError(
+                "foreachPartition can't write exactly once: use sink.write(df), df.write.format('headrace') or, for a "
+                "stream, foreachBatch(sink.write_batch)"
+            )
         self._write(functools.partial(RowWriter, schema=self._schema), rows)
 
     def write(self, df: DataFrame) -> WriteReport:
         """Write a DataFrame as Arrow batches, the fastest way, and return a report. Call on the driver.
 
+        With `exactly_once` and a `delivery_id` that was written before, nothing is written and the report is empty.
+
         Raises KafkaConfigurationError for a schema that can't be written. Raises Spark's error, whose message has the
-        row and the cause, if a task fails on its last attempt.
+        row and the cause, if a task fails on its last attempt. With `exactly_once`, raises DeliveryNotCommittedError if
+        nothing was committed, and DeliveryPartlyLostError.
         """
+        return self._write_frame(df, new_job(self.options) if self.options.is_exactly_once else None)
+
+    def write_batch(self, df: DataFrame, batch_id: int) -> None:
+        """Write a micro-batch and log its report, for ``df.writeStream.foreachBatch(sink.write_batch)``.
+
+        If Spark repeats a micro-batch after a failure or a restart, its rows are written again, unless `exactly_once`:
+        then it is committed only once. Raises what `write` raises.
+        """
+        delivery = None
+        if self.options.is_exactly_once:
+            if hasattr(df, "_jdf"):
+                context = df.sparkSession.sparkContext
+                delivery = micro_batch(self.options, batch_id, context.getLocalProperty)
+            else:
+                delivery = micro_batch_of_connect(self.options, batch_id)
+        report = self._write_frame(df, delivery)
+        _log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
+
+    def _write_frame(self, df: DataFrame, delivery: Delivery | None) -> WriteReport:
         check_schema(df.schema, self.options)
         if df.isStreaming:
             raise KafkaConfigurationError(
@@ -102,37 +147,43 @@ class KafkaSink:
                 "df.writeStream.format('headrace')"
             )
         started_ms = SYSTEM_CLOCK.now_ms()
-        reports = _only_columns(df).mapInArrow(self._write_batches, _REPORT_COLUMNS)
-        with described(df, f"headrace: to {self.options}"):
-            reports = counted(reports).collect()
-        report = WriteReport.merged(pickle.loads(row.report) for row in reports)
+        report = WriteReport()
+        if delivery is None:
+            report = WriteReport.merged(each for each, _ in self._run_tasks(df, self._write_batches))
+        else:
+            with Committer(self.options) as committer:
+                if committer.begin(delivery):
+                    report = self._write_once(df, delivery, committer)
         report.elapsed_ms = SYSTEM_CLOCK.now_ms() - started_ms
         self._written.add(report)
         return report
 
-    def write_batch(self, df: DataFrame, batch_id: int) -> None:
-        """Write a micro-batch and log its report, for ``df.writeStream.foreachBatch(sink.write_batch)``.
+    def _write_once(self, df: DataFrame, delivery: Delivery, committer: Committer) -> WriteReport:
+        timeout_ms = transaction_timeout_ms(self.options)
+        try:
+            written = self._run_tasks(df, lambda batches: self._write_batches_once(batches, delivery, timeout_ms))
+        except BaseException:
+            committer.abort(delivery, ())
+            raise
+        committer.commit(delivery, [attempt for _, attempt in written if attempt is not None])
+        return WriteReport.merged(each for each, _ in written)
 
-        If Spark repeats a micro-batch after a failure or a restart, its rows are written again.
-        """
-        report = self.write(df)
-        _log.info("micro-batch %d to %s: %s", batch_id, self.options, report)
+    def _run_tasks(self, df: DataFrame, task: Callable[[Any], Iterator[Any]]) -> list[tuple[WriteReport, Any]]:
+        """Run `task` on the Arrow batches of each Spark partition, and return what the tasks returned."""
+        reports = _only_columns(df).mapInArrow(task, _REPORT_COLUMNS)
+        with described(df, f"headrace: to {self.options}"):
+            return [pickle.loads(row.report) for row in counted(reports).collect()]
 
     def _write_batches(self, batches: Iterator[Any]) -> Iterator[Any]:
         """One task of `write`, in a Python worker."""
-        import pyarrow as pa  # noqa: PLC0415  (the row path does not need it)
+        yield _reported(self._write(_batch_writer(), batches), None)
 
-        report = self._write(_batch_writer(), batches)
-        pickled = pickle.dumps(report)
-        # from buffers, because pyarrow's constructors import pandas, which takes longer than a small task
-        column = pa.Array.from_buffers(
-            pa.binary(), 1, [None, pa.py_buffer(array("i", (0, len(pickled)))), pa.py_buffer(pickled)]
-        )
-        metrics = [
-            pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", (getattr(report, name),)))])
-            for name in METRICS
-        ]
-        yield pa.RecordBatch.from_arrays([column, *metrics], names=["report", *METRICS])
+    def _write_batches_once(self, batches: Iterator[Any], delivery: Delivery, timeout_ms: int) -> Iterator[Any]:
+        """One task of `write` with `exactly_once`, in a Python worker."""
+        report, attempt = write_partition_once(self.options, delivery, timeout_ms, _batch_writer(), batches)
+        if self._reports is not None:
+            self._reports.add(report)
+        yield _reported(report, attempt)
 
     def _write(self, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
         report = write_partition(self.options, writer, source)
@@ -168,6 +219,39 @@ def write_partition(options: SinkOptions, writer: Callable[..., PartitionWriter]
         report = writer(producer, options, name).write(source)
     report.slowest_task = (number, report.task_ms)
     return report
+
+
+def write_partition_once(
+    options: SinkOptions,
+    delivery: Delivery,
+    timeout_ms: int,
+    writer: Callable[..., PartitionWriter],
+    source: Iterable[Any],
+) -> tuple[WriteReport, Attempt]:
+    """Write one Spark partition in a transaction of its own. Raises RowDeliveryError and KafkaError."""
+    warn_if_interpreted()
+    spare_collections()
+    name, number = _task()
+    context = sys.modules["pyspark"].TaskContext.get()
+    report, attempt = write_in_transaction(options, delivery, timeout_ms, writer, source, context, name)
+    report.slowest_task = (number, report.task_ms)
+    return report, attempt
+
+
+def _reported(report: WriteReport, attempt: Attempt | None) -> Any:
+    """What a task returns to the driver, as an Arrow batch."""
+    import pyarrow as pa  # noqa: PLC0415  (the row path does not need it)
+
+    pickled = pickle.dumps((report, attempt))
+    # from buffers, because pyarrow's constructors import pandas, which takes longer than a small task
+    column = pa.Array.from_buffers(
+        pa.binary(), 1, [None, pa.py_buffer(array("i", (0, len(pickled)))), pa.py_buffer(pickled)]
+    )
+    metrics = [
+        pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(array("q", (getattr(report, name),)))])
+        for name in METRICS
+    ]
+    return pa.RecordBatch.from_arrays([column, *metrics], names=["report", *METRICS])
 
 
 def _only_columns(df: DataFrame) -> DataFrame:

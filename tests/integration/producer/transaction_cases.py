@@ -8,6 +8,7 @@ transactions that expired are noticed within a second. `tests/integration` runs 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ import pyarrow as pa
 import pytest
 from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
 
-from headrace.network.addresses import Address, parse_address
 from headrace.producer import KafkaProducer, ProducerRecord
+from headrace.producer.blocking_cluster import BlockingCluster
+from headrace.producer.config import ProducerConfig
 from headrace.producer.errors import (
     ApplicationRecoverableError,
     IllegalStateError,
@@ -33,8 +35,9 @@ from headrace.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionAbortedError,
+    UnsupportedVersionError,
 )
-from headrace.producer.resumption import PreparedTransaction, end_transaction, plaintext_connections
+from headrace.producer.resumption import AbandonedTransactions, PreparedTransaction
 
 
 def unique(prefix: str = "id") -> str:
@@ -57,10 +60,6 @@ def transactional(servers: str, transactional_id: str = "", **options: Any) -> K
 def producer(servers: str) -> Iterator[KafkaProducer]:
     with transactional(servers) as producer:
         yield producer
-
-
-def addresses(servers: str) -> list[Address]:
-    return [parse_address(server, 9092) for server in servers.split(",")]
 
 
 # --- Records ---
@@ -475,14 +474,16 @@ def prepared_in(servers: str, topic: str, value: bytes, **options: Any) -> Prepa
     return prepared
 
 
+@contextlib.contextmanager
+def abandoned(servers: str, timeout_ms: float = PATIENCE_S * 1000) -> Iterator[AbandonedTransactions]:
+    config = ProducerConfig.resolve(bootstrap_servers=servers, client_id="driver")
+    with BlockingCluster(config, timeout_ms=timeout_ms) as cluster:
+        yield AbandonedTransactions(cluster)
+
+
 def end(servers: str, prepared: PreparedTransaction, *, commit: bool) -> None:
-    end_transaction(
-        prepared,
-        commit=commit,
-        bootstrap_servers=addresses(servers),
-        connect=plaintext_connections("driver", 10_000),
-        timeout_ms=PATIENCE_S * 1000,
-    )
+    with abandoned(servers) as transactions:
+        transactions.end(prepared, commit=commit)
 
 
 def test_a_transaction_that_was_handed_over_is_committed_or_aborted(servers: str, topic: str) -> None:
@@ -520,12 +521,39 @@ def test_a_transaction_without_records_has_nothing_to_hand_over(producer: KafkaP
     assert producer._hand_over_transaction() is None
 
 
+def test_transactions_that_are_left_behind_are_listed_and_fenced(servers: str, topic: str) -> None:
+    prefix = unique("left")
+    left = [prepared_in(servers, topic, b"left", transactional_id=f"{prefix}-{number}") for number in range(3)]
+    prepared_in(servers, topic, b"of another", transactional_id=f"{prefix}x-1")
+    with abandoned(servers) as transactions:
+        ids = [prepared.transactional_id for prepared in left]
+        pattern = f"{prefix}-[0-9]+"
+        try:
+            assert transactions.ongoing(pattern) == ids
+        except UnsupportedVersionError:
+            pytest.skip("ListTransactions needs Kafka 3.0")
+        found = transactions.describe([*ids, unique()])
+        assert {
+            name: None if each is None else (each.transaction_state, each.producer_id, each.producer_epoch)
+            for name, each in found.items()
+            if name in ids
+        } == {each.transactional_id: ("Ongoing", each.producer_id, each.producer_epoch) for each in left}
+        assert [name for name, each in found.items() if each is None] == list(found.keys() - set(ids))
+        transactions.end(left[0], commit=True)
+        transactions.fence(ids[1])
+        assert transactions.ongoing(pattern) == ids[2:]
+        with pytest.raises((ProducerFencedError, InvalidTxnStateError, InvalidProducerEpochError)):
+            transactions.end(left[1], commit=True)
+        with pytest.raises(InvalidTransactionTimeoutError):
+            transactions.fence(ids[1], 2**31 - 1)
+        transactions.fence(ids[2])
+        transactions.fence(f"{prefix}x-1")
+    assert committed_values(servers, topic) == [b"left"]
+
+
 def test_no_coordinator_answers() -> None:
-    with pytest.raises(KafkaTimeoutError, match="was not committed within 50 ms"):
-        end_transaction(
-            PreparedTransaction("id", 1, 0),
-            commit=True,
-            bootstrap_servers=[Address("127.0.0.1", 1)],
-            connect=plaintext_connections("driver", 1_000),
-            timeout_ms=50,
-        )
+    with (
+        abandoned("127.0.0.1:1", timeout_ms=50) as transactions,
+        pytest.raises(KafkaTimeoutError, match="within 50 ms"),
+    ):
+        transactions.end(PreparedTransaction("id", 1, 0), commit=True)

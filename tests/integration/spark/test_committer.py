@@ -1,0 +1,105 @@
+"""The driver's part of exactly-once delivery, on the embedded broker without Spark. Apache Kafka passes the cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from integration.spark.committer_cases import *  # noqa: F403
+from integration.spark.committer_cases import end, record, written
+from support.confluent import committed_values, create_topic
+
+from headrace.broker import EmbeddedCluster
+from headrace.network.protocol.errors import (
+    DeliveryPartlyLostError,
+    KafkaConfigurationError,
+    TopicAuthorizationFailedError,
+)
+from headrace.producer.spark.commit_log import TOPIC
+from headrace.producer.spark.committer import Committer
+from headrace.producer.spark.delivery import Delivery
+from headrace.producer.spark.options import SinkOptions
+from headrace.producer.spark.transactions import new_job
+
+CLEANUP = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["tv2", "classic"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(features={"transaction.version": request.param}, config=CLEANUP) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def servers(cluster: EmbeddedCluster) -> str:
+    return cluster.bootstrap_servers
+
+
+def test_kafka_before_3_0_does_not_describe_transactions(
+    cluster: EmbeddedCluster, servers: str, topic: str, options: SinkOptions, query: Delivery
+) -> None:
+    cluster.act_as("2.8")
+    try:
+        with Committer(options) as committer:
+            assert committer.begin(query)
+            attempts = written(options, query, b"a", b"b")
+            committer.commit(query, attempts)
+            following = Delivery(query.key, query.run, 1)
+            attempts = written(options, following, b"c", b"d", first=2)
+            record(options, following, attempts)
+            end(options, attempts[0], commit=True)
+            end(options, attempts[1], commit=False)
+            with pytest.raises(DeliveryPartlyLostError, match="the transactions of Spark partitions 1 of 2"):
+                committer.begin(following)
+    finally:
+        cluster.act_as(None)
+    assert committed_values(servers, topic) == [b"a", b"b", b"c"]
+
+
+def test_a_log_that_forgets_is_an_error() -> None:
+    with EmbeddedCluster() as cluster:
+        create_topic(cluster.bootstrap_servers, name=TOPIC)
+        options = SinkOptions.resolve(
+            {"bootstrap.servers": cluster.bootstrap_servers, "delivery.guarantee": "exactly_once"}, {}
+        )
+        with Committer(options) as committer, pytest.raises(KafkaConfigurationError, match="set it to compact"):
+            committer.begin(new_job(options))
+
+
+def test_over_tls_and_sasl() -> None:
+    with EmbeddedCluster(3, security="SASL_SSL", num_partitions=2) as cluster:
+        cluster.create_topic("t")
+        options = SinkOptions.resolve(
+            {**cluster.client_config(), "topic": "t", "delivery.guarantee": "exactly_once"}, {}
+        )
+        job = new_job(options)
+        with Committer(options) as committer:
+            assert committer.begin(job)
+            assert committer.max_timeout_ms() == 900_000
+            # enough for several threads, each with its own connections
+            committer.commit(job, written(options, job, *[b"%d" % number for number in range(9)]))
+        assert sorted(record.value for partition in (0, 1) for record in cluster.records("t", partition)) == [
+            b"%d" % number for number in range(9)
+        ]
+        assert all(
+            transaction.state.label in ("PrepareCommit", "CompleteCommit")
+            for transaction in cluster.transactions().values()
+        )
+
+
+def test_the_rights_that_a_driver_needs() -> None:
+    users = {"admin": "secret", "app": "hush"}
+    with EmbeddedCluster(
+        security="SASL_PLAINTEXT", users=users, authorizer_class_name="StandardAuthorizer", super_users="User:admin"
+    ) as cluster:
+        cluster.create_topic("t")
+        keys = {**cluster.client_config(user="app"), "topic": "t", "delivery.guarantee": "exactly_once"}
+        options = SinkOptions.resolve(keys, {})
+        job = new_job(options)
+        with Committer(options) as committer, pytest.raises(TopicAuthorizationFailedError, match=TOPIC):
+            committer.begin(job)
+        cluster.add_acl(principal="User:app", operation="CREATE", topic=TOPIC)
+        cluster.add_acl(principal="User:app", operation="WRITE", topic=TOPIC)
+        cluster.add_acl(principal="User:app", operation="READ", topic=TOPIC)
+        with Committer(options) as committer:
+            assert committer.begin(job)
