@@ -32,6 +32,7 @@ from .accumulator.record_metadata_cy import RecordMetadata
 from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
+from .metrics_calls import MetricsCalls
 from .plugins.interceptors import ProducerInterceptors
 from .plugins.loading import name_of
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
@@ -52,7 +53,7 @@ _log = logging.getLogger(__name__)
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
 
-class KafkaProducer(SendPath, TransactionCalls):
+class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
     """A thread-safe Kafka producer. One per program is enough, and faster than several.
 
     ``KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` and
@@ -459,16 +460,6 @@ class KafkaProducer(SendPath, TransactionCalls):
             topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )
         return set(range(queues.partition_count))
-
-    def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
-        """Return the metrics as ``{group: {name: value}}`` with Kafka's groups, names and units.
-
-        Metrics of a topic or a node have a group of their own: ``producer-topic-metrics.<topic>``. With `raw` the keys
-        are `MetricName` objects, which have the tags and a description. An average without samples is NaN. Values are
-        computed when read. Any thread.
-        """
-        registry = self._engine.metrics.registry
-        return registry.values() if raw else registry.by_group()
 
     def bootstrap_connected(self) -> bool:
         """Whether metadata has been received from a broker (kafka-python's name). Never waits. Any thread."""
