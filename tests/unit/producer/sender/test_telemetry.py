@@ -404,7 +404,7 @@ def test_a_missing_library_ends_telemetry_with_one_warning_per_process(monkeypat
 def test_closing_pushes_a_last_time_after_the_records():
     harness = Pushing()
     harness.subscribe()
-    harness.client.prepare_response(lambda request: harness.response(request))
+    harness.client.prepare_response(harness.response)
     harness.client.prepare_response(PushTelemetryResponse())
     future = harness.append(b"v")
     harness.run_to_the_end()
