@@ -360,8 +360,10 @@ class ProducerConfig(
         importance="low",
         none_means=(),
         parse=parse_plugins,
-        allowed="a list of instances, classes or `package.module:Name` strings; strings also separated by commas",
-        doc="The interceptors, called in this order. See `headrace.producer.interceptors`.",
+        allowed="a list of 'opentelemetry', instances, classes or `package.module:Name` strings; strings also "
+        "separated by commas",
+        doc="The interceptors, called in this order. See `headrace.producer.interceptors`. `opentelemetry` traces the "
+        "sends, see [Tracing](tracing.md).",
     )
 
     # --- Topics and brokers ---

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
+    from .plugins.tracing import TracedSends
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self._adds_headers = may_add_headers(plugins[0]) or may_add_headers(plugins[1])
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._tracing: TracedSends | None = None
         self._warned_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
@@ -119,6 +121,8 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
+        if self._interceptors.tracing is not None:
+            self._tracing = self._interceptors.tracing.trace_sends(self._engine.client_id)
         self._use(
             self._accumulator.topics,
             self._accumulator.stash.waiting,
@@ -127,7 +131,11 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
             serialize_key=self._key_serializer,
             serialize_value=self._value_serializer,
+            trace=self._tracing.send if self._tracing is not None and self._traces_each_send else None,
         )
+
+    #: Whether `send` itself begins a span, if sends are traced.
+    _traces_each_send = True
 
     @property
     def _may_send_directly(self) -> bool:
@@ -168,9 +176,12 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         """
         from .columns.arrow import ColumnNames, send_arrow  # noqa: PLC0415 - most programs send no columns
 
-        return send_arrow(
-            self.column_sender(), topic, data, ColumnNames(value, key, headers, topic_column, partition, timestamp)
-        )
+        names = ColumnNames(value, key, headers, topic_column, partition, timestamp)
+        sender = self.column_sender()
+        if self._tracing is None or sender.row_by_row is not None:
+            return send_arrow(sender, topic, data, names)
+        rows = getattr(data, "num_rows", None)
+        return self._tracing.send_rows(lambda context: send_arrow(sender, topic, data, names), topic, rows)
 
     def send_many(
         self,
@@ -203,7 +214,12 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         """
         from .columns.lists import send_many  # noqa: PLC0415 - most programs send records one by one
 
-        return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp_ms)
+        sender = self.column_sender()
+        if self._tracing is not None and sender.row_by_row is None:
+            from .columns.lists import send_traced  # noqa: PLC0415 - as above
+
+            return send_traced(sender, self._tracing.send_rows, topic, values, keys, headers, partition, timestamp_ms)
+        return send_many(sender, topic, values, keys, headers, partition, timestamp_ms)
 
     def column_sender(self) -> ColumnSender:
         """Return a sender of columns of records, valid for one call: `send_arrow`, `send_many` and Spark's rows use it.
