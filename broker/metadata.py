@@ -14,10 +14,11 @@ from .security.users import Users
 
 NO_LEADER = -1
 
-#: Dynamic configurations, as text, by the resource's type (`BROKER`, `GROUP`) and name. The empty broker name stands
-#: for all brokers.
+#: Dynamic configurations, as text, by the resource's type (`BROKER`, `CLIENT_METRICS`, `GROUP`) and name. The empty
+#: broker name stands for all brokers.
 ResourceConfigs = Mapping[tuple[int, str], Mapping[str, str]]
 BROKER = 4
+CLIENT_METRICS = 16
 GROUP = 32
 
 #: The feature that decides about the protocol of transactions (KIP-890): 0 and 1 are the classic one, 2 the newer one.

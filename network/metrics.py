@@ -34,6 +34,11 @@ class MetricName(NamedTuple):
     tags: Tags = ()
 
 
+def is_counter(name: MetricName) -> bool:
+    """Whether a metric only grows: Kafka names those ``-total``."""
+    return name.name.endswith("-total")
+
+
 class Metric:
     """One metric of a registry, with its `metric_name` and current `value()` (Kafka's KafkaMetric)."""
 

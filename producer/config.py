@@ -42,7 +42,6 @@ LEFT_OUT = {
     "transaction.two.phase.commit.enable": "no release of Kafka supports two-phase commit yet (KIP-939)",
     "security.providers": "it names Java security providers, which need the JVM",
     "metrics.recording.level": _METRICS,
-    "enable.metrics.push": "brokers can't ask this client for metrics (KIP-714)",
     "auto.include.jmx.reporter": "JMX needs the JVM",
     "config.providers": "they are Java classes and need the JVM; keep secrets in environment variables instead",
     "automatic.config.providers": "config providers are Java classes and need the JVM",
@@ -361,8 +360,10 @@ class ProducerConfig(
         importance="low",
         none_means=(),
         parse=parse_plugins,
-        allowed="a list of instances, classes or `package.module:Name` strings; strings also separated by commas",
-        doc="The interceptors, called in this order. See `headrace.producer.interceptors`.",
+        allowed="a list of 'opentelemetry', instances, classes or `package.module:Name` strings; strings also "
+        "separated by commas",
+        doc="The interceptors, called in this order. See `headrace.producer.interceptors`. `opentelemetry` traces the "
+        "sends, see [Tracing](tracing.md).",
     )
 
     # --- Topics and brokers ---
@@ -488,6 +489,13 @@ class ProducerConfig(
         allowed="a list of 'prometheus', 'opentelemetry', instances, classes or `package.module:Name` strings; strings "
         "also separated by commas",
         doc="The reporters that export metrics, in addition to `producer.metrics()`. See [Metrics](metrics.md).",
+    )
+    enable_metrics_push: bool = key(
+        default=True,
+        importance="low",
+        doc="Whether brokers that ask for this producer's metrics get them (KIP-714); most don't ask. It needs "
+        "`pip install 'headrace[telemetry]'`: without it nothing is pushed, with one warning per process if a broker "
+        "asks or the key is set. See [Metrics](metrics.md#client-telemetry).",
     )
 
     @classmethod

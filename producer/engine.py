@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -20,6 +21,7 @@ from ..network.client.metadata_updater import MetadataRecoveryStrategy
 from ..network.client.network_client_cy import NetworkClient
 from ..network.clock import Clock
 from ..network.cluster import Cluster
+from ..network.config import DEFAULT
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
@@ -36,10 +38,12 @@ from .config import ProducerConfig
 from .metrics import ProducerMetrics
 from .sender.callbacks import CallbackThread
 from .sender.sender_cy import Sender
+from .sender.telemetry import Telemetry
 from .sender.transaction_manager_cy import TransactionManager
 from .topics import Topics
 
 if TYPE_CHECKING:
+    from .sender.telemetry_reporter import TelemetryReporter
     from .sender.transaction import Transaction
     from .sender.transaction_requests import TransactionRequests
 
@@ -173,6 +177,14 @@ class Engine:
                 request_timeout_ms=config.request_timeout_ms,
                 retry_backoff=ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms).backoff_ms,
             )
+        #: None without ``enable.metrics.push``.
+        self.telemetry: Telemetry | None = None
+        if config.enable_metrics_push:
+            if not config.origins["enable.metrics.push"].startswith(DEFAULT):
+                _check_for_telemetry()
+            self.telemetry = Telemetry(
+                client=self.client, metadata=self.metadata, clock=clock, start=self._telemetry_reporter
+            )
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
@@ -191,6 +203,7 @@ class Engine:
             retry_backoff_ms=config.retry_backoff_ms,
             metrics=self.metrics,
             callbacks=self._callbacks,
+            telemetry=self.telemetry,
         )
         # without the sender and the client in between: each new batch may call it
         self.accumulator.wakeup = selector.wakeup
@@ -233,6 +246,23 @@ class Engine:
 
     def _requests_in_flight(self) -> int:
         return self.client.in_flight_request_count()
+
+    def _telemetry_reporter(self, telemetry: Telemetry) -> TelemetryReporter:
+        """What pushes the metrics, for the first broker that takes them. Sender thread."""
+        from .sender.telemetry_metrics import TelemetryMetrics  # noqa: PLC0415 - few brokers take metrics
+        from .sender.telemetry_reporter import TelemetryReporter  # noqa: PLC0415
+
+        config = self.config
+        resource = {"client_rack": config.client_rack, "transactional_id": config.transactional_id}
+        metrics = self.metrics.registry
+        return TelemetryReporter(
+            telemetry,
+            client=self.client,
+            metadata=self.metadata,
+            metrics=TelemetryMetrics(metrics, self.clock, {key: text for key, text in resource.items() if text}),
+            name=f"headrace-telemetry-{self.client_id}",
+            random_unit=random.random,
+        )
 
     def run_callback(self, function: Callable[[], object]) -> None:
         """Call a function, which must not raise, on the callback thread. Sender thread."""
@@ -301,6 +331,21 @@ class Engine:
                 f"the producer is closed and every record has completed, but a callback or an interceptor has not "
                 f"returned within {patience:g} s; those behind it are called when it does"
             )
+
+
+def _check_for_telemetry() -> None:
+    """Warn if ``enable.metrics.push`` is set and can have no effect. By default, the first broker that asks for metrics
+    leads to the same warning."""
+    from importlib.util import find_spec  # noqa: PLC0415 - for few producers
+
+    from .sender.telemetry_reporter import warn_of_missing_package  # noqa: PLC0415
+
+    try:
+        is_found = find_spec("opentelemetry.proto") is not None
+    except ModuleNotFoundError:
+        is_found = False
+    if not is_found:
+        warn_of_missing_package("enable.metrics.push=true lets brokers ask for this producer's metrics (KIP-714)")
 
 
 def _close_at_exit() -> None:

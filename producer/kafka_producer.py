@@ -32,6 +32,7 @@ from .accumulator.record_metadata_cy import RecordMetadata
 from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
+from .metrics_calls import MetricsCalls
 from .plugins.interceptors import ProducerInterceptors
 from .plugins.loading import name_of
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
@@ -46,13 +47,14 @@ if TYPE_CHECKING:
     from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
+    from .plugins.tracing import TracedSends
 
 _log = logging.getLogger(__name__)
 
 _live: weakref.WeakSet[KafkaProducer] = weakref.WeakSet()
 
 
-class KafkaProducer(SendPath, TransactionCalls):
+class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
     """A thread-safe Kafka producer. One per program is enough, and faster than several.
 
     ``KafkaProducer(bootstrap_servers="localhost:9092", linger_ms=20)`` and
@@ -102,6 +104,7 @@ class KafkaProducer(SendPath, TransactionCalls):
         self._adds_headers = may_add_headers(plugins[0]) or may_add_headers(plugins[1])
         self._partition = compile_partitioner(plugins[2])
         self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._tracing: TracedSends | None = None
         self._warned_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
@@ -118,6 +121,8 @@ class KafkaProducer(SendPath, TransactionCalls):
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
+        if self._interceptors.tracing is not None:
+            self._tracing = self._interceptors.tracing.trace_sends(self._engine.client_id)
         self._use(
             self._accumulator.topics,
             self._accumulator.stash.waiting,
@@ -126,7 +131,11 @@ class KafkaProducer(SendPath, TransactionCalls):
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
             serialize_key=self._key_serializer,
             serialize_value=self._value_serializer,
+            trace=self._tracing.send if self._tracing is not None and self._traces_each_send else None,
         )
+
+    #: Whether `send` itself begins a span, if sends are traced.
+    _traces_each_send = True
 
     @property
     def _may_send_directly(self) -> bool:
@@ -175,7 +184,11 @@ class KafkaProducer(SendPath, TransactionCalls):
         from .columns.arrow import ColumnNames, send_arrow  # noqa: PLC0415 - most programs send no columns
 
         names = ColumnNames(value, key, headers, topic_column, partition, timestamp)
-        return send_arrow(self.column_sender(of_arrow=True), topic, data, names, value_format)
+        sender = self.column_sender(of_arrow=True)
+        if self._tracing is None or sender.row_by_row is not None:
+            return send_arrow(sender, topic, data, names, value_format)
+        rows = getattr(data, "num_rows", None)
+        return self._tracing.send_rows(lambda context: send_arrow(sender, topic, data, names, value_format), topic, rows)
 
     def send_many(
         self,
@@ -208,7 +221,12 @@ class KafkaProducer(SendPath, TransactionCalls):
         """
         from .columns.lists import send_many  # noqa: PLC0415 - most programs send records one by one
 
-        return send_many(self.column_sender(), topic, values, keys, headers, partition, timestamp_ms)
+        sender = self.column_sender()
+        if self._tracing is not None and sender.row_by_row is None:
+            from .columns.lists import send_traced  # noqa: PLC0415 - as above
+
+            return send_traced(sender, self._tracing.send_rows, topic, values, keys, headers, partition, timestamp_ms)
+        return send_many(sender, topic, values, keys, headers, partition, timestamp_ms)
 
     def column_sender(self, of_arrow: bool = False) -> ColumnSender:
         """Return a sender of columns of records, valid for one call: `send_arrow`, `send_many` and Spark's rows use it.
@@ -470,16 +488,6 @@ class KafkaProducer(SendPath, TransactionCalls):
             topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )
         return set(range(queues.partition_count))
-
-    def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
-        """Return the metrics as ``{group: {name: value}}`` with Kafka's groups, names and units.
-
-        Metrics of a topic or a node have a group of their own: ``producer-topic-metrics.<topic>``. With `raw` the keys
-        are `MetricName` objects, which have the tags and a description. An average without samples is NaN. Values are
-        computed when read. Any thread.
-        """
-        registry = self._engine.metrics.registry
-        return registry.values() if raw else registry.by_group()
 
     def bootstrap_connected(self) -> bool:
         """Whether metadata has been received from a broker (kafka-python's name). Never waits. Any thread."""

@@ -1,5 +1,16 @@
 """The broker's request handlers, one file per API. Importing this package fills `registry.apis`."""
 
-from . import acls, api_versions, cluster, configs, groups, records, security, topics, transactions
+from . import acls, api_versions, cluster, configs, groups, records, security, telemetry, topics, transactions
 
-__all__ = ["acls", "api_versions", "cluster", "configs", "groups", "records", "security", "topics", "transactions"]
+__all__ = [
+    "acls",
+    "api_versions",
+    "cluster",
+    "configs",
+    "groups",
+    "records",
+    "security",
+    "telemetry",
+    "topics",
+    "transactions",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...network.protocol.api_keys import ApiKey
 from ...network.protocol.errors import InvalidRequestError, UnsupportedVersionError
 from ...network.protocol.message import first_version_with
 from ...network.protocol.messages.api_versions import (
@@ -20,12 +21,15 @@ from . import registry
 from .registry import serves
 
 _FIRST_VERSION_WITH_SOFTWARE = first_version_with(ApiVersionsRequest, "client_software_name")
+_OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 def _api_keys(broker: BrokerServices) -> list[ApiVersion]:
     keys = []
     for api in sorted(registry.apis.values()):
+        if api.key in _OF_TELEMETRY and not broker.telemetry.is_enabled:
+            continue
         versions = api.versions_of(broker.control)
         if versions.max >= versions.min:
             keys.append(ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=versions.max))
@@ -44,6 +48,8 @@ def handle(broker: BrokerServices, context: RequestContext, request: ApiVersions
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=InvalidRequestError.code, api_keys=[])
+    if request.client_software_name:
+        context.connection.software = (request.client_software_name, request.client_software_version)
     error = context.injected_error("")
     if error is not None:
         return ApiVersionsResponse(error_code=error.code, api_keys=[])

@@ -18,6 +18,7 @@ from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
 from ..security.acls import AclBinding, AclOperation, PatternType, PermissionType
+from ..telemetry.push import TelemetryPush
 from .acl_arguments import acl_of, filter_of
 from .arguments import (
     check_address,
@@ -32,6 +33,7 @@ from .arguments import (
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
+from .telemetry import ClusterTelemetry
 
 if TYPE_CHECKING:
     from ..console import Console
@@ -303,6 +305,17 @@ class ClusterBase(ABC):
             if problem is not None:
                 raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
         self.controller.set_passwords({name: password})
+
+    # --- Client telemetry ---
+
+    @property
+    def telemetry(self) -> ClusterTelemetry:
+        """The telemetry subscriptions, and what clients pushed (KIP-714)."""
+        return ClusterTelemetry(lambda: self.controller, self._await_brokers, self._telemetry_pushes)
+
+    @abstractmethod
+    def _telemetry_pushes(self) -> list[TelemetryPush]:
+        """What clients pushed to the running brokers."""
 
     # --- Leaders ---
 

@@ -21,6 +21,7 @@ from ..replica.connection import CutLinks
 from ..requests.control import Control, Handler, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
+from ..telemetry.push import TelemetryPush
 from ..transaction.transaction import TransactionValues
 from .arguments import check_hook
 from .cluster_base import ClusterBase
@@ -295,6 +296,9 @@ class EmbeddedCluster(ClusterBase):
     def transactions(self) -> dict[str, TransactionValues]:
         """The state of all transactions, by transactional id, as their coordinators have it."""
         return {key: of for each in self.brokers.values() for key, of in inspection.transactions(each).items()}
+
+    def _telemetry_pushes(self) -> list[TelemetryPush]:
+        return [push for broker in self.brokers.values() for push in broker.telemetry.pushes()]
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""

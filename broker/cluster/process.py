@@ -28,6 +28,7 @@ from ..replica.connection import CutLinks
 from ..requests.control import Control, Registration, RequestSeen
 from ..requests.faults import Fault
 from ..services import inspection
+from ..telemetry.push import TelemetryPush
 from ..transaction.transaction import TransactionValues
 from .node import Broker
 from .remote import RemoteController, from_text
@@ -93,6 +94,9 @@ class _Asked:
 
     def transactions(self) -> dict[str, TransactionValues]:
         return inspection.transactions(self._own())
+
+    def telemetry_pushes(self) -> list[TelemetryPush]:
+        return self._own().telemetry.pushes()
 
     def waiting(self) -> dict[str, int]:
         return inspection.waiting(self._own())

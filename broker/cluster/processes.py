@@ -29,6 +29,7 @@ from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..requests.control import RequestSeen
 from ..requests.faults import Fault
+from ..telemetry.push import TelemetryPush
 from ..transaction.transaction import TransactionValues
 from .cluster_base import ClusterBase
 from .remote import BrokerLink, to_text
@@ -397,6 +398,9 @@ class ProcessCluster(ClusterBase):
     def transactions(self) -> dict[str, TransactionValues]:
         """The state of all transactions, by transactional id, as their coordinators have it."""
         return {key: of for answer in self._ask_all("transactions") for key, of in answer.items()}
+
+    def _telemetry_pushes(self) -> list[TelemetryPush]:
+        return [push for answer in self._ask_all("telemetry_pushes") for push in answer]
 
     def waiting(self) -> dict[str, int]:
         """The number of requests that wait in the purgatories of all brokers, by kind, and of timers (`Timer`)."""

@@ -327,6 +327,9 @@ class BrokerConfig(
     max_incremental_fetch_session_cache_slots: int = key(
         default=1000, at_least=0, at_most=INT32_MAX, doc="Maximum number of cached fetch sessions."
     )
+    telemetry_max_bytes: int = key(
+        default=1_048_576, at_least=1, at_most=INT32_MAX, doc="Maximum size of a client's pushed metrics (KIP-714)."
+    )
     max_request_partition_size_limit: int = key(
         default=2_000, at_least=1, at_most=INT32_MAX, doc="Maximum partitions in a DescribeTopicPartitions response."
     )

@@ -69,7 +69,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "metrics.*": _METRICS,
     "metric.reporters": _METRICS,
     "kafka.metrics.*": _METRICS,
-    "telemetry.max.bytes": _METRICS,
     "quota.window.*": _QUOTAS,
     "controller.quota.window.*": _QUOTAS,
     "replication.quota.window.*": _UNTHROTTLED,

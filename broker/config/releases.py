@@ -49,6 +49,8 @@ _HIGHEST: dict[ApiKey, tuple[int | None, ...]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (None, 0, 0, 0, 0, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (None, 0, 0, 0, 0, 0),
     ApiKey.DESCRIBE_QUORUM: (None, None, None, None, 1, 2),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (None, None, None, None, None, 0),
+    ApiKey.PUSH_TELEMETRY: (None, None, None, None, None, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (None, None, None, None, None, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (None, None, None, None, None, 0),
 }

@@ -39,9 +39,20 @@ from ...network.protocol.errors import (
 )
 from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
+from ..config.client_metrics_config import ClientMetricsConfig, parse_patterns
 from ..config.group_config import GroupConfig
 from ..log.files import decode_uuid, encode_uuid, replace_file_over_spare
-from ..metadata import BROKER, FEATURES, NO_LEADER, BrokerEndpoint, ClusterImage, PartitionState, TopicState
+from ..metadata import (
+    BROKER,
+    CLIENT_METRICS,
+    FEATURES,
+    GROUP,
+    NO_LEADER,
+    BrokerEndpoint,
+    ClusterImage,
+    PartitionState,
+    TopicState,
+)
 from ..security.acls import AclBinding, AclFilter
 from ..security.users import Users, scram_from_json, scram_to_json
 from . import acl_changes, reassignment, scram_changes
@@ -504,11 +515,13 @@ class Controller(ControllerApi):
             try:
                 if resource_type == BROKER:
                     self._static_config.check_dynamic(configs)
+                elif resource_type == CLIENT_METRICS:
+                    parse_patterns(ClientMetricsConfig.resolve_from(configs, {}, {}).match)
                 else:
                     GroupConfig.resolve_from(configs, {}, {})
             except KafkaConfigurationError as wrong:
                 # Kafka has two error codes for the same condition (KAFKA-13609).
-                kind = InvalidRequestError if resource_type == BROKER else InvalidConfigurationError
+                kind = InvalidConfigurationError if resource_type == GROUP else InvalidRequestError
                 raise kind(str(wrong)) from wrong
             if validate_only:
                 return

@@ -81,7 +81,7 @@ class Connection:
 
     __slots__ = (
         *("_principal", "aside", "authenticator", "backlog", "half_closes", "id", "is_broker", "is_open", "listener"),
-        *("loop", "peer", "principal_of", "slots", "unsent"),
+        *("loop", "peer", "principal_of", "slots", "software", "unsent"),
     )
 
     def __init__(self, connection_id: str, loop: NetworkLoop, peer: str, listener: str) -> None:
@@ -90,6 +90,8 @@ class Connection:
         self.loop = loop
         self.peer = peer
         self.is_broker = False
+        #: The name and version of the client's software, from ApiVersions (KIP-511); Kafka's words if it gave none.
+        self.software: tuple[str, str] = ("unknown", "unknown")
         self.slots: deque[RequestContext] = deque()
         self.aside: RequestContext | None = None
         self.backlog: deque[memoryview] = deque()

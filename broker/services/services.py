@@ -26,6 +26,7 @@ from ..replica.manager import ReplicaManager
 from ..requests.control import Control
 from ..scheduler import Scheduler
 from ..security.authorizer import Authorizer
+from ..telemetry.collector import Collector
 from ..timer import SerialExecutor, SystemTimer
 from ..transaction.coordinator import TransactionCoordinator
 from ..transaction.enrolment import EnrolmentClient
@@ -153,6 +154,7 @@ class BrokerServices:
             image=lambda: self.image,
             transactions=self.transaction_store.internal_topic,
         )
+        self.telemetry = Collector(node_id, clock, config.telemetry_max_bytes, lambda: self.image)
         self.fetch_sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, clock)
 
     def _config_of(self, topic: str) -> TopicConfig:

@@ -64,6 +64,8 @@ MODULES: Final = {
     ApiKey.DESCRIBE_PRODUCERS: "transactions.describe_producers",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactions.describe_transactions",
     ApiKey.LIST_TRANSACTIONS: "transactions.list_transactions",
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "telemetry.get_telemetry_subscriptions",
+    ApiKey.PUSH_TELEMETRY: "telemetry.push_telemetry",
     ApiKey.LIST_CONFIG_RESOURCES: "configs.list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "topics.describe_topic_partitions",
 }

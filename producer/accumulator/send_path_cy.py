@@ -53,6 +53,7 @@ class SendPath:
     _topics: dict
     _stashed: object
     _wall_ns: Callable
+    _trace: Callable | None
     _direct: cython.bint
     _keys_choose: cython.bint
     _max_direct_bytes: cython.Py_ssize_t
@@ -64,6 +65,7 @@ class SendPath:
         self._topics = {}
         self._stashed = ()
         self._wall_ns = clock.wall_ns
+        self._trace = None
         self._direct = False
         self._keys_choose = keys_choose
         self._max_direct_bytes = 0
@@ -77,18 +79,20 @@ class SendPath:
         max_direct_bytes: int,
         serialize_key: SerializeFunction | None = None,
         serialize_value: SerializeFunction | None = None,
+        trace: Callable[..., RecordFuture] | None = None,
     ) -> None:
         """Append to the queues of a new engine from now on.
 
         Records take the direct path only if `direct` is true, they have at most `max_direct_bytes`, and there are no
         `stashed` records, which go before all others. Otherwise they take the checked path. Without a serializer, keys
-        or values are bytes.
+        or values are bytes. `trace` is called in place of `send`, with a function that sends and the arguments.
         """
         self._topics = topics
         self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
+        self._trace = trace
         self._direct = direct
 
     def _take_direct_path(self) -> None:
@@ -129,6 +133,20 @@ class SendPath:
         SerializationError, MessageSizeTooLargeError (``max.request.size``), ProducerClosedError. The future reports
         later errors.
         """
+        if self._trace is not None:
+            return self._trace(self._send_untraced, topic, value, key, headers, partition, timestamp_ms, callback)
+        return self._send(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    def _send_untraced(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
+    ) -> RecordFuture:
+        """`send` within a span."""
+        return self._send(topic, value, key, headers, partition, timestamp_ms, callback)
+
+    @cython.cfunc
+    def _send(
+        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
+    ) -> RecordFuture:
         future: RecordFuture | None = None
         if self._direct:
             if type(topic) is str:

@@ -6,6 +6,7 @@ Source: aiokafka's AIOKafkaProducer for names and arguments, Kafka's KafkaProduc
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +33,7 @@ from .worker import BlockingCalls
 if TYPE_CHECKING:
     from ..accumulator.batch_cy import RecordFuture
     from ..columns.rows_future import RowsFuture
+    from ..plugins.tracing import TracedSends
 
 
 class AsyncKafkaProducer(AsyncTransactionCalls):
@@ -181,7 +183,7 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         IllegalArgumentError with ``async`` serializers.
         """
         self._face_here()
-        return await self._calls.run(bind(self._producer.send_arrow, topic, data, **columns))
+        return await self._calls.run(bind(self._in_context(self._producer.send_arrow), topic, data, **columns))
 
     async def send_many(
         self,
@@ -198,7 +200,7 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         """
         self._face_here()
         return await self._calls.run(
-            bind(self._producer.send_many, topic, values, keys, headers, partition, timestamp_ms)
+            bind(self._in_context(self._producer.send_many), topic, values, keys, headers, partition, timestamp_ms)
         )
 
     def create_batch(self) -> BatchBuilder:
@@ -312,15 +314,48 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         self._sends = face.sends
         return face
 
+    def _in_context(self, call: Callable[..., RowsFuture]) -> Callable[..., RowsFuture]:
+        """A call on another thread, with the task's context if that is to be the parent of a span."""
+        return call if self._producer.tracing is None else bind(contextvars.copy_context().run, call)
+
     async def _send_with_waits(self, sends: LoopSends | _NoSends, *arguments: Any) -> AsyncRecordFuture:
         """Send a record that could not be appended immediately."""
         face = self._face_here()
-        if sends is not face.sends:
+        tracing = self._producer.tracing
+        if tracing is not None:
+            return await self._send_traced(face, tracing, *arguments)
+        return await self._send_untraced(face, sends, *arguments)
+
+    async def _send_traced(self, face: LoopFace, tracing: TracedSends, *arguments: Any) -> AsyncRecordFuture:
+        """Send a record in a span."""
+        record = _record_of(*arguments)
+        headers, sent = tracing.begin(record.topic, record.value, record.key, record.headers, None)
+        try:
+            future = await self._send_untraced(
+                face, None, record.topic, record.value, record.key, headers, record.partition, record.timestamp_ms
+            )
+        except BaseException as error:
+            if sent is not None:
+                sent.failed(error)
+            raise
+        if sent is not None:
+            future.record._listen(sent.acknowledged)
+        sends = face.untraced
+        if sends.turn_is_over:
+            await sends.give_turn()
+        return future
+
+    async def _send_untraced(
+        self, face: LoopFace, tried: LoopSends | _NoSends | None, *arguments: Any
+    ) -> AsyncRecordFuture:
+        """Send a record with awaits if it has to wait. `tried`: what has failed to send it."""
+        sends = face.untraced
+        if tried is not sends:
             # the first send on this loop, or one on another loop than the last
-            future = face.sends.send(*arguments)
+            future = sends.send(*arguments)
             if future is not None:
                 return future
-        record, face.sends.serialized = face.sends.serialized, None
+        record, sends.serialized = sends.serialized, None
         if record is not None:
             return face.future_of(await self._append(face, record, None, is_serialized=True))
         return face.future_of(await self._intercepted(face, _record_of(*arguments)))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..accumulator.batch_cy import RecordFuture
     from ..accumulator.queues_cy import TopicQueues
     from ..engine import Engine
+    from ..plugins.tracing import TracedSends
 
 
 class AsyncSerializer:
@@ -59,6 +60,9 @@ def _is_async(serializer: Any) -> bool:
 
 class DirectProducer(KafkaProducer):
     """Sends what needs no wait. `send` raises NotDirect or NotAppended for the rest."""
+
+    # the face begins the spans: whether a record is appended is not known before
+    _traces_each_send = False
 
     #: The serializers that are awaited, by "key" and "value".
     async_serializers: dict[str, AsyncSerializer]
@@ -142,6 +146,11 @@ class DirectProducer(KafkaProducer):
         return _seconds(timeout)
 
     @property
+    def tracing(self) -> TracedSends | None:
+        """What traces the sends; None without tracing."""
+        return self._tracing
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -149,7 +158,10 @@ class DirectProducer(KafkaProducer):
     def _send_blocking(
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
     ) -> RecordFuture:
-        return super()._send_checked(topic, value, key, headers, partition, timestamp_ms, None)
+        send = super()._send_checked
+        if self._tracing is not None:
+            return self._tracing.send(send, topic, value, key, headers, partition, timestamp_ms, None)
+        return send(topic, value, key, headers, partition, timestamp_ms, None)
 
     def _send_checked(
         self,

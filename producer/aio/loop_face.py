@@ -17,7 +17,7 @@ from .waiting import MemoryLine, TopicLine
 class LoopFace:
     """One event loop's sends. Only the loop's thread touches it."""
 
-    __slots__ = ("_topics", "completions", "engine", "future_of", "loop", "memory", "sends")
+    __slots__ = ("_topics", "completions", "engine", "future_of", "loop", "memory", "sends", "untraced")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, engine: Engine, producer: DirectProducer) -> None:
         self.loop = loop
@@ -27,7 +27,12 @@ class LoopFace:
         self.memory = MemoryLine(loop, engine)
         # with plugins that may wait, no record takes the direct path: as if one waited forever
         waiting: Sized = self.memory.line if producer.is_direct else (None,)
-        self.sends = LoopSends(self.completions, engine.clock, producer.send, waiting)
+        # within a span, or without tracing
+        self.untraced = LoopSends(self.completions, engine.clock, producer.send, waiting)
+        self.sends = self.untraced
+        if producer.tracing is not None:
+            # a span begins on the path with awaits
+            self.sends = LoopSends(self.completions, engine.clock, producer.send, (None,))
         self._topics: dict[TopicPartition, TopicLine] = {}
 
     async def partitions(self, topic: str, partition: int, budget_ms: float) -> TopicQueues:

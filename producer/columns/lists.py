@@ -70,6 +70,43 @@ def send_many(
     return future
 
 
+def send_traced(
+    sender: ColumnSender,
+    trace: Callable[[Callable[[list[Any]], RowsFuture], str, int], RowsFuture],
+    topic: str,
+    values: Iterable[Any],
+    keys: Iterable[Any] | None,
+    headers: Iterable[Any] | None,
+    partition: Any,
+    timestamp_ms: Any,
+) -> RowsFuture:
+    """`send_many` in one span, whose context is in the headers of every record that has none of its own.
+
+    `trace` is `TracedSends.send_rows`. The program's own context is recognized by W3C's ``traceparent``.
+    """
+    rows = _items("values", values)
+    given = None if headers is None else _items("headers", headers)
+
+    def send(context: list[Any]) -> RowsFuture:
+        with_context = given
+        if context:
+            with_context = tuple(_with_context(pairs, context) for pairs in given or (None,) * len(rows))
+        return send_many(sender, topic, rows, keys, with_context, partition, timestamp_ms)
+
+    return trace(send, topic, len(rows))
+
+
+def _with_context(headers: Any, context: list[Any]) -> Any:
+    if headers is None:
+        return context
+    try:
+        pairs = list(headers)
+        return pairs if any(name == "traceparent" for name, _ in pairs) else pairs + context
+    except (TypeError, ValueError):
+        # `send_many` raises
+        return headers
+
+
 def _items(name: str, items: Any) -> tuple[Any, ...]:
     """A copy, which nobody changes between the check and the use."""
     try:

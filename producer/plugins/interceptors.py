@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.errors import KafkaConfigurationError
 from ..accumulator.record_metadata_cy import RecordMetadata
 from ..record import ProducerRecord
 from .loading import name_of, resolve_plugin
 
+if TYPE_CHECKING:
+    from .tracing import OpenTelemetryTracing
+
 _log = logging.getLogger(__name__)
 
 _METHODS = ("on_send", "on_acknowledgement", "close")
+
+#: Names of what `interceptor.classes` takes, with their import paths.
+_BUILT_IN = {"opentelemetry": "headrace.producer.otel:OpenTelemetryTracing"}
 
 
 class ProducerInterceptor:
@@ -45,25 +51,32 @@ class ProducerInterceptors:
     return; the user's record, which may be sent again, never changes. An empty chain is false, and costs nothing.
     """
 
-    def __init__(self, interceptors: Iterable[Any]) -> None:
+    def __init__(self, interceptors: Iterable[Any], tracing: OpenTelemetryTracing | None = None) -> None:
+        """`tracing`: what traces the sends; it is not part of the chain."""
         self._interceptors = tuple(interceptors)
+        self.tracing = tracing
         self._on_send = _methods(self._interceptors, "on_send")
         self._on_acknowledgement = _methods(self._interceptors, "on_acknowledgement")
 
     @classmethod
     def resolve(cls, values: Iterable[Any], key: str = "interceptor.classes") -> ProducerInterceptors:
-        """Create the chain from the configured values: instances, classes or import paths.
+        """Create the chain from the configured values: instances, classes, import paths or ``opentelemetry``.
 
-        Raises KafkaConfigurationError for an object with none of an interceptor's methods.
+        Raises KafkaConfigurationError for an object with none of an interceptor's methods, and for tracing twice.
         """
-        interceptors = [resolve_plugin(value, key, {}, _METHODS[:2]) for value in values]
+        paths = (_BUILT_IN.get(value.lower(), value) if isinstance(value, str) else value for value in values)
+        found = [resolve_plugin(value, key, {}, (*_METHODS[:2], "trace_sends")) for value in paths]
+        tracing = [each for each in found if hasattr(each, "trace_sends")]
+        if len(tracing) > 1:
+            raise KafkaConfigurationError(f"{key} contains OpenTelemetryTracing more than once; name it once")
+        interceptors = [each for each in found if not hasattr(each, "trace_sends")]
         for interceptor in interceptors:
             if not any(callable(getattr(interceptor, method, None)) for method in _METHODS[:2]):
                 raise KafkaConfigurationError(
                     f"{key} contains an object of type {type(interceptor).__name__}, which has neither on_send nor "
                     "on_acknowledgement"
                 )
-        return cls(interceptors)
+        return cls(interceptors, *tracing)
 
     def __bool__(self) -> bool:
         return bool(self._interceptors)

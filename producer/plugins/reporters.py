@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ...network._build import VERSION
-from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags
+from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags, is_counter
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.sections import here
 from .loading import resolve_plugin
@@ -63,13 +63,9 @@ def prometheus_text(*producers: Measured) -> str:
     for shown, (name, samples) in families.items():
         # all lines of a family are consecutive, after the two that describe it
         description = name.description.replace("\\", "\\\\").replace("\n", "\\n")
-        kind = "counter" if _is_counter(name) else "gauge"
+        kind = "counter" if is_counter(name) else "gauge"
         parts += [f"# HELP {shown} {description}\n# TYPE {shown} {kind}\n", *samples.values()]
     return "".join(parts)
-
-
-def _is_counter(name: MetricName) -> bool:
-    return name.name.endswith("-total")
 
 
 def _identifier(text: str) -> str:
@@ -165,7 +161,7 @@ class _PrometheusCollector(_Place):
                 told.add(name.tags)
                 shown = prometheus_name(name)
                 if family is None:
-                    kind = "counter" if _is_counter(name) else "gauge"
+                    kind = "counter" if is_counter(name) else "gauge"
                     family = self._new_family(shown.removesuffix("_total"), name.description, kind)
                 family.add_sample(shown, *_sample(name, metric.value()))
             if family is not None:
@@ -220,7 +216,7 @@ class _OpenTelemetryInstruments(_Place):
             if key not in self._instruments:
                 group = name.group.removesuffix("-metrics").replace("-", ".")
                 meter = self._meter
-                create = meter.create_observable_counter if _is_counter(name) else meter.create_observable_gauge
+                create = meter.create_observable_counter if is_counter(name) else meter.create_observable_gauge
                 self._instruments[key] = create(
                     f"kafka.{group}.{name.name.replace('-', '_')}",
                     callbacks=[lambda options: self._observe(key)],

@@ -25,6 +25,8 @@ cdef class Sender:
     cdef double _retry_backoff_ms
     cdef object _metrics
     cdef object _callbacks
+    cdef object _telemetry
+    cdef double _telemetry_at_ms
     cdef object _repeats
     cdef dict _in_flight
     cdef double _next_in_flight_expiry_ms

@@ -60,6 +60,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 if TYPE_CHECKING:
+    from .telemetry import Telemetry
     from .transaction_requests import TransactionRequests
 
 _log = logging.getLogger(__name__)
@@ -104,6 +105,7 @@ class Sender:
         retry_backoff_ms: float,
         metrics: ProducerMetrics,
         callbacks: Callbacks,
+        telemetry: Telemetry | None = None,
     ) -> None:
         """Create a sender; `run` is to be called on its thread.
 
@@ -123,6 +125,7 @@ class Sender:
         `retry_backoff_ms`: milliseconds between requests for a producer id.
         `metrics`: the producer's metrics.
         `callbacks`: runs the callbacks of completed batches.
+        `telemetry`: pushes the metrics to brokers that ask for them; None without ``enable.metrics.push``.
         """
         self._client = client
         self._metadata = metadata
@@ -144,6 +147,8 @@ class Sender:
         self._retry_backoff_ms = retry_backoff_ms
         self._metrics = metrics
         self._callbacks = callbacks
+        self._telemetry = telemetry
+        self._telemetry_at_ms = LONG_AGO_MS if telemetry is not None else NEVER_MS
         self._repeats = Repeats()
         self._in_flight = {}
         self._next_in_flight_expiry_ms = NEVER_MS
@@ -171,6 +176,8 @@ class Sender:
                 or (self._transaction is not None and self._transaction.is_ending(self._clock.now_ms()))
             ):
                 self.run_once()
+            if self._telemetry is not None:
+                self._push_last_metrics(self._telemetry)
             self._fail_everything(
                 errors.ProducerClosedError("the producer was closed before this record was acknowledged")
             )
@@ -189,6 +196,8 @@ class Sender:
             if not isinstance(death, Exception):
                 raise
         finally:
+            if self._telemetry is not None:
+                self._telemetry.end()
             self._callbacks.finish()
             self._client.close()
 
@@ -206,8 +215,25 @@ class Sender:
         poll_ms: cython.double = self._send_ready(now_ms)
         if self._transaction is not None:
             poll_ms = 0.0 if self._transaction.looks_again else min(poll_ms, transaction_ms)
+        if self._telemetry is not None:
+            if now_ms >= self._telemetry_at_ms:
+                self._telemetry_at_ms = self._telemetry.step(now_ms)
+            if self._telemetry_at_ms > now_ms:
+                poll_ms = min(poll_ms, self._telemetry_at_ms - now_ms)
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._client.poll(poll_ms, now_ms)
+
+    def _push_last_metrics(self, telemetry: Telemetry) -> None:
+        """Push the metrics once more, after the last record, if a broker asks for them."""
+        now_ms: cython.double = self._clock.now_ms()
+        telemetry.begin_close(now_ms)
+        while not self._force_close:
+            left_ms: cython.double = telemetry.ending_ms(now_ms)
+            if left_ms <= 0.0:
+                break
+            telemetry.step(now_ms)
+            self._client.poll(left_ms, now_ms)
+            now_ms = self._clock.now_ms()
 
     def wakeup(self) -> None:
         """Wake the sender from its poll. Any thread."""

@@ -24,6 +24,9 @@ from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender.callbacks import Memory
 from headrace.producer.sender.sender_cy import Sender
+from headrace.producer.sender.telemetry import Telemetry
+from headrace.producer.sender.telemetry_metrics import TelemetryMetrics
+from headrace.producer.sender.telemetry_reporter import TelemetryReporter
 from headrace.producer.sender.transaction import Transaction
 from headrace.producer.sender.transaction_manager_cy import TransactionManager
 from headrace.producer.sender.transaction_requests import TransactionRequests
@@ -78,8 +81,11 @@ class SenderHarness:
         with_producer_id: bool = True,
         established: bool = True,
         transactional_id: str | None = None,
+        telemetry: bool = False,
     ) -> None:
         """`transactional_id`: of a producer with transactions, which gets no producer id here.
+
+        `telemetry`: push metrics, encoded inline, to the nodes, which all serve telemetry.
 
         `established`: treat the partitions as if batches had been acknowledged, so that several may be in flight."""
         self.topic = topic
@@ -144,6 +150,9 @@ class SenderHarness:
                 retry_backoff=backoff,
             )
             with_producer_id = established = False
+        self.telemetry = Telemetry(
+            client=self.client, metadata=self.metadata, clock=self.clock, start=self._telemetry_reporter
+        )
         self.sender = Sender(
             client=self.client,
             metadata=self.metadata,
@@ -162,6 +171,7 @@ class SenderHarness:
             retry_backoff_ms=BACKOFF_MS,
             metrics=self.metrics,
             callbacks=InlineCallbacks(),
+            telemetry=self.telemetry if telemetry else None,
         )
         self.accumulator.wakeup = self.sender.wakeup
         self.metadata.add_listener(self.accumulator.update_metadata)
@@ -175,6 +185,18 @@ class SenderHarness:
             for partition in range(partitions):
                 # one before the next sequence number, which is 0
                 self.transactions._sequences(TopicPartition(topic, partition)).last_acked_sequence = 2**31 - 1
+
+    def _telemetry_reporter(self, telemetry: Telemetry) -> TelemetryReporter:
+        self.reporter = TelemetryReporter(
+            telemetry,
+            client=self.client,
+            metadata=self.metadata,
+            metrics=TelemetryMetrics(self.metrics.registry, self.clock, {"client_rack": "r"}),
+            name="harness",
+            random_unit=lambda: 0.25,
+            run=lambda function, name: function(),
+        )
+        return self.reporter
 
     # --- Appending ---
 

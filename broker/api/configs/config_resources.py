@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ....network.config import INT32_MAX, Key
 from ....network.protocol.errors import AuthorizationError, InvalidRequestError, UnknownTopicOrPartitionError
-from ...metadata import BROKER, GROUP, TopicState
+from ...metadata import BROKER, CLIENT_METRICS, GROUP, TopicState
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
@@ -39,15 +39,16 @@ def check_broker(broker: BrokerServices, name: str) -> None:
 
 def refuse_type(resource_type: int) -> InvalidRequestError:
     return InvalidRequestError(
-        f"topics (2), brokers (4) and groups (32) have configurations here, not resources of type {resource_type}"
+        f"topics (2), brokers (4), client metrics (16) and groups (32) have configurations here, not resources of type "
+        f"{resource_type}"
     )
 
 
 def set_configs(
     broker: BrokerServices, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool
 ) -> None:
-    """Replace the overrides of a topic or a group, or the dynamic configuration of this broker or all brokers. Raises
-    UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError."""
+    """Replace the overrides of a topic, a group or a telemetry subscription, or the dynamic configuration of this
+    broker or all brokers. Raises UnknownTopicOrPartitionError, InvalidConfigurationError, InvalidRequestError."""
     check_resource(broker, resource_type, name)
     if resource_type == TOPIC:
         broker.controller.set_topic_configs(name, configs, validate_only=validate_only)
@@ -74,7 +75,9 @@ def check_resource(broker: BrokerServices, resource_type: int, name: str) -> Non
         check_broker(broker, name)
     elif resource_type == GROUP and not name:
         raise InvalidRequestError("groups have no configuration in common; name one")
-    elif resource_type not in (TOPIC, GROUP):
+    elif resource_type == CLIENT_METRICS and not name:
+        raise InvalidRequestError("a telemetry subscription has a name")
+    elif resource_type not in (TOPIC, CLIENT_METRICS, GROUP):
         raise refuse_type(resource_type)
 
 

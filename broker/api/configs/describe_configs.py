@@ -1,4 +1,4 @@
-"""DescribeConfigs: the configuration of topics, brokers and groups, and where each value comes from."""
+"""DescribeConfigs: the configuration of resources, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from ....network.protocol.messages.configs.describe_configs import (
     DescribeConfigsSynonym,
 )
 from ...config.broker_config import DYNAMIC
+from ...config.client_metrics_config import ClientMetricsConfig
 from ...config.group_config import OF_GROUPS_ONLY, GroupConfig
 from ...config.topic_config import config_text
 from ...config.topic_defaults import DEFAULTS_OF_TOPICS
-from ...metadata import BROKER
+from ...metadata import BROKER, CLIENT_METRICS
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation
 from ...services.services import BrokerServices
@@ -30,6 +31,7 @@ _FROM_THIS_BROKER = 2
 _FROM_ALL_BROKERS = 3
 _FROM_BROKER = 4
 _DEFAULT = 5
+_FROM_CLIENT_METRICS = 7
 _FROM_GROUP = 8
 
 
@@ -94,6 +96,9 @@ def _describe(
         ]
     if kind == TOPIC:
         config, source, defaults_of = broker.config.topic_config(overrides), _FROM_TOPIC, _topic_defaults
+    elif kind == CLIENT_METRICS:
+        config = ClientMetricsConfig.resolve_from(overrides, {}, {})
+        source, defaults_of = _FROM_CLIENT_METRICS, _client_metrics_defaults
     else:
         config, source, defaults_of = GroupConfig.resolve_from(overrides, {}, {}), _FROM_GROUP, _group_defaults
     return [
@@ -118,6 +123,10 @@ def _built_in(entry: Key) -> list[DescribeConfigsSynonym]:
 def _group_defaults(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
     name = entry.name if entry.attribute in OF_GROUPS_ONLY else f"group.{entry.name}"
     return [_synonym(name, config_text(entry.default), _DEFAULT)]
+
+
+def _client_metrics_defaults(_: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:
+    return _built_in(entry)
 
 
 def _topic_defaults(broker: BrokerServices, entry: Key) -> list[DescribeConfigsSynonym]:

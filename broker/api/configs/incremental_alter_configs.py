@@ -11,9 +11,10 @@ from ....network.protocol.messages.configs.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from ...config.client_metrics_config import ClientMetricsConfig
 from ...config.group_config import GroupConfig
 from ...config.topic_config import config_text
-from ...metadata import BROKER
+from ...metadata import BROKER, CLIENT_METRICS
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation
 from ...services.services import BrokerServices
@@ -64,6 +65,8 @@ def _effective(broker: BrokerServices, resource_type: int) -> Config:
     """The configuration in effect without overrides."""
     if resource_type == TOPIC:
         return broker.config.topic_config({})
+    if resource_type == CLIENT_METRICS:
+        return ClientMetricsConfig.resolve_from({}, {}, {})
     return broker.config if resource_type == BROKER else GroupConfig.resolve_from({}, {}, {})
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from .jars import POM, jars_folder, java_command
+from .jars import POM, compile_plugin, jars_folder, java_command
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 90.0
@@ -110,11 +110,13 @@ class ApacheKafka:
 
     A context manager. Entering formats the storage, starts the brokers (ids 1, 2, ...) and returns when each of them
     knows all of them; leaving ends them and removes their files. `properties` are broker settings that override the
-    ones that make a small cluster quick. With `sasl_users` (passwords by name) each broker has a second listener, with
+    ones that make a small cluster quick. `plugin` names a Java class beside this file, without a package, which is
+    compiled and put on the class path. With `sasl_users` (passwords by name) each broker has a second listener, with
     SASL. Not thread-safe.
 
-    Raises ApacheKafkaUnavailable on entering when Java, Maven or Maven Central is missing, and RuntimeError with the
-    end of the broker's output when a broker doesn't start. Releases that start differently are subclasses.
+    Raises ApacheKafkaUnavailable on entering when Java, its compiler (for a plugin), Maven or Maven Central is
+    missing, and RuntimeError with the end of the broker's output when a broker doesn't start. Releases that start
+    differently are subclasses.
     """
 
     #: The jars, class names and options that depend on the release; these are the newest release's.
@@ -130,11 +132,13 @@ class ApacheKafka:
         properties: Mapping[str, str] | None = None,
         sasl_users: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
+        plugin: str | None = None,
     ) -> None:
         self._count = brokers
         self._properties = dict(properties or {})
         self._sasl_users = dict(sasl_users or {})
         self._jvm_options = tuple(jvm_options)
+        self._plugin = plugin
         self._java = ""
         self._class_path = ""
         self._folder: Path | None = None
@@ -145,6 +149,9 @@ class ApacheKafka:
         self._class_path = os.path.join(jars_folder(self.pom), "*")
         self._folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         try:
+            if self._plugin is not None:
+                compile_plugin(self._plugin, self._class_path, self._folder / "classes")
+                self._class_path = os.pathsep.join((str(self._folder / "classes"), self._class_path))
             self._prepare(self._folder)
             self._before_launch(self._folder)
             for broker in self._brokers.values():

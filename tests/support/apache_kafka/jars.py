@@ -43,6 +43,28 @@ def java_command() -> str:
     return command
 
 
+def compile_plugin(name: str, class_path: str, target: Path) -> None:
+    """Compile a Java class beside this file into `target`, with the compiler beside `java`.
+
+    Raises ApacheKafkaUnavailable without a compiler, and RuntimeError with its output when it fails.
+    """
+    compiler = shutil.which("javac", path=os.path.dirname(java_command())) or shutil.which("javac")
+    if compiler is None:
+        raise ApacheKafkaUnavailable(
+            "javac is missing: there is a Java runtime, but no compiler beside it or on the PATH"
+        )
+    source = Path(__file__).with_name(f"{name}.java")
+    answer = subprocess.run(
+        [compiler, "-nowarn", "-proc:none", "-cp", class_path, "-d", str(target), str(source)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if answer.returncode != 0:
+        raise RuntimeError(f"{source.name} can't be compiled:\n{answer.stdout}{answer.stderr}")
+
+
 def _cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(Path.home(), ".cache")
     return Path(base, "headrace")

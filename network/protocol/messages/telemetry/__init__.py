@@ -1,0 +1,1 @@
+"""Messages about the metrics that brokers collect from clients (KIP-714)."""
