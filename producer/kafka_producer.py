@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
@@ -43,9 +43,13 @@ from .threads import check_may_wait
 from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..network.metrics import MetricGroups, MetricName
     from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
+    from .keywords import ProducerKeywords, UnpackedMapping
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +74,24 @@ class KafkaProducer(SendPath, TransactionCalls):
 
     DEFAULT_CONFIG = DEFAULT_CONFIG
 
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Clock = ...,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -460,6 +482,12 @@ class KafkaProducer(SendPath, TransactionCalls):
         )
         return set(range(queues.partition_count))
 
+    @overload
+    def metrics(self, raw: Literal[False] = ...) -> MetricGroups: ...
+    @overload
+    def metrics(self, raw: Literal[True]) -> Mapping[MetricName, float | str]: ...
+    @overload
+    def metrics(self, raw: bool) -> Mapping[Any, Any]: ...
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics as ``{group: {name: value}}`` with Kafka's groups, names and units.
 

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.api import ApiKey
@@ -25,6 +25,12 @@ from ..transaction.transaction import TransactionValues
 from .arguments import check_hook
 from .cluster_base import ClusterBase
 from .node import Broker
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ...network.records.record import Record
+    from ..keywords import BrokerKeywords, UnpackedMapping
 
 
 class EmbeddedCluster(ClusterBase):
@@ -47,6 +53,40 @@ class EmbeddedCluster(ClusterBase):
     Start and stop it on one thread; its other methods may be called from any thread.
     """
 
+    @overload
+    def __init__(
+        self,
+        brokers: int | None = ...,
+        *,
+        node_ids: Sequence[int] | None = ...,
+        data_dir: str | Path | None = ...,
+        host: str | None = ...,
+        port: int | None = ...,
+        racks: Mapping[int, str] | None = ...,
+        security: str | None = ...,
+        features: Mapping[str, int] | None = ...,
+        clock: Clock = ...,
+        profile: Literal["test", "kafka"] | str = ...,
+        config: Mapping[str, Any] | None = ...,
+        **keywords: Unpack[BrokerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        brokers: Any = ...,
+        *,
+        node_ids: Any = ...,
+        data_dir: Any = ...,
+        host: Any = ...,
+        port: Any = ...,
+        racks: Any = ...,
+        security: Any = ...,
+        features: Any = ...,
+        clock: Any = ...,
+        profile: Any = ...,
+        config: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         brokers: int | None = None,
@@ -281,7 +321,7 @@ class EmbeddedCluster(ClusterBase):
             counts.update(inspection.waiting(broker))
         return dict(counts)
 
-    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
+    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Record]:
         """All records of a partition from its leader's log (or another broker's), decoded."""
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)

@@ -11,7 +11,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial as bind
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import IllegalArgumentError, KafkaTimeoutError
@@ -29,8 +29,12 @@ from .waiting import await_latch
 from .worker import BlockingCalls
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ...network.metrics import MetricGroups, MetricName
     from ..accumulator.batch_cy import RecordFuture
     from ..columns.rows_future import RowsFuture
+    from ..keywords import AsyncProducerKeywords, UnpackedMapping
 
 
 class AsyncKafkaProducer:
@@ -46,6 +50,24 @@ class AsyncKafkaProducer:
     Raises KafkaConfigurationError for an invalid configuration.
     """
 
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Clock = ...,
+        **keywords: Unpack[AsyncProducerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -269,6 +291,12 @@ class AsyncKafkaProducer:
             queues = await face.partitions(topic, -1, float(self.config.max_block_ms))
         return set(range(queues.partition_count))
 
+    @overload
+    def metrics(self, raw: Literal[False] = ...) -> MetricGroups: ...
+    @overload
+    def metrics(self, raw: Literal[True]) -> Mapping[MetricName, float | str]: ...
+    @overload
+    def metrics(self, raw: bool) -> Mapping[Any, Any]: ...
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics, as `KafkaProducer.metrics` does. Never waits."""
         return self._producer.metrics(raw)
