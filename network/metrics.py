@@ -105,6 +105,11 @@ class MetricGroups(dict[str, dict[str, Any]]):
         def __getitem__(self, group: str, /) -> dict[str, float]: ...
         def __getitem__(self, group: str, /) -> dict[str, Any]: ...
 
+    def _repr_html_(self) -> str:
+        from .notebook import table  # noqa: PLC0415 - for notebooks
+
+        return "".join(table(group, sorted(values.items())) for group, values in self.items())
+
 
 class Metrics:
     """The registry of one client's metrics. Thread-safe.

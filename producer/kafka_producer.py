@@ -538,6 +538,15 @@ class KafkaProducer(SendPath, TransactionCalls):
         state = "closed" if self._closed else "open"
         return f"<KafkaProducer {self.client_id}, {state}>"
 
+    def _repr_html_(self) -> str:
+        """The producer as Jupyter shows it: state, metrics and configuration, without secrets."""
+        return self._html("KafkaProducer")
+
+    def _html(self, kind: str) -> str:
+        from .notebook import producer_html  # noqa: PLC0415 - for notebooks
+
+        return producer_html(kind, self._engine, self._closed)
+
     def _sending_engine(self) -> Engine:
         """`_usable_engine`, if it may send now: a producer with transactions needs an open one."""
         engine = self._usable_engine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
@@ -30,6 +30,9 @@ from .arguments import (
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
+
+if TYPE_CHECKING:
+    from ..services.services import BrokerServices
 
 
 class ClusterBase(ABC):
@@ -82,6 +85,16 @@ class ClusterBase(ABC):
         if self._features:
             controller.update_features(self._features)
         return controller
+
+    def _repr_html_(self) -> str:
+        """The cluster as Jupyter shows it: brokers and topics."""
+        from .notebook import cluster_html  # noqa: PLC0415 - for notebooks
+
+        return cluster_html(type(self).__name__, self)
+
+    def brokers_here(self) -> Mapping[int, BrokerServices]:
+        """The running brokers that are objects of this process, by id."""
+        return {}
 
     # --- Where it is ---
 

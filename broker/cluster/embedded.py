@@ -210,6 +210,9 @@ class EmbeddedCluster(ClusterBase):
         """The running brokers by id."""
         return dict(self._brokers)
 
+    def brokers_here(self) -> Mapping[int, Broker]:
+        return self.brokers
+
     def broker(self, node_id: int) -> Broker:
         """A running broker. Raises IllegalStateError."""
         self._check_node(node_id)

@@ -26,6 +26,12 @@ def records(broker: BrokerServices, topic: str, partition: int) -> list[Record]:
     return found
 
 
+def count_records(broker: BrokerServices, topic: str, partition: int) -> int:
+    """The number of offsets in this broker's log of a partition, control records included."""
+    log = broker.replicas.partition((topic, partition)).log
+    return log.end.offset - log.log_start_offset
+
+
 def producer_state(broker: BrokerServices, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
     """The state of idempotent producers in this broker's log of a partition, by producer id."""
     log = broker.replicas.partition((topic, partition)).log

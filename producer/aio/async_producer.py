@@ -319,6 +319,10 @@ class AsyncKafkaProducer:
     def __repr__(self) -> str:
         return f"<AsyncKafkaProducer {self.client_id}, {'closed' if self.closed else 'open'}>"
 
+    def _repr_html_(self) -> str:
+        """The producer as Jupyter shows it: state, metrics and configuration, without secrets."""
+        return self._producer._html("AsyncKafkaProducer")
+
     # --- The path of a record that may have to wait ---
 
     def _face_here(self) -> LoopFace:
