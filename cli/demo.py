@@ -30,8 +30,8 @@ _INTERRUPTED = 130
 #: Records between two looks at the clock and at Ctrl-C: less than a millisecond.
 _BURST = 500
 _TERMINAL_MS, _PIPE_MS = 250.0, 1000.0
-#: Seconds for the last records after the end, and after Ctrl-C.
-_FLUSH_S, _INTERRUPTED_FLUSH_S = 10.0, 0.5
+#: Seconds for the last records after the end.
+_FLUSH_S = 10.0
 _HISTORY = 40
 _BARS = "▁▂▃▄▅▆▇█"
 #: Old records are deleted, so that a long demo does not fill the disk.
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send until the time is over, or until Ctrl-C or SIGTERM, which end the demo within a second."""
+    """Send until the time is over, or until Ctrl-C or SIGTERM. These end the demo at once, without delivery."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -86,26 +86,26 @@ def _run(producer: KafkaProducer, seconds: int, stop: threading.Event, display: 
             display.show(current, before)
             before = current
     elapsed_s = (SYSTEM_CLOCK.now_ms() - started_ms) / 1000.0
+    print(f"\n{sent:,} records in {elapsed_s:.1f} s: {sent / max(elapsed_s, 1e-9):,.0f} records/s")
     if stop.is_set():
-        producer.flush(_INTERRUPTED_FLUSH_S)
-    else:
-        producer.flush(_FLUSH_S)
-    return _compare(producer, sent, elapsed_s, was_stopped=stop.is_set())
+        print("Interrupted: what was not acknowledged yet is given up.")
+        return _INTERRUPTED
+    producer.flush(_FLUSH_S)
+    return _compare(producer, sent)
 
 
-def _compare(producer: KafkaProducer, sent: int, elapsed_s: float, was_stopped: bool) -> int:
-    """Print the result. The offset of one last record per partition is the number of those before it."""
+def _compare(producer: KafkaProducer, sent: int) -> int:
+    """Compare what was sent with the log. The offset of one last record per partition counts those before it."""
     last = [producer.send(_TOPIC, b"{}", partition=number) for number in range(_PARTITIONS)]
     producer.flush(_FLUSH_S)
     in_log = sum(future.get(0).offset for future in last)
     failed = int(producer.metrics()["producer-metrics"]["record-error-total"])
-    print(f"\n{sent:,} records in {elapsed_s:.1f} s: {sent / max(elapsed_s, 1e-9):,.0f} records/s")
     if in_log != sent or failed:
         print(f"The log has {in_log:,} records, and {failed:,} failed.")
         return 1
     print(f"The log has {in_log:,} records: none is missing, none is there twice.")
     print("\nNext: headrace broker --port 9092, and KafkaProducer(bootstrap_servers='localhost:9092')")
-    return _INTERRUPTED if was_stopped else 0
+    return 0
 
 
 def _orders() -> Iterator[tuple[bytes, bytes]]:
