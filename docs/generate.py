@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from drawing import FILES
 from keyword_tables import MODULES
+from kip_table import kips
 
 from headrace.broker.config.broker_config import DYNAMIC, OWN_DEFAULTS, BrokerConfig
 from headrace.broker.config.group_config import GroupConfig
@@ -452,8 +454,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/broker-configuration.md": broker_configuration,
     "docs/configuration.md": configuration,
     "docs/errors.md": errors,
+    "docs/kips.md": lambda: kips(NOTICE),
     "docs/metrics.md": metrics,
     **MODULES,
+    **{name: drawing.svg for name, drawing in FILES.items()},
 }
 
 
