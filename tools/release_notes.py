@@ -23,7 +23,8 @@ def notes_of(version: str, root: Path = ROOT) -> str:
         if found is None or found[1] != version:
             raise ValueError(f"the version is {version}, but {name} says {found[1] if found else 'nothing'}")
     changelog = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = re.search(rf"^## {re.escape(version)} \(([^)\n]*)\)\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    heading = rf"^## {re.escape(version)} \(([^)\n]*)\)\n"
+    section = re.search(rf"{heading}(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
     if section is None:
         raise ValueError(f"CHANGELOG.md has no section {version}")
     if re.fullmatch(r"\d{4}-\d{2}-\d{2}", section[1]) is None:
