@@ -28,13 +28,14 @@ FIND_JAVA = home="$$(sh tools/find-java)" && export JAVA_HOME="$$home" PATH="$$h
 BENCH = @$(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),$(FIND_JAVA) && ,$(FIND_JAVA) || true; )$(PYTHON_IN_VENV) \
   benchmarks/bench.py $(SHAPES:%=--shapes %) $(CLIENTS:%=--clients %) $(BROKER:%=--broker %) $(ROUNDS:%=--rounds %)
 
-.PHONY: help demo test pythons storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \
+.PHONY: help demo test pythons wheels storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \
   bench-scale compile docs site clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
+	@echo "make wheels        wheels for every Python found, in dist/, each tried in an empty environment (PYTHONS=...)"
 	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
 	@echo "make check         lint, format, types, layers of the packages, dead code, wording, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
@@ -59,6 +60,9 @@ test: build/compiled
 
 pythons:
 	sh tools/test-pythons
+
+wheels:
+	sh tools/make-wheels
 
 storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/producer_storm.py $(STORM_SEEDS)

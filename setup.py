@@ -92,8 +92,10 @@ class CompileHotModules(build_ext):
             return
         from Cython.Build import cythonize  # noqa: PLC0415 - only needed to compile
 
+        self.parallel = self.parallel or os.cpu_count()
         translated = cythonize(
             self.extensions,
+            nthreads=min(self.parallel or 1, len(self.extensions)),
             build_dir="build/cython",
             include_path=[str(include)],
             language_level="3",
@@ -102,16 +104,23 @@ class CompileHotModules(build_ext):
         for extension, as_c in zip(self.extensions, translated, strict=True):
             extension.sources = as_c.sources
             extension.depends = as_c.depends
-        self.parallel = self.parallel or os.cpu_count()
+        # largest first, so that no thread is left with a large one at the end
+        self.extensions.sort(key=lambda extension: -Path(extension.sources[0]).stat().st_size)
         super().run()
 
 
-setup(
-    packages=[
-        FOR_PYSPARK,
-        *("headrace." + name for part in PARTS for name in (part, *(f"{part}.{sub}" for sub in find_packages(part)))),
-    ],
-    package_dir={FOR_PYSPARK: FOR_PYSPARK, **{"headrace." + part: part for part in PARTS}},
-    ext_modules=hot_modules(),
-    cmdclass={"build_ext": CompileHotModules},
-)
+# Where processes are spawned, translating in parallel imports this file again.
+if __name__ == "__main__":
+    setup(
+        packages=[
+            FOR_PYSPARK,
+            *(
+                "headrace." + name
+                for part in PARTS
+                for name in (part, *(f"{part}.{sub}" for sub in find_packages(part)))
+            ),
+        ],
+        package_dir={FOR_PYSPARK: FOR_PYSPARK, **{"headrace." + part: part for part in PARTS}},
+        ext_modules=hot_modules(),
+        cmdclass={"build_ext": CompileHotModules},
+    )

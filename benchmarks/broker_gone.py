@@ -74,7 +74,7 @@ def serve(pipe: Connection, silent: bool) -> None:
                 cluster.start_broker(1)
             elif command == "numbers":
                 values = (record.value for part in range(PARTITIONS) for record in cluster.records(TOPIC, part))
-                pipe.send(Counter(int.from_bytes(value[:8], "big") for value in values))
+                pipe.send(Counter(int.from_bytes(value[:8], "big") for value in values if value is not None))
             pipe.send(None)
 
 

@@ -14,6 +14,7 @@ from ..network.protocol.errors import KafkaError
 
 # Command -> its description in one line. Each is in the module of that name.
 COMMANDS = {
+    "demo": "a broker and a producer with live metrics, for ten seconds",
     "broker": "run Kafka brokers on this machine",
     "registry": "run a schema registry for tests on this machine",
     "topics": "list, describe, create and delete the topics of a cluster",

@@ -11,7 +11,13 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 #: The file at the top of the repository, and its name on the site.
-PAGES = {"README.md": "index.md", "DESIGN.md": "design.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "index.md",
+    "DESIGN.md": "design.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 #: The packages as they are installed, for the reference.
 PACKAGES = ("network", "registry", "producer", "broker", "cli")
 _SOURCES = ROOT / "build" / "site-sources"

@@ -87,7 +87,8 @@ def streaming(spark: SparkSession, cluster: EmbeddedCluster) -> bool:
     latest: dict[str, int] = {}
     for partition in range(3):
         for record in cluster.records("counts", partition):
-            latest[record.key.decode()] = msgpack.unpackb(record.value, timestamp=3)["count"]
+            if record.key is not None and record.value is not None:
+                latest[record.key.decode()] = msgpack.unpackb(record.value, timestamp=3)["count"]
     print("events per second, as read back from the topic:")
     for second, count in sorted(latest.items()):
         print(f"{second}  {count:5}  {'#' * (count // 25)}")

@@ -63,6 +63,7 @@ class Key:
     secret: bool
     show: Callable[[Any], str]
     default_text: str
+    accepts: str
     attribute: str = ""
     name: str = ""
     type_name: str = ""
@@ -148,6 +149,7 @@ def key(
     secret: bool = False,
     show: Callable[[Any], str] = repr,
     default_text: str = "",
+    accepts: str = "",
 ) -> Any:
     """Declare a key of a Config.
 
@@ -167,6 +169,8 @@ def key(
     secret: whether the value is masked everywhere.
     show: converts a typed value to text.
     default_text: the default in words, if the value itself says nothing.
+    accepts: the type of keyword arguments for type checkers, as the text of an annotation, if the annotation of the
+    attribute does not show what `parse` takes. docs/keyword_tables.py reads it.
 
     """
     return Key(
@@ -185,6 +189,7 @@ def key(
         secret=secret,
         show=show,
         default_text=default_text,
+        accepts=accepts,
     )
 
 

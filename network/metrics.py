@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from .clock import Clock
 from .sections import here
@@ -97,6 +97,23 @@ class MetricsReporter:
 
     def close(self) -> None:
         """Called after a producer that reports here was closed. Its metrics stay readable, with `is_closed` True."""
+
+
+class MetricGroups(dict[str, dict[str, Any]]):
+    """Values of metrics by group and name, as `metrics()` returns them: a dict, which a notebook shows as a table."""
+
+    if TYPE_CHECKING:
+        # the client's version is text, and every other value a number
+        @overload
+        def __getitem__(self, group: Literal["app-info"], /) -> dict[str, Any]: ...
+        @overload
+        def __getitem__(self, group: str, /) -> dict[str, float]: ...
+        def __getitem__(self, group: str, /) -> dict[str, Any]: ...
+
+    def _repr_html_(self) -> str:
+        from .notebook import table  # noqa: PLC0415 - for notebooks
+
+        return "".join(table(group, sorted(values.items())) for group, values in self.items())
 
 
 class Metrics:
@@ -226,10 +243,10 @@ class Metrics:
         """The current value of every metric."""
         return {metric.metric_name: metric.value() for metric in self}
 
-    def by_group(self) -> Mapping[str, Mapping[str, float | str]]:
+    def by_group(self) -> MetricGroups:
         """Values by group and name. Tags other than the client id follow the group name: ``group.topic``."""
-        groups: dict[str, dict[str, float | str]] = {}
+        groups = MetricGroups()
         for name, value in self.values().items():
             tags = [text for tag, text in name.tags if tag != "client-id"]
-            groups.setdefault(".".join([name.group, *tags]), {})[name.name] = value
+            dict.setdefault(groups, ".".join([name.group, *tags]), {})[name.name] = value
         return groups

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from .aio.async_producer import AsyncKafkaProducer
     from .aio.futures_cy import AsyncRecordFuture
     from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
+    from .keywords import AsyncProducerKeywords, ProducerKeywords
 
 __all__ = [
     "AsyncKafkaProducer",
+    "AsyncProducerKeywords",
     "AsyncRecordFuture",
     "KafkaProducer",
     "OffsetRange",
     "ProducerConfig",
+    "ProducerKeywords",
     "ProducerRecord",
     "RecordFuture",
     "RecordMetadata",
@@ -43,8 +46,10 @@ __all__ = [
 # Imported on first use: most programs send no columns and don't use asyncio.
 _MODULES = {
     "AsyncKafkaProducer": ".aio.async_producer",
+    "AsyncProducerKeywords": ".keywords",
     "AsyncRecordFuture": ".aio.futures_cy",
     "OffsetRange": ".columns.rows_future",
+    "ProducerKeywords": ".keywords",
     "RowsFuture": ".columns.rows_future",
     "RowsMetadata": ".columns.rows_future",
 }

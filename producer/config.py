@@ -110,6 +110,7 @@ class ProducerConfig(
         default=(),
         importance="high",
         parse=parse_bootstrap_servers,
+        accepts="str | Collection[str | tuple[str, int]]",
         allowed="host:port strings, as a list or separated by commas; the default port is 9092",
         show=show_addresses,
         default_text="none; required",
@@ -148,6 +149,7 @@ class ProducerConfig(
         default=-1,
         importance="low",
         parse=parse_acks,
+        accepts='Literal["all", -1, 0, 1] | int | str',
         allowed="0, 1, all or -1 (the same as all)",
         show=show_acks,
         doc="The acknowledgement required before a record counts as written. `all`: the leader responds after every "
@@ -199,6 +201,7 @@ class ProducerConfig(
         at_most=INT32_MAX,
         importance="high",
         parse=parse_retries,
+        accepts="int | float",
         allowed="a whole number, at least 0",
         doc="The maximum number of retries of a batch after a retriable error. Leave it at the default and limit "
         "retrying by `delivery.timeout.ms`. Without idempotence and with more than one request in flight, a retried "
@@ -301,6 +304,7 @@ class ProducerConfig(
         importance="high",
         none_means=None,
         parse=parse_pluggable,
+        accepts="str | Callable[..., Any] | HasSerialize",
         allowed="a name such as 'string' or 'json', a class, an instance or a callable",
         default_text="none; keys must be bytes",
         doc="Converts a record's key to bytes: the name of a built-in serializer, a `Serializer` (class, instance or "
@@ -312,6 +316,7 @@ class ProducerConfig(
         importance="high",
         none_means=None,
         parse=parse_pluggable,
+        accepts="str | Callable[..., Any] | HasSerialize",
         allowed="a name such as 'string' or 'json', a class, an instance or a callable",
         default_text="none; values must be bytes",
         doc="Converts a record's value to bytes. Takes the same values as `key.serializer`.",
@@ -321,6 +326,7 @@ class ProducerConfig(
         importance="medium",
         none_means=None,
         parse=parse_pluggable,
+        accepts="str | Callable[..., Any] | HasPartition",
         allowed="a name such as 'round_robin', a class, an instance or a callable",
         aliases=("partitioner",),
         default_text="the built-in partitioner",
@@ -360,6 +366,7 @@ class ProducerConfig(
         importance="low",
         none_means=(),
         parse=parse_plugins,
+        accepts="str | Sequence[object]",
         allowed="a list of 'opentelemetry', instances, classes or `package.module:Name` strings; strings also "
         "separated by commas",
         doc="The interceptors, called in this order. See `headrace.producer.interceptors`. `opentelemetry` traces the "
@@ -486,6 +493,7 @@ class ProducerConfig(
         importance="low",
         none_means=(),
         parse=parse_plugins,
+        accepts="str | Sequence[object]",
         allowed="a list of 'prometheus', 'opentelemetry', instances, classes or `package.module:Name` strings; strings "
         "also separated by commas",
         doc="The reporters that export metrics, in addition to `producer.metrics()`. See [Metrics](metrics.md).",

@@ -12,7 +12,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from ..network.clock import MAX_WAIT_SECONDS, SYSTEM_CLOCK, Clock
 from ..network.protocol.errors import (
@@ -44,9 +44,12 @@ from .threads import check_may_wait
 from .transactions import TransactionCalls
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
+    from .keywords import ProducerKeywords, UnpackedMapping
     from .plugins.tracing import TracedSends
 
 _log = logging.getLogger(__name__)
@@ -72,6 +75,24 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
 
     DEFAULT_CONFIG = DEFAULT_CONFIG
 
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Clock = ...,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -187,8 +208,9 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         sender = self.column_sender(of_arrow=True)
         if self._tracing is None or sender.row_by_row is not None:
             return send_arrow(sender, topic, data, names, value_format)
-        rows = getattr(data, "num_rows", None)
-        return self._tracing.send_rows(lambda context: send_arrow(sender, topic, data, names, value_format), topic, rows)
+        return self._tracing.send_rows(
+            lambda context: send_arrow(sender, topic, data, names, value_format), topic, getattr(data, "num_rows", None)
+        )
 
     def send_many(
         self,
@@ -528,6 +550,15 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         return f"<KafkaProducer {self.client_id}, {state}>"
+
+    def _repr_html_(self) -> str:
+        """The producer as Jupyter shows it: state, metrics and configuration, without secrets."""
+        return self._html("KafkaProducer")
+
+    def _html(self, kind: str) -> str:
+        from .notebook import producer_html  # noqa: PLC0415 - for notebooks
+
+        return producer_html(kind, self._engine, self._closed)
 
     def _sending_engine(self) -> Engine:
         """`_usable_engine`, if it may send now: a producer with transactions needs an open one."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..network.protocol.errors import IllegalArgumentError, IllegalStateError
 from .threads import check_may_wait
 
 if TYPE_CHECKING:
+    from ..network.metrics import MetricGroups, MetricName
     from .engine import Engine
 
 
@@ -24,6 +25,12 @@ class MetricsCalls:
 
         def _usable_engine(self) -> Engine: ...
 
+    @overload
+    def metrics(self, raw: Literal[False] = ...) -> MetricGroups: ...
+    @overload
+    def metrics(self, raw: Literal[True]) -> Mapping[MetricName, float | str]: ...
+    @overload
+    def metrics(self, raw: bool) -> Mapping[Any, Any]: ...
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics as ``{group: {name: value}}`` with Kafka's groups, names and units.
 

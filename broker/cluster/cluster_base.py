@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from ..console import Console
     from ..console.cluster import ConsoleCluster
 
+if TYPE_CHECKING:
+    from ..services.services import BrokerServices
+
 
 class ClusterBase(ABC):
     """The settings of a cluster, and the methods that its controller answers. Any thread."""
@@ -126,6 +129,16 @@ class ClusterBase(ABC):
         if self._features:
             controller.update_features(self._features)
         return controller
+
+    def _repr_html_(self) -> str:
+        """The cluster as Jupyter shows it: brokers and topics."""
+        from .notebook import cluster_html  # noqa: PLC0415 - for notebooks
+
+        return cluster_html(type(self).__name__, self)
+
+    def brokers_here(self) -> Mapping[int, BrokerServices]:
+        """The running brokers that are objects of this process, by id."""
+        return {}
 
     # --- Where it is ---
 

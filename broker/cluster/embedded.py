@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.api import ApiKey
@@ -28,6 +28,10 @@ from .cluster_base import ClusterBase
 from .node import Broker
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ...network.records.record import Record
+    from ..keywords import BrokerKeywords, UnpackedMapping
     from ..services.observation import BrokerSeen, RecordsRead
 
 
@@ -53,6 +57,40 @@ class EmbeddedCluster(ClusterBase):
     Start and stop it on one thread; its other methods may be called from any thread.
     """
 
+    @overload
+    def __init__(
+        self,
+        brokers: int | None = ...,
+        *,
+        node_ids: Sequence[int] | None = ...,
+        data_dir: str | Path | None = ...,
+        host: str | None = ...,
+        port: int | None = ...,
+        racks: Mapping[int, str] | None = ...,
+        security: str | None = ...,
+        features: Mapping[str, int] | None = ...,
+        clock: Clock = ...,
+        profile: Literal["test", "kafka"] | str = ...,
+        config: Mapping[str, Any] | None = ...,
+        **keywords: Unpack[BrokerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        brokers: Any = ...,
+        *,
+        node_ids: Any = ...,
+        data_dir: Any = ...,
+        host: Any = ...,
+        port: Any = ...,
+        racks: Any = ...,
+        security: Any = ...,
+        features: Any = ...,
+        clock: Any = ...,
+        profile: Any = ...,
+        config: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         brokers: int | None = None,
@@ -188,6 +226,9 @@ class EmbeddedCluster(ClusterBase):
         """The ids of the running brokers, sorted."""
         return sorted(self._brokers)
 
+    def brokers_here(self) -> Mapping[int, Broker]:
+        return self.brokers
+
     def broker(self, node_id: int) -> Broker:
         """A running broker. Raises IllegalStateError."""
         self._check_node(node_id)
@@ -307,7 +348,7 @@ class EmbeddedCluster(ClusterBase):
             counts.update(inspection.waiting(broker))
         return dict(counts)
 
-    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
+    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Record]:
         """All records of a partition from its leader's log (or another broker's), decoded."""
         broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)

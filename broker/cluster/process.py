@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalStateError, KafkaError
+from ...network.records.record import Record
 from ..config.listeners import Listener
 from ..config.releases import highest_versions
 from ..replica.connection import CutLinks
@@ -83,7 +84,7 @@ class _Asked:
     def requests(self) -> list[RequestSeen]:
         return list(self._control.requests)
 
-    def records(self, topic: str, partition: int) -> list[Any]:
+    def records(self, topic: str, partition: int) -> list[Record]:
         return inspection.records(self._own(), topic, partition)
 
     def producer_state(self, topic: str, partition: int) -> dict[int, Any]:

@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import (
@@ -35,6 +35,10 @@ from .cluster_base import ClusterBase
 from .remote import BrokerLink, to_text
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ...network.records.record import Record
+    from ..keywords import BrokerKeywords, UnpackedMapping
     from ..services.observation import BrokerSeen, RecordsRead
 
 _START_TIMEOUT_S = 30.0
@@ -91,6 +95,38 @@ class ProcessCluster(ClusterBase):
     Start and stop it on one thread; its other methods may be called from any thread.
     """
 
+    @overload
+    def __init__(
+        self,
+        brokers: int | None = ...,
+        *,
+        node_ids: Sequence[int] | None = ...,
+        data_dir: str | Path | None = ...,
+        host: str | None = ...,
+        port: int | None = ...,
+        racks: Mapping[int, str] | None = ...,
+        security: str | None = ...,
+        features: Mapping[str, int] | None = ...,
+        profile: Literal["test", "kafka"] | str = ...,
+        config: Mapping[str, Any] | None = ...,
+        **keywords: Unpack[BrokerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        brokers: Any = ...,
+        *,
+        node_ids: Any = ...,
+        data_dir: Any = ...,
+        host: Any = ...,
+        port: Any = ...,
+        racks: Any = ...,
+        security: Any = ...,
+        features: Any = ...,
+        profile: Any = ...,
+        config: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         brokers: int | None = None,
@@ -409,7 +445,7 @@ class ProcessCluster(ClusterBase):
             counts.update(answer)
         return dict(counts)
 
-    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Any]:
+    def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Record]:
         """All records of a partition from its leader's log (or another broker's), decoded."""
         return self._link(self.leader_of(topic, partition) if node_id is None else node_id).ask(
             "records", topic, partition

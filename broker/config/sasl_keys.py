@@ -206,6 +206,7 @@ class SaslBrokerConfig(
     users: Mapping[str, str] = key(
         default={},
         parse=_parse_users,
+        accepts="str | Mapping[str, str]",
         allowed="a dict of names and passwords, or name:password separated by commas",
         secret=True,
         doc="Users of all SASL mechanisms, with their passwords. The first one is also the user as which brokers "

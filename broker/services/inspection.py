@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ...network.protocol.errors import CoordinatorLoadInProgressError
+from ...network.records.record import Record
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..transaction.transaction import TransactionValues
@@ -15,7 +16,7 @@ from .services import BrokerServices
 _NOT_TOLD = ("lock", "pending_members")
 
 
-def records(broker: BrokerServices, topic: str, partition: int) -> list[Any]:
+def records(broker: BrokerServices, topic: str, partition: int) -> list[Record]:
     """All records of a partition in this broker's log, decoded."""
     log = broker.replicas.partition((topic, partition)).log
     found = []
@@ -23,6 +24,12 @@ def records(broker: BrokerServices, topic: str, partition: int) -> list[Any]:
         if not batch.is_control:
             found.extend(record for record in batch.records() if record.offset >= log.log_start_offset)
     return found
+
+
+def count_records(broker: BrokerServices, topic: str, partition: int) -> int:
+    """The number of offsets in this broker's log of a partition, control records included."""
+    log = broker.replicas.partition((topic, partition)).log
+    return log.end.offset - log.log_start_offset
 
 
 def producer_state(broker: BrokerServices, topic: str, partition: int) -> dict[int, ProducerStateEntry]:

@@ -83,7 +83,15 @@ def _parse_context(value: Any) -> Any:
 
 
 def _pem_key(doc: str, *aliases: str) -> Any:
-    return key(default=None, parse=_parse_pem, allowed="text in PEM format", secret=True, aliases=aliases, doc=doc)
+    return key(
+        default=None,
+        parse=_parse_pem,
+        accepts="str | bytes",
+        allowed="text in PEM format",
+        secret=True,
+        aliases=aliases,
+        doc=doc,
+    )
 
 
 def _file_key(doc: str, *aliases: str, allowed: str = "the path of a file") -> Any:
@@ -247,6 +255,7 @@ class TlsConfig(
         importance="low",
         none_means="",
         parse=_parse_algorithm,
+        accepts="str | bool",
         allowed="https, or empty text",
         aliases=("ssl.check.hostname",),
         doc="Whether a broker's certificate must be for the host name or address that is connected to: `https`, or "
@@ -307,6 +316,7 @@ class SecurityConfig(
         importance="low",
         none_means=None,
         parse=_parse_context,
+        accepts="SSLContext",
         allowed="an `ssl.SSLContext`, or an object with its `wrap_bio`",
         default_text="none",
         doc="A context of your own, instead of all other `ssl.*` keys. It can't be pickled, so Spark can't send it to "

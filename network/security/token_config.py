@@ -152,6 +152,7 @@ class TokenConfig(
         default=None,
         none_means=None,
         parse=_parse_provider,
+        accepts="Callable[..., Any] | HasToken",
         allowed="a callable, or an object with a method token()",
         aliases=("oauth.cb",),
         show=lambda value: "None" if value is None else f"<{type(value).__name__}>",
@@ -177,6 +178,7 @@ class TokenConfig(
     sasl_oauthbearer_extensions: Mapping[str, str] = key(
         default={},
         parse=parse_extensions,
+        accepts="str | Mapping[str, str]",
         allowed="a dict, or text: name=value,name=value",
         doc="The SASL extensions (KIP-342) that go with a token from an endpoint, a file or MSK IAM. Confluent Cloud "
         "needs `logicalCluster=lkc-...,identityPoolId=pool-...`.",

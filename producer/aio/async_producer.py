@@ -12,7 +12,7 @@ from asyncio import get_running_loop
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial as bind
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import IllegalArgumentError, KafkaTimeoutError
@@ -31,8 +31,12 @@ from .waiting import await_latch
 from .worker import BlockingCalls
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ...network.metrics import MetricGroups, MetricName
     from ..accumulator.batch_cy import RecordFuture
     from ..columns.rows_future import RowsFuture
+    from ..keywords import AsyncProducerKeywords, UnpackedMapping
     from ..plugins.tracing import TracedSends
 
 
@@ -49,6 +53,24 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
     Raises KafkaConfigurationError for an invalid configuration.
     """
 
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Clock = ...,
+        **keywords: Unpack[AsyncProducerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        clock: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,
@@ -273,6 +295,12 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
             queues = await face.partitions(topic, -1, float(self.config.max_block_ms))
         return set(range(queues.partition_count))
 
+    @overload
+    def metrics(self, raw: Literal[False] = ...) -> MetricGroups: ...
+    @overload
+    def metrics(self, raw: Literal[True]) -> Mapping[MetricName, float | str]: ...
+    @overload
+    def metrics(self, raw: bool) -> Mapping[Any, Any]: ...
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics, as `KafkaProducer.metrics` does. Never waits."""
         return self._producer.metrics(raw)
@@ -294,6 +322,10 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
 
     def __repr__(self) -> str:
         return f"<AsyncKafkaProducer {self.client_id}, {'closed' if self.closed else 'open'}>"
+
+    def _repr_html_(self) -> str:
+        """The producer as Jupyter shows it: state, metrics and configuration, without secrets."""
+        return self._producer._html("AsyncKafkaProducer")
 
     # --- The path of a record that may have to wait ---
 

@@ -16,7 +16,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ...network._build import VERSION
 from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags, is_counter
@@ -42,7 +42,7 @@ Family = tuple[str, str]
 class Measured(Protocol):
     """An object with metrics: a `KafkaProducer`."""
 
-    def metrics(self, raw: bool = False) -> Mapping[Any, Any]: ...
+    def metrics(self, raw: Literal[True]) -> Mapping[MetricName, float | str]: ...
 
 
 def prometheus_text(*producers: Measured) -> str:

@@ -77,6 +77,30 @@ class WriteReport:
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
+    def _repr_html_(self) -> str:
+        """The report as Jupyter shows it."""
+        from ...network.notebook import Bars, table  # noqa: PLC0415 - for notebooks
+
+        slowest = (
+            ""
+            if self.slowest_task is None
+            else f"Spark partition {self.slowest_task[0]}, {self.slowest_task[1]:.0f} ms"
+        )
+        places = sorted(self.offsets.items())
+        totals = [
+            ("rows", self.rows),
+            ("bytes", self.bytes),
+            ("batches", self.batches),
+            ("batches sent again", self.retries),
+            ("tasks", self.tasks),
+            ("rows/s", self.rows_per_second),
+            ("slowest task", slowest),
+            ("records per partition", Bars(found.records for _, found in places)),
+        ]
+        rows = [(topic, number, found.records, found.first, found.last) for (topic, number), found in places]
+        header = ("topic", "partition", "records", "first offset", "last offset")
+        return table("Written by KafkaSink", totals) + table("Offsets", rows, header)
+
 
 class ReportAccumulatorParam:
     """Merges the tasks' reports for Spark. Has the methods of pyspark.accumulators.AccumulatorParam."""

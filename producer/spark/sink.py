@@ -8,7 +8,7 @@ import pickle
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError
@@ -36,6 +36,11 @@ from .writer import COLUMNS, PartitionWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+    from typing_extensions import Unpack
+
+    from ..keywords import ProducerKeywords, UnpackedMapping
+
+    _Format = Literal["raw", "string", "json", "msgpack"] | str
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +77,30 @@ class KafkaSink:
     Raises KafkaConfigurationError.
     """
 
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        topic: str | None = ...,
+        value_format: _Format | None = ...,
+        key_format: _Format | None = ...,
+        include_headers: bool | None = ...,
+        **keywords: Unpack[ProducerKeywords],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Mapping[str, Any] | ProducerConfig | None = None,
+        /,
+        *,
+        topic: Any = ...,
+        value_format: Any = ...,
+        key_format: Any = ...,
+        include_headers: Any = ...,
+        **keywords: Unpack[UnpackedMapping],
+    ) -> None: ...
     def __init__(
         self,
         config: Mapping[str, Any] | ProducerConfig | None = None,

@@ -12,7 +12,8 @@ GENERATE = Path(__file__).resolve().parents[3] / "docs" / "generate.py"
 
 
 @pytest.fixture
-def generate() -> ModuleType:
+def generate(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(GENERATE.parent)
     spec = importlib.util.spec_from_file_location("docs_generate", GENERATE)
     assert spec is not None
     assert spec.loader is not None
@@ -32,12 +33,12 @@ def test_the_page_has_every_key(generate: ModuleType) -> None:
 def test_check_compares_and_writes_nothing(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generate, "HERE", tmp_path)
+    monkeypatch.setattr(generate, "ROOT", tmp_path)
     assert generate.main(["--check"]) == 1
     assert not list(tmp_path.iterdir())
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
-    page = tmp_path / "configuration.md"
+    page = tmp_path / "docs" / "configuration.md"
     page.write_text(page.read_text().replace("`33554432`", "`33554433`"))
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
