@@ -1,4 +1,4 @@
-"""Planted secrets are in no repr, log line, exception, traceback, metric, thread name, description or pickle of results.
+"""Planted secrets are in no repr, log line, exception, traceback, metric, thread name, description or result's pickle.
 
 Those of Spark are in `tests/integration/spark/test_spark_secrets.py`, those of the commands in
 `tests/integration/cli/test_cli_secrets.py`.
