@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
@@ -30,6 +30,8 @@ from .arguments import (
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
+
+_Outcome = TypeVar("_Outcome")
 
 
 class ClusterBase(ABC):
@@ -202,11 +204,7 @@ class ClusterBase(ABC):
             permission=permission,
             host=host,
         )
-        (outcome,) = self.controller.create_acls([acl])
-        if isinstance(outcome, BrokerResponseError):
-            raise outcome
-        self._await_brokers()
-        return outcome
+        return self._changed(self.controller.create_acls([acl]))
 
     def remove_acls(
         self,
@@ -236,7 +234,11 @@ class ClusterBase(ABC):
             permission=permission,
             host=host,
         )
-        (outcome,) = self.controller.delete_acls([acl_filter])
+        return self._changed(self.controller.delete_acls([acl_filter]))
+
+    def _changed(self, outcomes: list[_Outcome | BrokerResponseError]) -> _Outcome:
+        """The only outcome of a change, once the brokers know it. Raises its error."""
+        (outcome,) = outcomes
         if isinstance(outcome, BrokerResponseError):
             raise outcome
         self._await_brokers()
