@@ -35,7 +35,7 @@ help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
-	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
+	@echo "make storm         several minutes of random faults, power cuts, restarts and connections (STORM_SEEDS=20:40 for other seeds)"
 	@echo "make check         lint, format, types, layers of the packages, dead code, wording, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         compare the producer with confluent-kafka (SHAPES=1kb,headers ROUNDS=5 CLIENTS=... BROKER=...)"
@@ -65,6 +65,7 @@ storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/broker_storm.py $(STORM_SEEDS)
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120 --level 1 --kill-brokers
+	$(PYTHON_IN_VENV) tests/support/connection_storm.py --connections 500 --rounds 5
 
 check: lint types floors dead-code prose docs-check
 
