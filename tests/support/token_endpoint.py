@@ -114,11 +114,15 @@ class IdentityProvider:
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         if not self.is_open:
             return answering({"error": "invalid_client"}, 401)(handler)
-        now_s = SYSTEM_CLOCK.wall_ms() // 1000
-        claims = {"sub": "orders", "iss": "https://idp", "iat": now_s, "exp": now_s + self.lifetime_s}
-        token = jwt.encode(claims, self._key, "RS256", {"kid": "k"})
+        token = self.token()
         self.authorizations.add(token)
         return answering({"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s})(handler)
+
+    def token(self) -> str:
+        """A signed token that expires in `lifetime_s`."""
+        now_s = SYSTEM_CLOCK.wall_ms() // 1000
+        claims = {"sub": "orders", "iss": "https://idp", "iat": now_s, "exp": now_s + self.lifetime_s}
+        return jwt.encode(claims, self._key, "RS256", {"kid": "k"})
 
     def validator(self) -> SignedJwtValidator:
         public = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))

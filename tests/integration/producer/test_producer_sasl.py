@@ -17,6 +17,7 @@ from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.network.protocol.errors import (
     DeliveryTimeoutError,
     IllegalSaslStateError,
+    KafkaError,
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
@@ -218,6 +219,19 @@ def test_altered_messages_are_refused(cluster, first, final, problem):
         pytest.raises(SaslAuthenticationFailedError, match=problem),
     ):
         producer.send("t", value=b"v")
+
+
+@pytest.mark.parametrize("limit_bytes", [None, 100_000])
+def test_an_oversized_message_of_the_broker_is_refused(cluster, limit_bytes):
+    huge = SaslAuthenticateResponse(auth_bytes=b"r=" + b"x" * 1_000_000)
+    cluster.inject(ApiKey.SASL_AUTHENTICATE, Fault(response=huge), times=None)
+    limits = {} if limit_bytes is None else {"receive_message_max_bytes": limit_bytes}
+    with (
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=3_000, **sasl(**limits)) as producer,
+        pytest.raises(KafkaError, match=r"another exchange|server-first|above the limit of 100000") as failed,
+    ):
+        producer.send("t", value=b"v")
+    assert len(str(failed.value)) < 2_000
 
 
 def test_a_replayed_exchange_is_refused(cluster):
