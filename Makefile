@@ -36,7 +36,7 @@ help:
 	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
 	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
 	@echo "make wheels        wheels for every Python found, in dist/, each tried in an empty environment (PYTHONS=...)"
-	@echo "make storm         several minutes of random faults, power cuts and restarts (STORM_SEEDS=20:40 for other seeds)"
+	@echo "make storm         several minutes of random faults, power cuts, restarts and connections (STORM_SEEDS=20:40 for other seeds)"
 	@echo "make check         lint, format, types, layers of the packages, dead code, wording, generated pages"
 	@echo "make prose         spelling and wording of docstrings, comments, messages and pages"
 	@echo "make bench         compare the producer with confluent-kafka (SHAPES=1kb,headers ROUNDS=5 CLIENTS=... BROKER=...)"
@@ -71,6 +71,7 @@ storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120 --level 1 --kill-brokers
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) -W ignore tests/support/spark_storm.py --kills 12
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) -W ignore tests/support/spark_storm.py --kills 12 --sink foreachBatch --level 1
+	$(PYTHON_IN_VENV) tests/support/connection_storm.py --connections 500 --rounds 5
 
 check: lint types floors dead-code prose docs-check
 

@@ -8,9 +8,9 @@ import dataclasses
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 #: Timeout in seconds for the start of a process and for an answer.
 PATIENCE_S = 60.0
@@ -28,12 +28,13 @@ class UnknownBrokerError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Topic:
-    """A topic for one run, and the address of its broker."""
+    """A topic for one run, and the address of its broker with the keys of TLS that clients need."""
 
     bootstrap_servers: str
     name: str
     partitions: int
     admin: Any
+    security: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def records(self) -> int:
         """The sum of the end offsets of its partitions. Raises confluent-kafka's error if the broker has none."""
@@ -54,6 +55,10 @@ class Broker(contextlib.AbstractContextManager["Broker"], abc.ABC):
         """A topic of its own, which is deleted at the end."""
         yield NotImplemented
 
+    def secured(self) -> Broker:
+        """The same broker behind TLS. Raises BrokerUnavailableError if it has none."""
+        raise BrokerUnavailableError("this broker is measured without TLS only")
+
 
 class ServerBroker(Broker):
     """A broker whose topics are created and deleted with requests."""
@@ -61,13 +66,14 @@ class ServerBroker(Broker):
     def __init__(self) -> None:
         self._open = contextlib.ExitStack()
         self.bootstrap_servers = ""
+        self.security: Mapping[str, str] = {}
         self._admin: Any = None
 
     def __enter__(self) -> ServerBroker:
         from confluent_kafka.admin import AdminClient
 
         self.bootstrap_servers = self._open.enter_context(self._server())
-        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **self.security})
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -82,7 +88,7 @@ class ServerBroker(Broker):
         wanted = NewTopic(name, partitions, 1, config={"file.delete.delay.ms": str(DELETE_DELAY_MS)})
         self._wait(self._admin.create_topics([wanted], operation_timeout=PATIENCE_S))
         try:
-            yield Topic(self.bootstrap_servers, name, partitions, self._admin)
+            yield Topic(self.bootstrap_servers, name, partitions, self._admin, self.security)
         finally:
             self._wait(self._admin.delete_topics([name], operation_timeout=PATIENCE_S))
 
@@ -101,19 +107,48 @@ class ServerBroker(Broker):
 class Embedded(ServerBroker):
     """``headrace broker`` in its own process, with its logs in a temporary directory."""
 
+    options: Sequence[str] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._secured: Broker | None = None
+
+    def secured(self) -> Broker:
+        if self._secured is None:
+            self._secured = self._open.enter_context(EmbeddedTls())
+        return self._secured
+
     @contextlib.contextmanager
     def _server(self) -> Iterator[str]:
         program = "import sys; from headrace.cli import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, "broker"]
+        command = [sys.executable, "-c", program, "broker", *self.options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             try:
                 assert process.stdout is not None
                 line = process.stdout.readline().strip()
                 if not line:
                     raise BrokerUnavailableError(f"headrace broker ended with exit code {process.wait()}")
+                self._read_security(process.stdout)
                 yield line.partition("=")[2]
             finally:
                 process.terminate()
+
+    def _read_security(self, output: IO[str]) -> None:
+        """Read what clients need from the lines behind the address."""
+
+
+class EmbeddedTls(Embedded):
+    """The same with TLS 1.3 and throw-away certificates. Both sides' OpenSSL prefers TLS_AES_256_GCM_SHA384."""
+
+    options = ("--security", "SSL", "--config", "ssl.enabled.protocols=TLSv1.3")
+
+    def _read_security(self, output: IO[str]) -> None:
+        for line in output:
+            key, _, value = line.strip().partition("=")
+            if key == "ssl.truststore.location":
+                self.security = {"security.protocol": "SSL", "ssl.ca.location": value}
+                return
+        raise BrokerUnavailableError("headrace broker --security SSL ended")
 
 
 class ApacheKafkaBroker(ServerBroker):

@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,14 @@ class ClientUnavailableError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One run: the names of a client and a shape, where to send, and how many records."""
+    """One run: the names of a client and a shape, where to send, how many records, and the keys of TLS."""
 
     client: str
     shape: str
     bootstrap_servers: str
     topic: str
     records: int
+    security: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def run(self, environment: dict[str, str]) -> Measurement:
         """Run the job in a new process with these further environment variables.
@@ -86,7 +88,7 @@ def perform(job: Job) -> Measurement:
         from .cold import measure_cold_start
 
         return measure_cold_start(job.client, job.records)
-    return CLIENTS[job.client](job.bootstrap_servers, job.topic, Workload(shape, job.records)).measure()
+    return CLIENTS[job.client](job.bootstrap_servers, job.topic, Workload(shape, job.records), job.security).measure()
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from .brokers import Broker
+from .brokers import Broker, BrokerUnavailableError
 from .clients import Client
 from .process import ClientUnavailableError, Job, RunFailedError
 from .results import ClientResult, ShapeResult
@@ -51,12 +51,13 @@ class Runner:
         client = self._clients[name]
         records = shape.records_at(client.share * self._scale * share)
         try:
-            with self._broker.topic(shape.partitions) as topic:
-                job = Job(name, shape.name, topic.bootstrap_servers, topic.name, records)
+            broker = self._broker.secured() if shape.tls else self._broker
+            with broker.topic(shape.partitions) as topic:
+                job = Job(name, shape.name, topic.bootstrap_servers, topic.name, records, topic.security)
                 measured = job.run(client.environment)
                 if shape.mode is not Mode.COLD_START and (found := topic.records()) != measured.written:
                     raise RunFailedError(f"{name}, {shape.name}: the topic has {found} of {measured.written} records")
-        except ClientUnavailableError as missing:
+        except (BrokerUnavailableError, ClientUnavailableError) as missing:
             result.missing = f"not available: {missing}"
             result.rounds.clear()
         except RunFailedError as failed:

@@ -54,7 +54,7 @@ class Shape:
     `name`: what SHAPES= selects. `title`: the row's heading. `records`: per run of a fast client, or the starts in the
     mode COLD_START. `goal`: the wanted ratio to confluent-kafka, None without one. `config`: Kafka's keys, the same for
     every client.
-    `rate`: records per second, of the mode PACED.
+    `rate`: records per second, of the mode PACED. `tls`: over TLS 1.3, with the cipher suite that both sides prefer.
     """
 
     name: str
@@ -71,6 +71,7 @@ class Shape:
     config: Mapping[str, str | int] = field(default_factory=lambda: types.MappingProxyType({}))
     mode: Mode = Mode.THROUGHPUT
     rate: int = 0
+    tls: bool = False
 
     def __post_init__(self) -> None:
         for name in ("records", "value_bytes", "partitions", "threads"):
@@ -111,6 +112,8 @@ BIG_BATCHES = {"batch.size": 131_072}
 SHAPES: tuple[Shape, ...] = (
     Shape("100b", "100 B, 6 partitions", 1_000_000, 2.0),
     Shape("1kb", "1 KB", 300_000, 1.5, value_bytes=1_000),
+    Shape("tls", "TLS 1.3, 100 B", 1_000_000, 1.3, tls=True),
+    Shape("tls-1kb", "TLS 1.3, 1 KB", 300_000, 1.0, value_bytes=1_000, tls=True),
     Shape("10kb", "10 KB", 40_000, 1.5, value_bytes=10_000),
     Shape("one-partition", "1 partition, keyed, 100 B", 600_000, 1.7, keyed=True, partitions=1),
     Shape("100-partitions", "100 partitions, keyed", 600_000, 2.0, keyed=True, partitions=100),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
@@ -38,9 +38,9 @@ from .telemetry import ClusterTelemetry
 if TYPE_CHECKING:
     from ..console import Console
     from ..console.cluster import ConsoleCluster
-
-if TYPE_CHECKING:
     from ..services.services import BrokerServices
+
+_Outcome = TypeVar("_Outcome")
 
 
 class ClusterBase(ABC):
@@ -259,11 +259,7 @@ class ClusterBase(ABC):
             permission=permission,
             host=host,
         )
-        (outcome,) = self.controller.create_acls([acl])
-        if isinstance(outcome, BrokerResponseError):
-            raise outcome
-        self._await_brokers()
-        return outcome
+        return self._changed(self.controller.create_acls([acl]))
 
     def remove_acls(
         self,
@@ -293,7 +289,11 @@ class ClusterBase(ABC):
             permission=permission,
             host=host,
         )
-        (outcome,) = self.controller.delete_acls([acl_filter])
+        return self._changed(self.controller.delete_acls([acl_filter]))
+
+    def _changed(self, outcomes: list[_Outcome | BrokerResponseError]) -> _Outcome:
+        """The only outcome of a change, once the brokers know it. Raises its error."""
+        (outcome,) = outcomes
         if isinstance(outcome, BrokerResponseError):
             raise outcome
         self._await_brokers()

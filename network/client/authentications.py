@@ -8,6 +8,9 @@ AUTHENTICATING until it completes, and the connection setup timeout bounds that 
 - It begins to renew sessions, each after 85 to 95 % of its life. The node becomes REAUTHENTICATING, so no new request
   is sent to it. Once its requests in flight are answered, the exchange takes place and the node is READY again. Records
   wait for the requests in flight and for the round trips of the mechanism, no longer.
+- A node without requests in flight becomes LAPSED instead, and the next request that is wanted begins the exchange
+  (`renew`). So a connection that is not used has no traffic, and `connections.max.idle.ms` ends it, as in Java
+  (KafkaChannel.maybeBeginClientReauthentication). The broker accepts the exchange after the session's end, too.
 - Without credentials for a renewal the connection stays in use until its session ends, and is then closed.
 
 Nothing here blocks, and `delay_ms` says when the next renewal is due: the client neither polls for it nor misses it.
@@ -39,6 +42,10 @@ class Connections(Protocol):
 
     def send_sasl_request(self, node_id: int, message: Request, now_ms: float) -> KafkaError | None:
         """Send the message. Returns the error if it cannot be encoded."""
+        ...
+
+    def let_lapse(self, node_id: int) -> None:
+        """Call `renew` before the next request to the node."""
         ...
 
     def hold_requests(self, node_id: int) -> None:
@@ -129,6 +136,11 @@ class Authentications:
                 failed.append((node_id, error))
         due = [node_id for node_id, session in self._sessions.items() if session.renew_at_ms <= now_ms]
         for node_id in {*due, *self._delayed}:
+            if node_id not in self._delayed and self._connections.in_flight_request_count(node_id) == 0:
+                self._sessions[node_id] = self._sessions[node_id]._replace(renew_at_ms=NEVER_MS)
+                self._connections.let_lapse(node_id)
+                self._find_next_renewal()
+                continue
             error = self._renew(node_id, now_ms)
             if error is not None:
                 failed.append((node_id, error))
@@ -138,6 +150,17 @@ class Authentications:
                 if error is not None:
                     failed.append((node_id, error))
         return failed
+
+    def renew(self, node_id: int, now_ms: float) -> KafkaError | None:
+        """Renew a session that has lapsed. Returns the error with which the connection is to be closed."""
+        error = self._renew(node_id, now_ms)
+        request = self._unsent.pop(node_id, None)
+        if request is not None:
+            return self._connections.send_sasl_request(node_id, request, now_ms)
+        if error is None:
+            # there are no credentials, but the session still lasts
+            self._connections.authenticated(node_id)
+        return error
 
     def _advance(self, node_id: int, running: SaslClientAuthenticator, now_ms: float) -> KafkaError | None:
         versions = self._connections.api_versions(node_id)

@@ -108,7 +108,8 @@ class SaslClientAuthenticator:
             if versions.usable_version(SaslHandshakeRequest) < _FIRST_WITH_FRAMES:
                 self._step = _Step.FAILED
                 raise UnsupportedVersionError(
-                    f"{self._address} supports SASL only in the form before Kafka 1.0, which this client does not"
+                    f"{self._address} supports SASL only in the form before Kafka 1.0 (SaslHandshake version 0), which "
+                    "this client does not: connect to a newer broker, or to a listener without SASL"
                 )
             self._mechanism = self._credentials.begin(self._host)
             if self._mechanism is None:

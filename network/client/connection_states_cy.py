@@ -27,7 +27,8 @@ class ConnectionState(enum.Enum):
     """DISCONNECTED -> CONNECTING -> CHECKING_API_VERSIONS -> READY, and from each of them back to DISCONNECTED.
 
     RESOLVING comes between the first two while the host name is looked up. With SASL, AUTHENTICATING comes before
-    READY, and REAUTHENTICATING follows it for a few round trips when the session is to be renewed.
+    READY. A session that is to be renewed is LAPSED while no request is in flight or wanted, and REAUTHENTICATING for
+    the round trips of its renewal.
     AUTHENTICATION_FAILED is a DISCONNECTED that waiting alone does not resolve.
     """
 
@@ -37,6 +38,7 @@ class ConnectionState(enum.Enum):
     CHECKING_API_VERSIONS = "checking API versions"
     AUTHENTICATING = "authenticating"
     READY = "ready"
+    LAPSED = "lapsed"
     REAUTHENTICATING = "re-authenticating"
     AUTHENTICATION_FAILED = "authentication failed"
 
@@ -51,7 +53,7 @@ class ConnectionState(enum.Enum):
     @property
     def was_ready(self) -> bool:
         """Whether requests have been sent on the connection."""
-        return self in (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
+        return self in _WAS_READY
 
 
 _CONNECTED = frozenset(
@@ -59,9 +61,11 @@ _CONNECTED = frozenset(
         ConnectionState.CHECKING_API_VERSIONS,
         ConnectionState.AUTHENTICATING,
         ConnectionState.READY,
+        ConnectionState.LAPSED,
         ConnectionState.REAUTHENTICATING,
     )
 )
+_WAS_READY = frozenset((ConnectionState.READY, ConnectionState.LAPSED, ConnectionState.REAUTHENTICATING))
 #: The states that the connection setup timeout bounds.
 _IN_SETUP = frozenset((ConnectionState.CONNECTING, ConnectionState.AUTHENTICATING))
 
@@ -321,6 +325,14 @@ class ClusterConnectionStates:
         node.state = ConnectionState.AUTHENTICATING
         node.last_attempt_ms = now_ms
         self._connecting.add(node_id)
+
+    def lapsed(self, node_id: int) -> None:
+        """Record that the session is to be renewed before the next request, whenever that is."""
+        self._node(node_id).state = ConnectionState.LAPSED
+
+    def is_lapsed(self, node_id: int) -> bool:
+        """Whether the next request has to renew the session first."""
+        return self.state(node_id) is ConnectionState.LAPSED
 
     def reauthenticating(self, node_id: int) -> None:
         """Record that no request may be sent until the session is renewed."""

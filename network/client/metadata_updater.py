@@ -163,6 +163,8 @@ class MetadataUpdater:
             if not self._connections.can_connect(node.id, now_ms):
                 return NEVER_MS
             failed = self._connections.connect(node, now_ms)
+            if failed is None and self._connections.can_send(node.id, now_ms):
+                continue  # a session that cannot be renewed yet is used to its end
             if failed is None:
                 return NEVER_MS
             # The attempt failed without waiting, because the name cannot be resolved: try the next node.

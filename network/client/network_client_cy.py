@@ -163,13 +163,18 @@ class NetworkClient:
 
     @cython.ccall
     def ready(self, node: Node, now_ms: cython.double) -> cython.bint:
-        """Whether a request can be sent to the node now. If not, starts a connection once the backoff allows it."""
+        """Whether a request can be sent to the node now.
+
+        If not, starts a connection once the backoff allows it, or renews the session if it has lapsed.
+        """
         if self.is_ready(node, now_ms):
             return True
-        if self._states.can_connect(node.id, now_ms):
+        if self.can_connect(node.id, now_ms):
             error = self.connect(node, now_ms)
             if error is not None:
                 self._updater.handle_unresolvable(now_ms, error)
+            # a session that cannot be renewed yet is used to its end
+            return self.is_ready(node, now_ms)
         return False
 
     @cython.ccall
@@ -351,6 +356,10 @@ class NetworkClient:
         timeout_ms = self._request_timeout_ms + self._states.throttle_delay_ms(node_id, now_ms)
         return self._send(self.new_request(node_id, message, now_ms=now_ms, timeout_ms=timeout_ms), now_ms, True)
 
+    def let_lapse(self, node_id: int) -> None:
+        """Call `Authentications.renew` before the next request to the node."""
+        self._states.lapsed(node_id)
+
     def hold_requests(self, node_id: int) -> None:
         """Send nothing but SASL requests to the node until `authenticated`."""
         self._states.reauthenticating(node_id)
@@ -388,8 +397,8 @@ class NetworkClient:
         )
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
-        """Whether a connection to the node may be started now."""
-        return self._states.can_connect(node_id, now_ms)
+        """Whether a connection to the node may be started now, or its session renewed."""
+        return self._states.is_lapsed(node_id) or self._states.can_connect(node_id, now_ms)
 
     def time_to_usable_node(self, now_ms: float) -> float:
         """How long until a node's backoff or throttling ends; infinity if only I/O can change anything."""
@@ -397,7 +406,15 @@ class NetworkClient:
         return min(delays, default=NEVER_MS)
 
     def connect(self, node: Node, now_ms: float) -> KafkaError | None:
-        """Start a connection. Returns the error if the name is known to have no address."""
+        """Start a connection, or renew the session of one that has lapsed.
+
+        Returns the error if the name is known to have no address.
+        """
+        if self._states.is_lapsed(node.id):
+            failed = self._authentications.renew(node.id, now_ms)
+            if failed is not None:
+                self._fail_connection(node.id, failed, now_ms, self._aborted)
+            return None
         self._states.connecting(node.id, now_ms, node.host, node.port)
         return self._go_on_connecting(node.id, now_ms)
 

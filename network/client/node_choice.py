@@ -34,7 +34,7 @@ def least_loaded(
             resolving = node
         elif states.is_preparing(node.id):
             connecting = node
-        elif states.can_connect(node.id, now_ms) and (
+        elif (states.is_lapsed(node.id) or states.can_connect(node.id, now_ms)) and (
             connectable is None or states.last_attempt_ms(node.id) < states.last_attempt_ms(connectable.id)
         ):
             connectable = node

@@ -145,8 +145,8 @@ def _unverified_certificate(ssl_object: Any) -> dict[str, Any] | None:
     """The peer's certificate after a failed verification. Python has no public way to its fields."""
     try:
         chain: Iterable[Any] | None = ssl_object._sslobj.get_unverified_chain()
-        return next(iter(chain or ())).get_info()
-    except Exception:
+        return next((each.get_info() for each in chain or ()), None)
+    except (AttributeError, ValueError, ssl.SSLError):
         return None  # another implementation of SSL objects: the error goes without
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -31,16 +32,23 @@ PREAMBLE = """
 
 
 def drive(
-    program: str, cluster: EmbeddedCluster, topic: str, tmp_path: Path, *, paths: tuple[Path, ...] = ()
+    program: str,
+    cluster: EmbeddedCluster | Mapping[str, str],
+    topic: str,
+    tmp_path: Path,
+    *,
+    paths: tuple[Path, ...] = (),
 ) -> dict[str, Any]:
     """Run a driver program, which may also import from `paths`, and return what it reported.
 
-    Its log is left in `tmp_path`.
+    Instead of a cluster, whose addresses the program has as `servers`, a client's configuration may be given, which it
+    has there as JSON. Its log is left in `tmp_path`.
     """
+    servers = json.dumps(cluster) if isinstance(cluster, Mapping) else cluster.bootstrap_servers
     path = tmp_path / "driver.py"
     path.write_text(dedent(PREAMBLE) + dedent(program))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
+        [sys.executable, "-W", "ignore", str(path), servers, topic, str(tmp_path)],
         env=python_path(*paths),
         cwd=tmp_path,
         capture_output=True,

@@ -10,6 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from headrace.network.clock import SYSTEM_CLOCK
+from headrace.network.security.token_validators import SignedJwtValidator
+
 
 class TokenRequest(NamedTuple):
     """A request that the endpoint received."""
@@ -93,3 +100,30 @@ def answering(
         handler.wfile.write(content)
 
     return answer
+
+
+class IdentityProvider:
+    """Issues tokens of RS256 for clients whose secret is the current one."""
+
+    def __init__(self) -> None:
+        self._key = rsa.generate_private_key(65537, 2048)
+        self.authorizations: set[str] = set()
+        self.is_open = True
+        self.lifetime_s = 3600
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        if not self.is_open:
+            return answering({"error": "invalid_client"}, 401)(handler)
+        token = self.token()
+        self.authorizations.add(token)
+        return answering({"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s})(handler)
+
+    def token(self) -> str:
+        """A signed token that expires in `lifetime_s`."""
+        now_s = SYSTEM_CLOCK.wall_ms() // 1000
+        claims = {"sub": "orders", "iss": "https://idp", "iat": now_s, "exp": now_s + self.lifetime_s}
+        return jwt.encode(claims, self._key, "RS256", {"kid": "k"})
+
+    def validator(self) -> SignedJwtValidator:
+        public = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
+        return SignedJwtValidator({"keys": [{**public, "kid": "k"}]}, issuer="https://idp")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import concurrent.futures
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ..measurement import Measurement, measure
@@ -29,10 +29,15 @@ class Client(abc.ABC):
     share: ClassVar[float] = 1.0
     modes: ClassVar[frozenset[Mode]] = frozenset({Mode.THROUGHPUT, *LATENCY_MODES})
     threads: ClassVar[bool] = True
+    tls: ClassVar[bool] = False
     #: Environment variables of the client's process.
     environment: ClassVar[dict[str, str]] = {}
 
-    def __init__(self, bootstrap_servers: str, topic: str, workload: Workload) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topic: str, workload: Workload, security: Mapping[str, str] | None = None
+    ) -> None:
+        """`security` has the keys of TLS, by names that both confluent-kafka and headrace accept."""
+        self.security = security or {}
         self.bootstrap_servers = bootstrap_servers
         self.topic = topic
         self.workload = workload
@@ -45,6 +50,8 @@ class Client(abc.ABC):
             return f"it has no mode {shape.mode.value!r}"
         if shape.threads > 1 and not cls.threads:
             return "its producer belongs to one thread"
+        if shape.tls and not cls.tls:
+            return "its adapter has no TLS"
         return None
 
     @abc.abstractmethod

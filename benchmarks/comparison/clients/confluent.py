@@ -24,6 +24,7 @@ class Confluent(PythonClient):
     """`confluent_kafka.Producer`."""
 
     modes = frozenset(Mode) - {Mode.GATHER}
+    tls = True
 
     def start(self) -> None:
         try:
@@ -35,6 +36,7 @@ class Confluent(PythonClient):
                 "bootstrap.servers": self.bootstrap_servers,
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
+                **self.security,
                 **self.shape.config,
             }
         )

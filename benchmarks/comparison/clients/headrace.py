@@ -13,6 +13,7 @@ class Headrace(FutureClient):
     """`headrace.producer.KafkaProducer` with its hot modules compiled."""
 
     modes = frozenset(Mode) - {Mode.GATHER}
+    tls = True
     environment: ClassVar[dict[str, str]] = {"HEADRACE_PURE": "0"}
     wants_compiled = True
 
@@ -22,7 +23,7 @@ class Headrace(FutureClient):
 
         if self.wants_compiled and not all(_build.compiled_modules().values()):
             raise Unavailable("the hot modules are not compiled; run `make compile`")
-        config = {"bootstrap.servers": self.bootstrap_servers, **self.shape.config}
+        config = {"bootstrap.servers": self.bootstrap_servers, **self.security, **self.shape.config}
         self.producer = KafkaProducer(config)
         self.last_future = self.producer.send(self.topic, self.workload.values[0])
         self.last_future.get(DELIVERY_S)

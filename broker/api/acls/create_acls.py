@@ -10,19 +10,17 @@ from ....network.protocol.messages.security.create_acls import (
     CreateAclsResponse,
 )
 from ...requests.request import RequestContext
-from ...security.acls import AclBinding, AclOperation
+from ...security.acls import AclBinding
 from ...services.services import BrokerServices
 from ..registry import serves
-from .security_disabled import refusal_for_acls
+from .rights import changed
 
 
 @serves(CreateAclsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     """Creates each entry independently. An entry that exists already is no error."""
-    refused = refusal_for_acls(broker, context, AclOperation.ALTER)
-    if refused is not None:
-        return CreateAclsResponse(results=[_result(refused) for _ in request.creations])
-    outcomes = broker.controller.create_acls([_binding(each) for each in request.creations])
+    acls = [_binding(each) for each in request.creations]
+    outcomes = changed(broker, context, len(acls), lambda: broker.controller.create_acls(acls))
     return CreateAclsResponse(results=[_result(each) for each in outcomes])
 
 

@@ -13,19 +13,17 @@ from ....network.protocol.messages.security.delete_acls import (
     DeleteAclsResponse,
 )
 from ...requests.request import RequestContext
-from ...security.acls import AclBinding, AclFilter, AclOperation
+from ...security.acls import AclBinding, AclFilter
 from ...services.services import BrokerServices
 from ..registry import serves
-from .security_disabled import refusal_for_acls
+from .rights import changed
 
 
 @serves(DeleteAclsRequest, waits=True)
 def handle(broker: BrokerServices, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     """Handles each filter independently. An entry that several filters select is in the result of each."""
-    refused = refusal_for_acls(broker, context, AclOperation.ALTER)
-    if refused is not None:
-        return DeleteAclsResponse(filter_results=[_result(refused) for _ in request.filters])
-    outcomes = broker.controller.delete_acls([_filter(each) for each in request.filters])
+    filters = [_filter(each) for each in request.filters]
+    outcomes = changed(broker, context, len(filters), lambda: broker.controller.delete_acls(filters))
     return DeleteAclsResponse(filter_results=[_result(each) for each in outcomes])
 
 

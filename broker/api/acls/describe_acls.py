@@ -15,7 +15,7 @@ from ...requests.request import RequestContext
 from ...security.acls import AclFilter, AclOperation, check_filter
 from ...services.services import BrokerServices
 from ..registry import serves
-from .security_disabled import refusal_for_acls
+from .rights import refusal_for_acls
 
 
 @serves(DescribeAclsRequest, waits=True)

@@ -17,6 +17,7 @@ from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.network.protocol.errors import (
     DeliveryTimeoutError,
     IllegalSaslStateError,
+    KafkaError,
     KafkaTimeoutError,
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
@@ -220,6 +221,19 @@ def test_altered_messages_are_refused(cluster, first, final, problem):
         producer.send("t", value=b"v")
 
 
+@pytest.mark.parametrize("limit_bytes", [None, 100_000])
+def test_an_oversized_message_of_the_broker_is_refused(cluster, limit_bytes):
+    huge = SaslAuthenticateResponse(auth_bytes=b"r=" + b"x" * 1_000_000)
+    cluster.inject(ApiKey.SASL_AUTHENTICATE, Fault(response=huge), times=None)
+    limits = {} if limit_bytes is None else {"receive_message_max_bytes": limit_bytes}
+    with (
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=3_000, **sasl(**limits)) as producer,
+        pytest.raises(KafkaError, match=r"another exchange|server-first|above the limit of 100000") as failed,
+    ):
+        producer.send("t", value=b"v")
+    assert len(str(failed.value)) < 2_000
+
+
 def test_a_replayed_exchange_is_refused(cluster):
     recorded: list[bytes] = []
     replay: list[bytes] = []
@@ -361,14 +375,30 @@ def test_sessions_are_renewed_under_load_and_nothing_is_lost(mechanism):
         assert sum(renewals[each] - 1 for each in producing) >= 4
 
 
-def test_an_idle_connection_is_renewed_too(cluster):
+def test_an_idle_connection_is_renewed_by_the_next_record(cluster):
     with (
         EmbeddedCluster(users={"alice": SECRET}, connections_max_reauth_ms=1200) as short,
         KafkaProducer(bootstrap_servers=short.bootstrap_servers, **sasl()) as producer,
     ):
         producer.send("t", value=b"v").get(30)
-        wait_until(lambda: count(short, ApiKey.SASL_HANDSHAKE) >= 5)
+        before = count(short, ApiKey.SASL_HANDSHAKE)
+        time.sleep(2.5)
+        assert count(short, ApiKey.SASL_HANDSHAKE) == before
         assert producer.send("t", value=b"v").get(30).offset == 1
+        written = [each.connection_id for each in short.requests if each.api_key is ApiKey.PRODUCE]
+        assert len(set(written)) == 1, "it is another connection"
+        assert count(short, ApiKey.SASL_HANDSHAKE) == before + 1
+
+
+def test_short_sessions_do_not_keep_idle_connections_open():
+    with (
+        EmbeddedCluster(users={"alice": SECRET}, connections_max_reauth_ms=1200) as short,
+        KafkaProducer(bootstrap_servers=short.bootstrap_servers, **sasl(connections_max_idle_ms=2_000)) as producer,
+    ):
+        producer.send("t", value=b"v").get(30)
+        (broker,) = short.brokers.values()
+        wait_until(lambda: broker.server.connection_count == 0)
+        producer.send("t", value=b"v").get(30)
 
 
 def test_a_session_with_a_full_pipeline_and_throttling_is_renewed():

@@ -1,18 +1,27 @@
-"""Planted secrets are in no repr, log line, exception, traceback, metric, thread name or description."""
+"""Planted secrets are in no repr, log line, exception, traceback, metric, thread name, description or result's pickle.
+
+Those of Spark are in `tests/integration/spark/test_spark_secrets.py`, those of the commands in
+`tests/integration/cli/test_cli_secrets.py`.
+"""
 
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import traceback
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.errors import KafkaError
 from headrace.producer import KafkaProducer, ProducerConfig
 from headrace.producer.spark import KafkaSink
+from headrace.producer.spark.datasource import BatchDataSourceWriter
+from headrace.producer.spark.options import SinkOptions
+from headrace.producer.spark.producers import worker_producers
 
 SECRET = "pl4nted-s3cret"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -95,3 +104,25 @@ def test_a_file_and_the_environment(tmp_path, monkeypatch):
 def test_a_sink_of_spark(cluster):
     sink = KafkaSink(secured(cluster), topic="t")
     assert SECRET not in repr(sink)
+    # the tasks need the password
+    assert SECRET.encode() in pickle.dumps(sink)
+
+
+def test_pickles_that_need_no_credentials(cluster):
+    with KafkaProducer(secured(cluster)) as producer:
+        results: list[Any] = [producer.send("t", b"x").get(30), producer.metrics()]
+        with pytest.raises(TypeError, match="can't be pickled"):
+            pickle.dumps(producer)
+    rows = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    options = SinkOptions.resolve(secured(cluster), {"topic": "t"})
+    results.append(BatchDataSourceWriter(options).write(iter([rows])))
+    for keys in ({"sasl.password": f"{SECRET}-wrong"}, {"sasl.password": SECRET, "sasl.mechanism": "NOTHING"}):
+        with pytest.raises(KafkaError) as failed, KafkaProducer(secured(cluster, **keys)) as producer:
+            producer.send("t", b"x").get(30)
+        results.append(failed.value)
+    wrong = SinkOptions.resolve(secured(cluster, **{"sasl.password": f"{SECRET}-wrong"}), {"topic": "t"})
+    with pytest.raises(KafkaError) as failed:
+        BatchDataSourceWriter(wrong).write(iter([rows]))
+    results.append(failed.value)
+    worker_producers().close()
+    assert [each for each in results if SECRET.encode() in pickle.dumps(each)] == []

@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
-from jwt.algorithms import RSAAlgorithm
-from support.token_endpoint import TokenEndpoint, answering
+from support.token_endpoint import IdentityProvider, TokenEndpoint, answering
 
-from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.config import key
 from headrace.network.protocol.errors import SaslAuthenticationFailedError
 from headrace.network.security.mechanism import ClientMechanism, Credentials
 from headrace.network.security.oauthbearer import OAuthBearerServer
 from headrace.network.security.token_config import TokenConfig
 from headrace.network.security.token_credentials import token_credentials
-from headrace.network.security.token_validators import SignedJwtValidator
 
 SECRET = "planted-secret"
 
 
 class Table(TokenConfig):
     sasl_mechanism: str = key(default="OAUTHBEARER", doc="")
-
-
-class IdentityProvider:
-    """Issues tokens of RS256 for clients whose secret is the current one."""
-
-    def __init__(self) -> None:
-        self._key = rsa.generate_private_key(65537, 2048)
-        self.authorizations: set[str] = set()
-        self.is_open = True
-        self.lifetime_s = 3600
-
-    def answer(self, handler: BaseHTTPRequestHandler) -> None:
-        if not self.is_open:
-            return answering({"error": "invalid_client"}, 401)(handler)
-        now_s = SYSTEM_CLOCK.wall_ms() // 1000
-        claims = {"sub": "orders", "iss": "https://idp", "iat": now_s, "exp": now_s + self.lifetime_s}
-        token = jwt.encode(claims, self._key, "RS256", {"kid": "k"})
-        self.authorizations.add(token)
-        return answering({"access_token": token, "token_type": "Bearer", "expires_in": self.lifetime_s})(handler)
-
-    def validator(self) -> SignedJwtValidator:
-        public = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
-        return SignedJwtValidator({"keys": [{**public, "kid": "k"}]}, issuer="https://idp")
 
 
 class Login:

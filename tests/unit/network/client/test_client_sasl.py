@@ -334,8 +334,53 @@ def test_the_sender_need_not_look_at_a_node_that_is_being_renewed():
     harness.sign_in(LIFETIME_MS)
     harness.clock.advance(LIFETIME_MS * RENEWED_AT)
     harness.step()
+    assert not harness.ready(0)
     assert harness.client.poll_delay_ms(harness.node(0), harness.now_ms) == float("inf")
     assert harness.client.authentication_error() is None
+
+
+def test_an_idle_session_is_renewed_by_the_next_request_only():
+    harness = Harness()
+    harness.sign_in(LIFETIME_MS)
+    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
+    harness.step()
+    # long after its end, too
+    harness.clock.advance(LIFETIME_MS)
+    harness.step(60_000)
+    assert harness.selector.polls[-1] > 1000, "nothing is due"
+    assert harness.sent_to(0).count(ApiKey.SASL_HANDSHAKE) == 1
+    assert not harness.ready(0)
+    harness.accept(0, LIFETIME_MS)
+    assert harness.ready(0)
+    harness.ask()
+    assert [each.message for each in harness.answer(0, ANSWER)] == [ANSWER]
+
+
+def test_a_metadata_update_renews_an_idle_session():
+    harness = Harness()
+    harness.sign_in(LIFETIME_MS)
+    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
+    harness.step()
+    harness.metadata.request_update()
+    harness.clock.advance(1000)
+    harness.step()
+    harness.accept(0, LIFETIME_MS)
+    harness.step()
+    assert isinstance(harness.message(0), MetadataRequest)
+
+
+def test_without_credentials_a_metadata_update_uses_a_session_that_lasts():
+    credentials = FetchedCredentials()
+    credentials.ready = True
+    harness = Harness(credentials)
+    harness.sign_in(LIFETIME_MS)
+    credentials.ready = False
+    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
+    harness.step()
+    harness.metadata.request_update()
+    harness.clock.advance(1000)
+    harness.step()
+    assert isinstance(harness.message(0), MetadataRequest)
 
 
 def test_a_throttled_connection_is_renewed_and_its_answer_waited_for():
@@ -346,6 +391,7 @@ def test_a_throttled_connection_is_renewed_and_its_answer_waited_for():
     harness.answer(0, InitProducerIdResponse(throttle_time_ms=5_000, producer_id=1, producer_epoch=0))
     harness.clock.advance(1)
     harness.step()
+    assert not harness.ready(0)
     harness.clock.advance(4_000)
     harness.step()
     # the broker reads again when the throttle time is over
@@ -359,6 +405,7 @@ def test_a_rejected_renewal_closes_the_connection_with_the_error():
     harness.sign_in(LIFETIME_MS)
     harness.clock.advance(LIFETIME_MS * RENEWED_AT)
     harness.step()
+    assert not harness.ready(0)
     harness.answer(0, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     waiter = Waiter(harness.metadata, harness.clock)
     harness.answer(0, SaslAuthenticateResponse(error_code=58, error_message="no such user"))
@@ -371,6 +418,7 @@ def test_a_broker_that_does_not_renew_the_session_gets_a_new_connection():
     harness.sign_in(LIFETIME_MS)
     harness.clock.advance(LIFETIME_MS * RENEWED_AT)
     harness.step()
+    assert not harness.ready(0)
     harness.answer(0, SaslHandshakeResponse(error_code=34, mechanisms=[]))
     assert isinstance(harness.client.connection_errors[0], DisconnectedError)
     assert harness.client.authentication_error() is None
@@ -389,6 +437,7 @@ def test_another_principal_gets_a_new_connection_once():
     harness.sign_in(LIFETIME_MS)
     harness.clock.advance(LIFETIME_MS * RENEWED_AT)
     harness.step()
+    assert not harness.ready(0)
     harness.answer(0, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     refusal = "Cannot change principals during re-authentication from User.alice: User.bob"
     harness.answer(0, SaslAuthenticateResponse(error_code=58, error_message=refusal))
@@ -428,7 +477,9 @@ def test_credentials_that_come_late_renew_the_session():
     credentials.ready = False
     harness.clock.advance(LIFETIME_MS * RENEWED_AT)
     harness.step()
+    assert harness.ready(0), "the session still lasts"
     credentials.ready = True
+    harness.clock.advance(1000)
     harness.step()
     harness.accept(0, LIFETIME_MS)
     assert harness.ready(0)
