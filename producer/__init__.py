@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .aio.async_producer import AsyncKafkaProducer
     from .aio.futures_cy import AsyncRecordFuture
     from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
+    from .description import ProducerDescription
 
 __all__ = [
     "AsyncKafkaProducer",
@@ -31,6 +32,7 @@ __all__ = [
     "KafkaProducer",
     "OffsetRange",
     "ProducerConfig",
+    "ProducerDescription",
     "ProducerRecord",
     "RecordFuture",
     "RecordMetadata",
@@ -45,6 +47,7 @@ _MODULES = {
     "AsyncKafkaProducer": ".aio.async_producer",
     "AsyncRecordFuture": ".aio.futures_cy",
     "OffsetRange": ".columns.rows_future",
+    "ProducerDescription": ".description",
     "RowsFuture": ".columns.rows_future",
     "RowsMetadata": ".columns.rows_future",
 }

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .accumulator.queues_cy import TopicQueues
     from .columns.column_send import ColumnSender
     from .columns.rows_future import RowsFuture
+    from .description import ProducerDescription
 
 _log = logging.getLogger(__name__)
 
@@ -469,6 +470,16 @@ class KafkaProducer(SendPath, TransactionCalls):
         """
         registry = self._engine.metrics.registry
         return registry.values() if raw else registry.by_group()
+
+    def describe(self) -> ProducerDescription:
+        """Return a snapshot for a person: brokers, topics, queues, the oldest record, memory, retries, last errors.
+
+        ``print(producer.describe())`` shows it as a page of text; ``as_dict()`` returns what JSON can have. It takes
+        time in proportion to the pending batches, delays no send, and works on a closed producer, too. Any thread.
+        """
+        from .description import describe  # noqa: PLC0415 - for debugging only
+
+        return describe(self._engine, is_closed=self._closed)
 
     def bootstrap_connected(self) -> bool:
         """Whether metadata has been received from a broker (kafka-python's name). Never waits. Any thread."""

@@ -31,6 +31,7 @@ from .worker import BlockingCalls
 if TYPE_CHECKING:
     from ..accumulator.batch_cy import RecordFuture
     from ..columns.rows_future import RowsFuture
+    from ..description import ProducerDescription
 
 
 class AsyncKafkaProducer:
@@ -272,6 +273,10 @@ class AsyncKafkaProducer:
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics, as `KafkaProducer.metrics` does. Never waits."""
         return self._producer.metrics(raw)
+
+    def describe(self) -> ProducerDescription:
+        """Return a snapshot of what the producer is doing, as `KafkaProducer.describe` does. Never waits."""
+        return self._producer.describe()
 
     @property
     def config(self) -> ProducerConfig:
