@@ -26,6 +26,11 @@ def duration_text(milliseconds: float) -> str:
     return f"{round(seconds / 86_400, 1):g} days"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 broker`, `3 brokers`, `2,000 batches`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A table with columns as wide as needed, numbers aligned right, two spaces in between."""
     texts = [list(map(str, row)) for row in rows]

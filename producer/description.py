@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..network._build import VERSION
-from ..network.text import duration_text, size_text, table
+from ..network.text import counted, duration_text, size_text, table
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -55,7 +55,8 @@ class Pending:
     def __str__(self) -> str:
         if not self.batches:
             return "none"
-        return f"{self.records:,} in {self.batches:,} batches, {size_text(self.bytes)}"
+        batches = counted(self.batches, "batch", "batches")
+        return f"{counted(self.records, 'record')} in {batches}, {size_text(self.bytes)}"
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def _page(described: ProducerDescription) -> str:
         (
             "memory",
             f"{size_text(described.memory_used_bytes)} of {size_text(described.memory_total_bytes)} in use, "
-            f"{described.waiting_threads} threads wait for some",
+            f"{counted(described.waiting_threads, 'thread')} waiting for some",
         ),
         (
             "records",
@@ -308,7 +309,7 @@ def _page(described: ProducerDescription) -> str:
     if described.oldest_ms is not None:
         facts.append(("oldest", f"since {duration_text(described.oldest_ms)}"))
     if described.callbacks_pending:
-        facts.append(("callbacks", f"of {described.callbacks_pending} batches have not returned"))
+        facts.append(("callbacks", f"of {counted(described.callbacks_pending, 'batch', 'batches')} have not returned"))
     if described.producer_id >= 0:
         facts.append(("producer id", f"{described.producer_id}, epoch {described.producer_epoch}"))
     if described.transaction is not None:

@@ -61,7 +61,7 @@ def test_before_during_and_after_a_life(cluster):
     assert json.loads(json.dumps(described.as_dict()))["topics"][0]["waiting"]["records"] == 1
     page = str(described)
     assert "producer shop: open" in page
-    assert "waiting     1 in 1 batches" in page
+    assert "waiting     1 record in 1 batch" in page
     producer.close()
     described = producer.describe()
     assert (described.state, described.brokers, described.waiting) == ("closed", (), Pending())
@@ -120,7 +120,7 @@ def test_memory_that_is_short_and_a_callback_that_does_not_return(cluster):
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **config) as producer:
         producer.send("orders", b"v", partition=0, callback=lambda *_: release.wait(60)).get(30)
         wait_until(lambda: producer.describe().callbacks_pending)
-        assert "callbacks   of 1 batches have not returned" in str(producer.describe())
+        assert "callbacks   of 1 batch have not returned" in str(producer.describe())
         silence = cluster.inject(ApiKey.PRODUCE, Fault(silent=True), times=None)
 
         def fill() -> None:

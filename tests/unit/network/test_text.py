@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.network.text import duration_text, size_text, table
+from headrace.network.text import counted, duration_text, size_text, table
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,11 @@ def test_a_table_aligns_text_left_and_numbers_right():
         "longer    100",
     ]
     assert table(("name", "count"), []) == "name  count"
+
+
+def test_nouns_follow_their_number():
+    assert (counted(1, "broker"), counted(0, "broker"), counted(2000, "batch", "batches")) == (
+        "1 broker",
+        "0 brokers",
+        "2,000 batches",
+    )
