@@ -48,3 +48,16 @@ def _quoted(text: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def timestamp_of(text: str) -> int:
+    """Milliseconds since 1970 from that number or from ISO 8601, in UTC unless it says otherwise. Raises ValueError."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    return milliseconds_of(datetime.fromisoformat(text.replace("Z", "+00:00")))
+
+
+def milliseconds_of(at: datetime) -> int:
+    """Milliseconds since 1970; a time without a zone is UTC."""
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+    return int(aware.timestamp() * 1000)

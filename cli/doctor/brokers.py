@@ -11,9 +11,9 @@ from typing import Any
 from ...network.addresses import Address
 from ...network.protocol.messages.topics.metadata import MetadataResponse
 from ...network.text import counted
+from ..parallel import run_all
 from .connecting import Connector
 from .findings import Findings, Status, Step, timed
-from .parallel import run_all
 
 #: More brokers than these are reported in one line, if they can be reached.
 _SHOWN = 12

@@ -28,10 +28,10 @@ from ...network.security.tls import TlsContexts, TlsSettings
 from ...network.sockets.channel_cy import connect_error
 from ...network.sockets.resolver import ResolvedAddress, resolve_host
 from ...producer.config import ProducerConfig
+from ..parallel import within
 from .certificates import report_certificates, tls_version_of
 from .findings import Findings, Step, timed
 from .kafka_release import release_of
-from .parallel import within
 
 _MAX_RESPONSE_BYTES = 256 * 2**20
 _NO_ANSWER_ADVICE = "check the address, the network and its firewalls: something drops the packets"

@@ -1,4 +1,4 @@
-"""Runs blocking checks on daemon threads, so that Ctrl-C ends the command without waiting for them."""
+"""Runs blocking functions on daemon threads, so that Ctrl-C ends a command without waiting for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def within(function: Callable[[], Result], timeout_s: float) -> Result:
         except BaseException as error:
             done.put((None, error))
 
-    threading.Thread(target=run, daemon=True, name="headrace-doctor").start()
+    threading.Thread(target=run, daemon=True, name="headrace-command").start()
     try:
         result, error = done.get(timeout=timeout_s)
     except Empty:
@@ -49,7 +49,7 @@ def run_all(functions: Sequence[Callable[[], Result]]) -> list[Result]:
             results[index] = functions[index]()
 
     threads = [
-        threading.Thread(target=run, daemon=True, name="headrace-doctor")
+        threading.Thread(target=run, daemon=True, name="headrace-command")
         for _ in range(min(len(functions), _MAX_THREADS))
     ]
     for thread in threads:
