@@ -58,6 +58,7 @@ def read_page(url: str, timeout_s: float) -> list[ProducerSample]:
         with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             content = answer.read(_MAX_PAGE_BYTES)
     except urllib.error.HTTPError as failed:
+        failed.close()
         raise KafkaConnectionError(
             f"{url} answers {failed.code} {failed.reason}; check the path and the port"
         ) from None
