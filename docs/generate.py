@@ -352,6 +352,9 @@ prometheus_client.start_http_server(9400)
 Prometheus names; tags become labels with underscores, such as `client_id`. Names that end in `_total` are counters, the
 others gauges. The label `client_id` distinguishes the producers of a process, so give each its own `client.id`.
 
+`headrace watch` shows such a page in a terminal, and [grafana-dashboard.json](grafana-dashboard.json) is a dashboard
+for Grafana: [watching.md](watching.md).
+
 ## OpenTelemetry
 
 ```python
