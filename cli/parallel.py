@@ -34,8 +34,9 @@ def within(function: Callable[[], Result], timeout_s: float) -> Result:
 
 
 def run_all(functions: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of the functions in their order, which run on up to 16 threads. They must not raise."""
+    """The results of the functions in their order, which run on up to 16 threads. Raises what one of them raises."""
     results: dict[int, Result] = {}
+    failures: list[BaseException] = []
     todo: SimpleQueue[int] = SimpleQueue()
     for index in range(len(functions)):
         todo.put(index)
@@ -46,7 +47,11 @@ def run_all(functions: Sequence[Callable[[], Result]]) -> list[Result]:
                 index = todo.get_nowait()
             except Empty:
                 return
-            results[index] = functions[index]()
+            try:
+                results[index] = functions[index]()
+            except BaseException as error:
+                failures.append(error)
+                return
 
     threads = [
         threading.Thread(target=run, daemon=True, name="headrace-command")
@@ -57,4 +62,6 @@ def run_all(functions: Sequence[Callable[[], Result]]) -> list[Result]:
     for thread in threads:
         while thread.is_alive():
             thread.join(_INTERVAL_S)
+    if failures:
+        raise failures[0]
     return [results[index] for index in range(len(functions))]

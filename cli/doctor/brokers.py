@@ -13,7 +13,7 @@ from ...network.protocol.messages.topics.metadata import MetadataResponse
 from ...network.text import counted
 from ..parallel import run_all
 from .connecting import Connector
-from .findings import Findings, Status, Step, timed
+from .findings import Findings, Status, Step, Stopwatch
 
 #: More brokers than these are reported in one line, if they can be reached.
 _SHOWN = 12
@@ -65,7 +65,7 @@ def _check_broker(connector: Connector, node_id: int, address: Address, reached:
     if address in reached:
         return {"step": Step.BROKERS, "status": Status.OK, "target": target, "text": "it is reached, see above"}
     steps = Findings()
-    with timed() as watch:
+    with Stopwatch() as watch:
         connected = connector.connect(address, steps)
     if connected is not None:
         connected[0].close()

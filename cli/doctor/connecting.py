@@ -28,9 +28,10 @@ from ...network.security.tls import TlsContexts, TlsSettings
 from ...network.sockets.channel_cy import connect_error
 from ...network.sockets.resolver import ResolvedAddress, resolve_host
 from ...producer.config import ProducerConfig
+from ..client import metadata_request
 from ..parallel import within
 from .certificates import report_certificates, tls_version_of
-from .findings import Findings, Step, timed
+from .findings import Findings, Step, Stopwatch
 from .kafka_release import release_of
 
 _MAX_RESPONSE_BYTES = 256 * 2**20
@@ -95,7 +96,7 @@ class Connector:
         host, port = address
         why = ""
         resolved: Sequence[ResolvedAddress] = ()
-        with timed() as watch:
+        with Stopwatch() as watch:
             try:
                 resolved = within(lambda: resolve_host(host, port), self.timeout_ms / 1000.0)
             except TimeoutError:
@@ -121,13 +122,15 @@ class Connector:
         failures: list[tuple[str, str]] = []
         for family, sockaddr in resolved:
             shown = str(Address(sockaddr[0], sockaddr[1]))
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.settimeout(self.timeout_ms / 1000.0)
-            with timed() as watch:
+            sock: socket.socket | None = None
+            with Stopwatch() as watch:
                 try:
+                    sock = socket.socket(family, socket.SOCK_STREAM)
+                    sock.settimeout(self.timeout_ms / 1000.0)
                     sock.connect(sockaddr)
                 except OSError as error:
-                    sock.close()
+                    if sock is not None:
+                        sock.close()
                     if isinstance(error, TimeoutError):
                         failures.append((f"{shown} did not answer within {self.timeout_ms:.0f} ms", _NO_ANSWER_ADVICE))
                     else:
@@ -152,7 +155,7 @@ class Connector:
             findings.skip(Step.TLS, str(address), f"security.protocol={self.config.security_protocol} has no TLS")
             return sock
         opened: list[Any] = []
-        with timed() as watch:
+        with Stopwatch() as watch:
             try:
                 opened.append(tls_opener(contexts, lambda *_: sock)(address, self.timeout_ms / 1000.0))
             except KafkaError as error:
@@ -170,7 +173,7 @@ class Connector:
         connection = self._new_connection(
             address, lambda *given: sockets.pop() if sockets else self._open(*given), None
         )
-        with timed() as watch:
+        with Stopwatch() as watch:
             try:
                 versions = connection.api_versions()
             except KafkaError as error:
@@ -219,7 +222,7 @@ class Connector:
         self, address: Address, credentials: Credentials, findings: Findings
     ) -> BlockingConnection | None:
         connection = self._new_connection(address, self._open, credentials)
-        with timed() as watch:
+        with Stopwatch() as watch:
             try:
                 connection.api_versions()
             except KafkaError as error:
@@ -239,7 +242,7 @@ class Connector:
         self, address: Address, connection: BlockingConnection, findings: Findings
     ) -> tuple[BlockingConnection, MetadataResponse] | None:
         try:
-            metadata = connection.request(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+            metadata = connection.request(metadata_request([], connection.usable_version(MetadataRequest)))
         except KafkaError as error:
             connection.close()
             offered = self._offered_mechanisms(address) if self.credentials is None else None

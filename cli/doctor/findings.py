@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
@@ -61,7 +60,7 @@ class Finding:
 
 
 class Findings:
-    """All findings in order. Calls `show` with each. Any thread may add one."""
+    """All findings in order. Calls `show` with each. One thread."""
 
     def __init__(self, show: Callable[[Finding], object] = lambda finding: None) -> None:
         self.all: list[Finding] = []
@@ -96,30 +95,17 @@ class Findings:
 
 
 class Stopwatch:
-    """Milliseconds since its start, or until it was stopped."""
+    """A context that measures its body. `ms` are the milliseconds that it has taken."""
 
-    def __init__(self) -> None:
+    def __enter__(self) -> Stopwatch:
         self._began_ms = SYSTEM_CLOCK.now_ms()
         self._took_ms: float | None = None
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._took_ms = SYSTEM_CLOCK.now_ms() - self._began_ms
 
     @property
     def ms(self) -> float:
         took = SYSTEM_CLOCK.now_ms() - self._began_ms if self._took_ms is None else self._took_ms
         return round(took, 1)
-
-
-def timed() -> AbstractContextManager[Stopwatch]:
-    """A context that measures its body."""
-
-    @contextmanager
-    def measure() -> Any:
-        watch = Stopwatch()
-        try:
-            yield watch
-        finally:
-            watch.stop()
-
-    return measure()

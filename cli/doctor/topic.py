@@ -15,9 +15,10 @@ from ...network.protocol.errors import (
 )
 from ...network.protocol.message import first_version_with
 from ...network.protocol.messages.configs.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from ...network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
+from ...network.protocol.messages.topics.metadata import MetadataRequest
 from ...network.text import counted, duration_text, size_text
 from ...producer.config import ProducerConfig
+from ..client import metadata_request
 from .findings import Findings, Step
 
 _TOPIC_RESOURCE = 2
@@ -53,15 +54,19 @@ class TopicCheck:
         return self._findings.exit_code == before
 
     def _describe(self) -> Any:
-        asked = MetadataRequest(topics=[MetadataRequestTopic(name=self._topic)], allow_auto_topic_creation=False)
-        first = first_version_with(MetadataRequest, "include_topic_authorized_operations")
         try:
-            if self._connection.usable_version(MetadataRequest) >= first:
+            version = self._connection.usable_version(MetadataRequest)
+            asked = metadata_request([self._topic], version)
+            if version >= first_version_with(MetadataRequest, "include_topic_authorized_operations"):
                 asked.include_topic_authorized_operations = True
-            (topic,) = self._connection.request(asked).topics
+            found = self._connection.request(asked).topics
         except KafkaError as error:
             self._findings.fail(Step.TOPIC, self._topic, f"its metadata can't be read: {error}")
             return None
+        if not found:
+            self._findings.fail(Step.TOPIC, self._topic, "the broker's metadata leaves it out")
+            return None
+        topic = found[0]
         if topic.error_code == 0:
             return topic
         error = make_error(topic.error_code)
@@ -128,16 +133,17 @@ class TopicCheck:
     def _read_configs(self) -> bool:
         resource = DescribeConfigsResource(resource_type=_TOPIC_RESOURCE, resource_name=self._topic)
         try:
-            (result,) = self._connection.request(DescribeConfigsRequest(resources=[resource])).results
-            if result.error_code:
-                raise make_error(result.error_code, result.error_message)
+            results = self._connection.request(DescribeConfigsRequest(resources=[resource])).results
+            for result in results:
+                if result.error_code:
+                    raise make_error(result.error_code, result.error_message)
         except KafkaError as error:
             reason = str(error)
             if isinstance(error, TopicAuthorizationFailedError):
                 reason = missing_acl("DESCRIBE_CONFIGS", "TOPIC", self._topic)
             self._findings.skip(Step.TOPIC, self._topic, f"its settings were not compared: {reason}")
             return False
-        self.configs = {entry.name: entry.value for entry in result.configs}
+        self.configs = {entry.name: entry.value for result in results for entry in result.configs}
         return True
 
     def _number(self, name: str) -> int | None:
