@@ -157,7 +157,7 @@ class Client:
 
 
 def metadata_request(topics: Iterable[str] | None, version: int) -> MetadataRequest:
-    """A request for all topics or the named ones, which creates none where the version can say so (Kafka 0.11)."""
+    """A request for all topics or the named ones, which creates none if the version can forbid it (Kafka 0.11)."""
     asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
     may_create = version < first_version_with(MetadataRequest, "allow_auto_topic_creation")
     return MetadataRequest(topics=asked, allow_auto_topic_creation=may_create)
