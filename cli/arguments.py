@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ..network.addresses import DEFAULT_PORT
+from ..network.config_files import read_config_file
 from ..network.protocol.errors import KafkaConfigurationError
 
 if TYPE_CHECKING:
@@ -54,13 +55,21 @@ def add_producer_arguments(parser: argparse.ArgumentParser) -> None:
 def producer_keys(options: argparse.Namespace) -> dict[str, str]:
     """The keys of the options of `add_producer_arguments` and of --bootstrap-server. Raises KafkaConfigurationError."""
     keys = read_configs(options.command_property, option="--command-property")
+    names = list(keys)
     if options.command_config is not None:
         keys["config.file"] = options.command_config
-    # the file may name the servers itself
-    is_given = options.bootstrap_server != DEFAULT_SERVER
-    if "bootstrap.servers" not in keys and (is_given or options.command_config is None):
-        keys["bootstrap.servers"] = options.bootstrap_server
+        names += [name for name, _, _ in read_config_file(options.command_config)]
+    # a key or the file may name the servers itself
+    if options.bootstrap_server != DEFAULT_SERVER or not any(map(_names_servers, names)):
+        keys.setdefault("bootstrap.servers", options.bootstrap_server)
     return keys
+
+
+def _names_servers(name: str) -> bool:
+    from ..producer.config import ProducerConfig  # noqa: PLC0415 - few commands need the producer
+
+    entry = ProducerConfig.find(name)
+    return entry is not None and entry.name == "bootstrap.servers"
 
 
 def servers_text(config: ProducerConfig) -> str:

@@ -21,7 +21,7 @@ from ..network.protocol.errors import (
     UnknownTopicOrPartitionError,
     make_error,
 )
-from ..network.protocol.message import Request
+from ..network.protocol.message import Request, first_version_with
 from ..network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from ..network.security.client_config import ClientSecurityConfig
 from ..network.security.sasl_config import credentials_of
@@ -138,8 +138,7 @@ class Client:
 
     def metadata(self, topics: Iterable[str] | None = None) -> MetadataResponse:
         """The brokers, and all topics or the named ones. Raises the error of a named topic."""
-        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        answer: MetadataResponse = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        answer: MetadataResponse = self.ask(metadata_request(topics, self.version_of(MetadataRequest)))
         self._addresses = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
         if topics is not None:
             for topic in answer.topics:
@@ -155,6 +154,13 @@ class Client:
         """The broker to send changes to, None for any."""
         controller_id = self.metadata([]).controller_id
         return controller_id if controller_id in self._addresses else None
+
+
+def metadata_request(topics: Iterable[str] | None, version: int) -> MetadataRequest:
+    """A request for all topics or the named ones, which creates none if the version can forbid it (Kafka 0.11)."""
+    asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+    may_create = version < first_version_with(MetadataRequest, "allow_auto_topic_creation")
+    return MetadataRequest(topics=asked, allow_auto_topic_creation=may_create)
 
 
 def _socket_opener(config: ClientSecurityConfig) -> OpenSocket:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable
 from ..network.config import Config, Item, Key
 from ..network.config_files import read_config_file
 from ..network.protocol.errors import KafkaConfigurationError
+from ..network.text import table
 from ..producer.config import ProducerConfig
 from ..producer.peer_keys import DIFFERING_DEFAULTS, OTHER_HASH_NOTE, Converted, convert
-from .text import table
 
 _WIDTH = 100
 _DEFAULT = "default"

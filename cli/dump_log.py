@@ -15,10 +15,11 @@ from pathlib import Path
 
 from ..network.protocol.errors import KafkaError, UnsupportedCompressionTypeError
 from ..network.records.compression import COMPRESSION_MASK, Compression
+from ..network.text import size_text, table
 from . import log_inspection as inspection
 from .arguments import whole_number
 from .log_inspection import Batch, Contents, Damage, FoundBatch, IndexEntry
-from .text import bytes_text, size_text, table, time_text
+from .text import bytes_text, time_text
 
 _LOG_APPEND_TIME = 1
 _CONTROL_KEY = struct.Struct(">hh")

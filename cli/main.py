@@ -22,6 +22,8 @@ COMMANDS = {
     "produce": "send the rows of files to a topic",
     "perf": "send records and report throughput and latency",
     "tune": "find settings of the producer by measuring",
+    "watch": "show the metrics of running producers",
+    "doctor": "find out why a cluster or a topic can't be used from here",
     "config": "explain, check, compare and convert configurations of the producer",
     "dump-log": "print the contents of files in a log directory, and where they are damaged",
 }

@@ -1,8 +1,7 @@
-"""Human-readable output of the commands: times, bytes, sizes, tables."""
+"""Human-readable output of the commands: times and bytes. `network.text` has sizes and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -51,26 +50,14 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def size_text(size_bytes: int) -> str:
-    """`512 B`, `1.5 KiB`, `20.0 MiB`."""
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+def timestamp_of(text: str) -> int:
+    """Milliseconds since 1970 from that number or from ISO 8601, in UTC unless it says otherwise. Raises ValueError."""
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    return milliseconds_of(datetime.fromisoformat(text.replace("Z", "+00:00")))
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table with columns as wide as needed, numbers aligned right, two spaces in between."""
-    texts = [list(map(str, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
-    right = [bool(rows) and all(isinstance(row[at], int) for row in rows) for at in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        return "  ".join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(cells, widths, right, strict=True)
-        ).rstrip()
-
-    return "\n".join(map(line, [list(head), *texts]))
+def milliseconds_of(at: datetime) -> int:
+    """Milliseconds since 1970; a time without a zone is UTC."""
+    aware = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+    return int(aware.timestamp() * 1000)

@@ -12,9 +12,9 @@ from ..network.protocol.messages.configs.describe_configs import DescribeConfigs
 from ..network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..network.protocol.messages.topics.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from ..network.protocol.types import ZERO_UUID
+from ..network.text import table
 from .arguments import read_configs, whole_number
 from .client import Client, add_bootstrap_argument, topic_error
-from .text import table
 from .topic_creation import create_topic
 
 _TOPIC_RESOURCE = 2

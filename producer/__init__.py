@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .aio.async_producer import AsyncKafkaProducer
     from .aio.futures_cy import AsyncRecordFuture
     from .columns.rows_future import OffsetRange, RowsFuture, RowsMetadata
+    from .description import ProducerDescription
     from .keywords import AsyncProducerKeywords, ProducerKeywords
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "KafkaProducer",
     "OffsetRange",
     "ProducerConfig",
+    "ProducerDescription",
     "ProducerKeywords",
     "ProducerRecord",
     "RecordFuture",
@@ -49,6 +51,7 @@ _MODULES = {
     "AsyncProducerKeywords": ".keywords",
     "AsyncRecordFuture": ".aio.futures_cy",
     "OffsetRange": ".columns.rows_future",
+    "ProducerDescription": ".description",
     "ProducerKeywords": ".keywords",
     "RowsFuture": ".columns.rows_future",
     "RowsMetadata": ".columns.rows_future",

@@ -195,6 +195,10 @@ class ProducerMetrics:
             del self._topics[topic]
         self.registry.remove(map(self._tags_of, gone))
 
+    def counts(self) -> dict[str, int]:
+        """The numbers of records sent (``records``), sent again (``retries``) and failed (``errors``). Any thread."""
+        return {name: int(self._all[name].total()) for name in ("records", "retries", "errors")}
+
     # --- Sender thread ---
 
     def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:

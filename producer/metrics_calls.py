@@ -14,6 +14,7 @@ from .threads import check_may_wait
 
 if TYPE_CHECKING:
     from ..network.metrics import MetricGroups, MetricName
+    from .description import ProducerDescription
     from .engine import Engine
 
 
@@ -21,6 +22,7 @@ class MetricsCalls:
     """The metrics of a `KafkaProducer`. Any thread."""
 
     if TYPE_CHECKING:
+        _closed: bool
         _engine: Engine
 
         def _usable_engine(self) -> Engine: ...
@@ -40,6 +42,16 @@ class MetricsCalls:
         """
         registry = self._engine.metrics.registry
         return registry.values() if raw else registry.by_group()
+
+    def describe(self) -> ProducerDescription:
+        """Return a snapshot for a person: brokers, topics, queues, the oldest record, memory, retries, last errors.
+
+        ``print(producer.describe())`` shows it as a page of text; ``as_dict()`` returns what JSON can have. It takes
+        time in proportion to the pending batches, delays no send, and works on a closed producer, too. Any thread.
+        """
+        from .description import describe  # noqa: PLC0415 - for debugging only
+
+        return describe(self._engine, is_closed=self._closed)
 
     def client_instance_id(self, timeout: float) -> uuid.UUID:
         """Return the id under which the brokers know this producer in client telemetry (KIP-714).

@@ -7,6 +7,7 @@ Examples:
   headrace perf --topic test --num-records 1000000 --record-size 100
   headrace perf --topic test --num-records 100000 --record-size 1000 --throughput 5000 --html report.html
   headrace perf --topic test --num-records 500000 --payload-file lines.txt --command-property compression.type=zstd
+  headrace perf --topic test --num-records 500000 --record-size 100 --transaction-duration-ms 200
 
 The exit code is 0 if every record was acknowledged, 1 if one failed or the cluster can't be reached, 2 for wrong
 options, and 130 after Ctrl-C, which reports the measurements so far.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import uuid
 from pathlib import Path
 
 from ...producer.config import ProducerConfig
@@ -30,6 +32,8 @@ from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line
 
 _INTERRUPTED = 130
+#: Kafka's default.
+_TRANSACTION_MS = 3000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +64,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="create the topic with this many partitions if it is missing",
     )
+    parser.add_argument(
+        "--transactional-id",
+        metavar="ID",
+        help="send in transactions with this id (default with the next option: performance-producer-<random>)",
+    )
+    parser.add_argument(
+        "--transaction-duration-ms",
+        type=whole_number(1),
+        metavar="MS",
+        help=f"commit each transaction after this time (default with a transactional id: {_TRANSACTION_MS})",
+    )
     add_producer_arguments(parser)
     parser.add_argument(
         "--reporting-interval",
@@ -83,7 +98,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send, measure and report. Raises KafkaError."""
-    config = ProducerConfig.resolve_from(producer_keys(options), {}, {})
+    config = _config(options)
     payloads = _payloads(options)
     limit = f"{options.throughput:g} records per second" if options.throughput > 0 else "as fast as possible"
     ask_before_writing(
@@ -103,6 +118,7 @@ def run(options: argparse.Namespace) -> int:
         byte_limit=options.byte_limit,
         interval_ms=options.reporting_interval,
         report=report,
+        transaction_ms=None if config.transactional_id is None else options.transaction_duration_ms or _TRANSACTION_MS,
     )
     with report:
         summary = load.run()
@@ -113,6 +129,19 @@ def run(options: argparse.Namespace) -> int:
     if summary.interrupted:
         return _INTERRUPTED
     return 1 if summary.failed else 0
+
+
+def _config(options: argparse.Namespace) -> ProducerConfig:
+    """The producer's configuration; with either option of transactions it has a transactional.id."""
+    keys = producer_keys(options)
+    if options.transactional_id is not None:
+        keys.pop("transactional_id", None)
+        keys["transactional.id"] = options.transactional_id
+    config = ProducerConfig.resolve_from(keys, {}, {})
+    if options.transaction_duration_ms is None or config.transactional_id is not None:
+        return config
+    keys["transactional.id"] = f"performance-producer-{uuid.uuid4()}"
+    return ProducerConfig.resolve_from(keys, {}, {})
 
 
 def _payloads(options: argparse.Namespace) -> Payloads:

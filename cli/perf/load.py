@@ -7,6 +7,7 @@ made on the sending thread, between two records.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import random
@@ -17,8 +18,9 @@ from functools import partial
 from typing import Any
 
 from ...network.clock import SYSTEM_CLOCK
-from ...network.protocol.errors import KafkaConfigurationError
+from ...network.protocol.errors import KafkaConfigurationError, KafkaError
 from ...producer import KafkaProducer
+from ..parallel import within
 from .report import Report, Window
 
 _TIMED_PER_SECOND = 20_000
@@ -28,6 +30,8 @@ _LETTERS = bytes(range(65, 91))
 _MAX_LATENCY_US = 3_600_000_000
 _CHECK_EVERY_S = 0.02
 _WINDOW_S = 1.0
+#: Seconds that the abort of a transaction may take after Ctrl-C.
+_ABORT_TIMEOUT_S = 0.3
 #: Seconds that a producer may take to end after Ctrl-C.
 _CLOSE_TIMEOUT_S = 0.5
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
@@ -136,7 +140,7 @@ class Summary:
     """The results.
 
     `sent` and `size_bytes` count the records that were acknowledged or failed; `enqueued_bytes` also those abandoned.
-    `latencies` is an HdrHistogram in microseconds.
+    `latencies` is an HdrHistogram in microseconds. `transactions` are those that were committed.
     """
 
     sent: int
@@ -150,6 +154,7 @@ class Summary:
     metrics: Mapping[str, float] = field(default_factory=dict)
     first_error: str | None = None
     interrupted: bool = False
+    transactions: int = 0
 
     @property
     def acknowledged(self) -> int:
@@ -165,6 +170,7 @@ class Summary:
         return {
             "records": self.sent,
             "failed": self.failed,
+            "transactions": self.transactions,
             "bytes": self.size_bytes,
             "seconds": self.elapsed_s,
             "records_per_second": self.acknowledged / seconds,
@@ -198,6 +204,7 @@ class Load:
         interval_ms: int = 5000,
         seconds: float = math.inf,
         drain: bool = True,
+        transaction_ms: int | None = None,
     ) -> None:
         """`config` has the producer's keys.
 
@@ -210,6 +217,7 @@ class Load:
         `seconds` ends the run after this time.
         `drain` waits for the acknowledgements of all records. Otherwise the run counts only those acknowledged in time,
         and the rest is abandoned.
+        `transaction_ms` is the time after which each transaction is committed; None for a producer without.
         """
         self._config = config
         self._source = source
@@ -220,6 +228,9 @@ class Load:
         self._interval_s = interval_ms / 1000.0
         self._seconds = seconds
         self._drain = drain
+        self._transaction_s = None if transaction_ms is None else transaction_ms / 1000.0
+        self._transaction_ends_s = math.inf
+        self._transactions = 0
         self._report = report
         self._latencies = Latencies()
         self._first_error: str | None = None
@@ -238,17 +249,29 @@ class Load:
         try:
             # a wrong address or topic is reported at once, and not once per record
             producer.partitions_for(self._source.topic)
+            if self._transaction_s is not None:
+                producer.init_transactions()
+                self._begin_transaction(producer)
             for _ in range(self._warmup):
                 self._source.send(producer, None)
+            if self._warmup and self._transaction_s is not None:
+                producer.commit_transaction()
+                self._begin_transaction(producer)
             producer.flush()
             cpu_s = _cpu_seconds()
             self._began_s = self._window_began_s = self._reported_s = _now_s()
             try:
                 self._send_all(producer)
-                if self._drain:
+                if self._transaction_s is not None:
+                    self._commit_transaction(producer)
+                elif self._drain:
                     producer.flush()
             except KeyboardInterrupt:
                 interrupted = True
+                if self._transaction_s is not None:
+                    # otherwise its records would be in the way of consumers until transaction.timeout.ms
+                    with contextlib.suppress(TimeoutError, KafkaError):
+                        within(producer.abort_transaction, _ABORT_TIMEOUT_S)
             elapsed_s = _now_s() - self._began_s
             cpu_s = _cpu_seconds() - cpu_s
             is_cut = interrupted or not self._drain
@@ -274,7 +297,17 @@ class Load:
             metrics=metrics,
             first_error=self._first_error,
             interrupted=interrupted,
+            transactions=self._transactions,
         )
+
+    def _begin_transaction(self, producer: KafkaProducer) -> None:
+        assert self._transaction_s is not None
+        producer.begin_transaction()
+        self._transaction_ends_s = _now_s() + self._transaction_s
+
+    def _commit_transaction(self, producer: KafkaProducer) -> None:
+        producer.commit_transaction()
+        self._transactions += 1
 
     def _send_all(self, producer: KafkaProducer) -> None:
         untimed = 0
@@ -297,6 +330,9 @@ class Load:
             else:
                 self._bytes += self._source.send(producer, None)
             self._sent += 1
+            if self._transaction_s is not None and now() >= self._transaction_ends_s:
+                self._commit_transaction(producer)
+                self._begin_transaction(producer)
             if self._throughput > 0:
                 self._wait_for_turn(producer)
 

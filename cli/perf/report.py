@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from ..text import size_text
+from ...network.text import size_text
 
 if TYPE_CHECKING:
     from .load import Summary

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time, timezone
+from datetime import date, datetime, time
 from decimal import Decimal
 from string import Formatter
 from typing import Any, NamedTuple
 
 from ...network.protocol.errors import KafkaConfigurationError
+from ..text import milliseconds_of, timestamp_of
 from .bad_rows import BadRow
 
 LINE = "line"
@@ -145,12 +146,11 @@ def _number(value: Any, option: str) -> int | None:
 def _timestamp(value: Any) -> int | None:
     if value is None or value == "":
         return None
-    if isinstance(value, str) and not value.lstrip("-").isdecimal():
+    if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+            return timestamp_of(value)
         except ValueError:
             raise BadRow(f"--timestamp is {value!r}; give milliseconds since 1970, or ISO 8601") from None
     if isinstance(value, datetime):
-        aware = value if value.tzinfo is not None else value.replace(tzinfo=timezone.utc)
-        return int(aware.timestamp() * 1000)
+        return milliseconds_of(value)
     return _number(value, "--timestamp")

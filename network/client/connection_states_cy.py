@@ -5,16 +5,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..addresses import Address
 from ..backoff import ExponentialBackoff
 from ..clock import LONG_AGO_MS, NEVER_MS
-from ..protocol.errors import IllegalStateError
+from ..protocol.errors import IllegalStateError, KafkaError
 from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import ResolvedAddress, Resolver
+from .connection_snapshot import ConnectionSnapshot
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -272,6 +273,36 @@ class ClusterConnectionStates:
             if not self.is_resolving_slowly(node_id, now_ms):
                 delays.append(self._node(node_id).last_attempt_ms + SLOW_NAME_MS - now_ms)
         return min(delays, default=NEVER_MS)
+
+    def snapshot(
+        self,
+        waiting: Callable[[int, float], tuple[int, float | None]],
+        errors: Mapping[int, KafkaError],
+        now_ms: float,
+    ) -> list[ConnectionSnapshot]:
+        """The connections. Any thread.
+
+        `waiting`: returns the requests in flight to a node and the age of the oldest. `errors`: the last one of a node.
+        """
+        node: _NodeConnection
+        found: list = []
+        for node_id, node in list(self._nodes.items()):
+            backoff_ms = node.last_attempt_ms + node.reconnect_backoff_ms - now_ms
+            in_flight, oldest_ms = waiting(node_id, now_ms)
+            found.append(
+                ConnectionSnapshot(
+                    node_id=node_id,
+                    address=str(Address(node.host, node.port)),
+                    state=node.state.value,
+                    failed_attempts=node.failed_attempts,
+                    retry_in_ms=max(backoff_ms, 0.0) if node.state.is_disconnected else 0.0,
+                    throttled_ms=max(node.throttled_until_ms - now_ms, 0.0),
+                    requests_in_flight=in_flight,
+                    oldest_request_ms=oldest_ms,
+                    error=errors.get(node_id),
+                )
+            )
+        return found
 
     # --- Transitions ---
 

@@ -134,10 +134,20 @@ class InFlightRequests:
         return requests
 
     def count(self, node_id: int | None = None) -> int:
-        """The number of requests in flight to the node, or to all nodes. Any thread may ask for the latter."""
+        """The number of requests in flight to the node, or to all nodes. Any thread."""
         if node_id is None:
             return sum(map(len, list(self._nodes.values())))
         return len(self._nodes.get(node_id, ()))
+
+    def waiting(self, node_id: int, now_ms: float) -> tuple[int, float | None]:
+        """The number of requests in flight to the node, and how long the oldest has waited. Any thread."""
+        oldest: InFlightRequest
+        try:
+            oldest = self._nodes[node_id][0]
+        except LookupError:
+            # there is none, or the I/O thread has just removed it
+            return 0, None
+        return self.count(node_id), max(now_ms - oldest.sent_ms, 0.0)
 
     def add_throttle_time(self, node_id: int, throttle_ms: float) -> None:
         """Extend the deadlines of the node's requests by `throttle_ms`, during which it does not answer."""

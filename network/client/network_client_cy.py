@@ -42,6 +42,7 @@ from .connection_errors import (
     setup_timed_out,
     undecodable,
 )
+from .connection_snapshot import ConnectionSnapshot
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
@@ -72,8 +73,8 @@ _OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 class NetworkClient:
     """Connections to the nodes of a cluster, the requests in flight on each, and metadata updates.
 
-    Everything except `wakeup` belongs to one thread, the sender's. Only `poll` blocks; names are resolved on other
-    threads.
+    Everything except `wakeup` and `connections` belongs to one thread, the sender's. Only `poll` blocks; names are
+    resolved on other threads.
 
     Each connection begins with ApiVersions. The node is ready once it has answered, and has accepted the credentials if
     there are any (`authentications`). Requests then use the highest version that both sides support. A node answers in
@@ -331,6 +332,10 @@ class NetworkClient:
     def in_flight_request_count(self, node_id: int | None = None) -> int:
         """The number of requests in flight to one node or to all, including handshakes and metadata requests."""
         return self._in_flight.count(node_id)
+
+    def connections(self, now_ms: float) -> list[ConnectionSnapshot]:
+        """Every node that a connection was started to. Any thread, which may see a connection between two steps."""
+        return self._states.snapshot(self._in_flight.waiting, self._connection_errors, now_ms)
 
     def wakeup(self) -> None:
         """Make `poll` return early. Any thread."""

@@ -32,6 +32,11 @@ class TlsSocket:
         self._fd = sock.fileno()
         self._timeout_s: float | None = None
 
+    @property
+    def ssl_object(self) -> Any:
+        """The SSL object, for the broker's certificate, the version and the cipher; None before the handshake."""
+        return self._transport.ssl_object
+
     def handshake(self) -> None:
         """Perform the handshake within the timeout. Raises TimeoutError, OSError and KafkaError."""
         deadline_ms = self._deadline_ms()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ...network.metrics import MetricGroups, MetricName
     from ..accumulator.batch_cy import RecordFuture
     from ..columns.rows_future import RowsFuture
+    from ..description import ProducerDescription
     from ..keywords import AsyncProducerKeywords, UnpackedMapping
     from ..plugins.tracing import TracedSends
 
@@ -304,6 +305,10 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
     def metrics(self, raw: bool = False) -> Mapping[Any, Any]:
         """Return the metrics, as `KafkaProducer.metrics` does. Never waits."""
         return self._producer.metrics(raw)
+
+    def describe(self) -> ProducerDescription:
+        """Return a snapshot of what the producer is doing, as `KafkaProducer.describe` does. Never waits."""
+        return self._producer.describe()
 
     @property
     def config(self) -> ProducerConfig:

@@ -35,6 +35,7 @@ cdef class Sender:
     cdef object _aborts
     cdef bint _closing
     cdef bint _force_close
+    cdef readonly object recent_errors
     cdef public object death
 
     cdef bint _prepare_producer_id(self, TransactionManager transactions, double now_ms)

@@ -37,6 +37,7 @@ from ..record_errors import delivery_timeout, rejected_records, rejection
 from .callbacks import Callbacks
 from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
+from .recent_errors import RecentErrors
 from .responses import lost_response, producer_id_error
 from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
 from .unstashing import unstash
@@ -157,6 +158,8 @@ class Sender:
         self._aborts = deque()
         self._closing = False
         self._force_close = False
+        #: The last errors of batches. Any thread may read them.
+        self.recent_errors = RecentErrors()
         #: The error that the thread died of, None unless it died.
         self.death = None
 
@@ -613,6 +616,7 @@ class Sender:
             level = self._repeats.level((batch.topic, type(error)), logging.WARNING, now_ms)
             _log.log(level, "%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
             self._metrics.retried(batch, now_ms)
+            self.recent_errors.note(batch.topic, error, batch.count, now_ms, failed=False)
             self._accumulator.reenqueue(batch, now_ms)
         else:
             record_errors = rejected_records(answer, error) if answer is not None else None
@@ -673,7 +677,9 @@ class Sender:
             self._transactions.failed(batch, error, adjust)
         if self._transaction is not None:
             self._transaction.batch_failed(batch, error)
-        self._metrics.failed(batch, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._metrics.failed(batch, now_ms)
+        self.recent_errors.note(batch.topic, error, batch.count, now_ms, failed=True)
         batch.fail(error, record_errors)
         self._callbacks.settle(batch, None if batch.in_flight else self._accumulator)
 

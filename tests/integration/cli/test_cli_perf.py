@@ -11,6 +11,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 
+import confluent_kafka
 import pytest
 
 from headrace.broker import EmbeddedCluster, Fault
@@ -67,6 +68,74 @@ def test_values_come_from_a_file_or_a_counter(cluster, tmp_path):
     counting = [*perf(cluster, "--num-records", 3, "--payload-monotonic"), "--topic", "counted"]
     assert main(counting) == 0
     assert [record.value for record in cluster.records("counted", 0)] == [b"0", b"1", b"2"]
+
+
+def committed_values(cluster) -> int:
+    """The number of records that a reader of committed transactions sees."""
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "readers",
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("load", 0, 0)])
+    seen = 0
+    while True:
+        message = consumer.poll(10)
+        assert message is not None
+        if message.error() is not None:
+            assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
+            break
+        seen += 1
+    consumer.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--transaction-duration-ms", "20"],
+        ["--transactional-id", "till", "--transaction-duration-ms", "20"],
+        ["--command-property", "transactional.id=till", "--transaction-duration-ms", "20"],
+    ],
+)
+def test_records_in_transactions(cluster, tmp_path, options):
+    written = tmp_path / "result.json"
+    cluster.create_topic("load")
+    arguments = perf(cluster, "--num-records", 300, "--record-size", 10, "--throughput", 1000, "--json", written)
+    assert main([*arguments, "--warmup-records", "50", *options]) == 0
+    result = json.loads(written.read_text())
+    assert (result["records"], result["failed"]) == (300, 0)
+    assert result["transactions"] > 1
+    assert committed_values(cluster) == 350
+    (id_,) = cluster.transactions()
+    assert id_ == "till" if "till" in " ".join(options) else id_.startswith("performance-producer-")
+
+
+def test_a_transactional_id_alone_commits_by_kafkas_default(cluster, tmp_path):
+    written = tmp_path / "result.json"
+    cluster.create_topic("load")
+    arguments = perf(cluster, "--num-records", 10, "--record-size", 10, "--transactional-id", "till", "--json", written)
+    assert main(arguments) == 0
+    assert json.loads(written.read_text())["transactions"] == 1
+    assert committed_values(cluster) == 10
+
+
+def test_ctrl_c_aborts_the_open_transaction(cluster):
+    cluster.create_topic("load")
+    arguments = perf(cluster, "--num-records", 10**9, "--record-size", 10, "--throughput", 1000)
+    command = [*HEADRACE, *arguments, "--reporting-interval", "200", "--transaction-duration-ms", "3600000"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    while "records sent" not in running.stdout.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=30)
+    assert (running.returncode, err) == (130, "")
+    assert committed_values(cluster) == 0
 
 
 def test_a_byte_limit_ends_the_run(cluster):
