@@ -194,6 +194,8 @@ class BrokerKeywords(TypedDict, total=False):
     """Maximum bytes in a fetch response. Default: 57671680."""
     max_incremental_fetch_session_cache_slots: int
     """Maximum number of cached fetch sessions. Default: 1000."""
+    telemetry_max_bytes: int
+    """Maximum size of a client's pushed metrics (KIP-714). Default: 1048576."""
     max_request_partition_size_limit: int
     """Maximum partitions in a DescribeTopicPartitions response. Default: 2000."""
     producer_purgatory_purge_interval_requests: int

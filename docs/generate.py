@@ -402,8 +402,8 @@ metrics or if the program sets the key to true. `enable.metrics.push=false` neve
 
 A pushed metric is named `org.apache.kafka.`, the group without `-metrics`, and the metric, with dots for hyphens:
 `org.apache.kafka.producer.record.queue.time.avg`. All metrics below are available, among them those that KIP-714
-requires of a producer; the subscription selects by prefix. Totals are sums, as deltas or cumulative as the broker wishes,
-everything else is a gauge. Metrics of topics and nodes have the labels `topic` and `node_id`; `client_rack` and
+requires of a producer; the subscription selects by prefix. Totals are sums, as deltas or cumulative as the broker
+wishes, everything else is a gauge. Metrics of topics and nodes have the labels `topic` and `node_id`; `client_rack` and
 `transactional_id` describe the producer. Records, keys and values are never pushed.
 
 The first push comes after half to one and a half times the subscription's interval, the others at the interval, and a

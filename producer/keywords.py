@@ -299,6 +299,8 @@ class ProducerKeywords(TypedDict, total=False):
     """The number of samples kept per metric. Default: 2."""
     metric_reporters: str | Sequence[object] | None
     """The reporters that export metrics, in addition to `producer.metrics()`. Default: ()."""
+    enable_metrics_push: bool
+    """Whether brokers that ask for this producer's metrics get them (KIP-714); most don't ask. Default: True."""
     config_file: str | PathLike[str] | None
     """A file with more keys: TOML when its name ends in `.toml`, otherwise Java properties."""
     oauth_cb: Callable[..., Any] | HasToken | None
