@@ -146,7 +146,7 @@ def test_a_micro_batch_has_the_names_of_its_query_and_run() -> None:
 
 
 def test_foreach_batch_in_spark_connect_needs_a_name() -> None:
-    with pytest.raises(KafkaConfigurationError, match="set delivery.id to a name that only this query has"):
+    with pytest.raises(KafkaConfigurationError, match="to a name that only this query has"):
         micro_batch_of_connect(KafkaSink(ONCE).options, 7)
     named = micro_batch_of_connect(KafkaSink(ONCE, delivery_id="b").options, 7)
     assert (named.key, named.batch) == ("headrace-spark-query-b", 7)
