@@ -6,9 +6,9 @@ All contenders write to one broker process, from a Parquet file, because generat
 them. They take turns for `--rounds` rounds, each into a new topic. The program prints medians
 of rows/s, measured from the start of the job to its end, when every record is acknowledged. Each contender has its own
 Spark (local[2]), like a user's job: some sinks are slower in a JVM that has run others before.
-All have their defaults, but for what the shape sets, the guarantee of one and idempotence, which librdkafka lacks by default. Memory for the
-broker's log is touched in advance (`page_memory.py`). The no-op writers measure Spark itself: they drop the rows or
-Arrow batches that reach Python. Without ``--bootstrap`` the broker is ``headrace broker``; ``--apache`` starts Apache
+All have their defaults, but for what the shape sets, the guarantee of one, and idempotence, which librdkafka lacks by
+default. Memory for the broker's log is touched in advance (`page_memory.py`). The no-op writers measure Spark itself:
+they drop the rows or Arrow batches that reach Python. Without ``--bootstrap`` the broker is ``headrace broker``; ``--apache`` starts Apache
 Kafka (from Maven Central). Spark's own sink is included if Maven Central has its jar.
 """
 
