@@ -8,7 +8,8 @@ of rows/s, measured from the start of the job to its end, when every record is a
 Spark (local[2]), like a user's job: some sinks are slower in a JVM that has run others before.
 All have their defaults, but for what the shape sets, the guarantee of one, and idempotence, which librdkafka lacks by
 default. Memory for the broker's log is touched in advance (`page_memory.py`). The no-op writers measure Spark itself:
-they drop the rows or Arrow batches that reach Python. Without ``--bootstrap`` the broker is ``headrace broker``; ``--apache`` starts Apache
+they drop the rows or
+Arrow batches that reach Python. Without ``--bootstrap`` the broker is ``headrace broker``; ``--apache`` starts Apache
 Kafka (from Maven Central). Spark's own sink is included if Maven Central has its jar.
 """
 
