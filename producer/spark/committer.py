@@ -50,7 +50,7 @@ _BROKER_RESOURCE = 4
 #: Threads that end transactions, and transactions for which another one is started.
 _MAX_THREADS = 8
 _PER_THREAD = 4
-#: Of so many micro-batches one looks for transactions that are left behind without another reason to.
+#: One of this number of micro-batches looks for transactions that are left behind without another reason to.
 _SWEEP_EVERY = 16
 
 #: The transaction has ended otherwise, or its id belongs to another producer.
@@ -134,7 +134,7 @@ class Committer:
             _log.warning("%s: what its tasks wrote expires, because it could not be aborted: %s", delivery, error)
 
     def max_timeout_ms(self) -> int:
-        """The brokers' maximum of ``transaction.timeout.ms``. If they don't tell, the largest that they accept."""
+        """The brokers' maximum of ``transaction.timeout.ms``. If they don't show it, the largest that they accept."""
         described = self._cluster.retrying("DescribeConfigs", self._described_max_timeout_ms)
         if described is not None:
             return described
@@ -181,7 +181,7 @@ class Committer:
         while True:
             fates = self._fates(record.transactions)
             if any(fates[each] is Fate.OPEN for each in lost):
-                # the brokers can't describe transactions, and have refused to commit these
+                # the brokers can't describe transactions, and have rejected the commit of these
                 fates = {each: Fate.UNKNOWN if each in lost else fate for each, fate in fates.items()}
             outcome = outcome_of(fates.values(), is_recorded=True)
             if outcome is Outcome.ABORT:

@@ -137,7 +137,7 @@ class Storm:
         return max((int(path.name) for path in commits.glob("[0-9]*")), default=-1) + 1 if commits.is_dir() else 0
 
     def wait_for_progress(self, batches: int = 2) -> None:
-        """Wait until so many more micro-batches are written."""
+        """Wait until this number of further micro-batches is written."""
         goal = self.progress() + batches
         deadline_ms = SYSTEM_CLOCK.now_ms() + PATIENCE_S * 1000
         while self.progress() < goal:
@@ -186,7 +186,7 @@ class Storm:
         return found
 
     def run(self, kills: int) -> None:
-        """Kill something so many times, with progress between two kills."""
+        """Kill something this number of times, with progress between two kills."""
         kinds = (
             self.kill_driver_at_random,
             self.kill_driver_during_a_commit,

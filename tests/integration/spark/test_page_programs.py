@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from support.confluent import read_topic
+from support.confluent import read_committed
 from support.pages import SPARK, Block, cases, is_spark, program_of
 from support.spark_session import needs_spark, spark
 
@@ -56,4 +56,4 @@ def test_a_program(block: Block, spark: SparkSession, cluster: EmbeddedCluster, 
         for query in spark.streams.active:
             query.stop()
     for topic in topics:
-        assert list(read_topic(cluster.bootstrap_servers, topic)), topic
+        assert read_committed(cluster.bootstrap_servers, topic), topic

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from support.confluent import read_topic
+from support.confluent import committed_values, read_topic
 from support.spark_session import needs_spark, python_path
 
 from headrace.broker import EmbeddedCluster
@@ -84,6 +84,22 @@ PROGRAM = """
     told["no value by format"] = refused(
         lambda: unnamed.write.format("headrace").options(**options).mode("append").save()
     )
+
+    once = {**options, "topic": topic + "-once", "delivery.guarantee": "exactly_once"}
+    named = KafkaSink(once, delivery_id="of-connect")
+    for _ in range(2):
+        named.write(rows)
+    rows.write.format("headrace").options(**once).mode("append").save()
+    run("once by format", lambda stream: stream.format("headrace").options(**once).start())
+    run("once by batch", lambda stream: stream.foreachBatch(named.write_batch).start())
+    for name in ("once by format", "once by batch"):
+        for path in Path(folder, name, "commits").iterdir():
+            path.unlink()
+    run("once by format", lambda stream: stream.format("headrace").options(**once).start())
+    run("once by batch", lambda stream: stream.foreachBatch(named.write_batch).start())
+    told["unnamed"] = refused(
+        lambda: run("unnamed", lambda stream: stream.foreachBatch(KafkaSink(once).write_batch).start())
+    )
     told["poison"] = refused(lambda: sink.write(spark.sql("SELECT repeat('x', 2000000) AS value")))
     print("TOLD", json.dumps(told))
     spark.stop()
@@ -119,11 +135,15 @@ def test_all_doors(tmp_path: Path) -> None:
                 break
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
         found = Counter(message.value() for message in read_topic(cluster.bootstrap_servers, topic))
+        once = Counter(committed_values(cluster.bootstrap_servers, f"{topic}-once"))
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("TOLD ")]
     told = json.loads(line.removeprefix("TOLD "))
     assert told["write"] == told["report"] == 1000
     assert "there is no column 'value' among text" in told["no value"]
     assert "there is no column 'value' among text" in told["no value by format"]
     assert "was not delivered: MessageSizeTooLargeError" in told["poison"]
+    assert "set delivery.id to a name that only this query has" in told["unnamed"]
+    # one each for write, format and the two streams, whose last micro-batch Spark repeated
+    assert once == Counter({b"%d" % number: 4 for number in range(1000)})
     # one each for rows, write, format, and the two streams
     assert found == Counter({b"0.1": 1, **{b"%d" % number: 5 for number in range(1000)}})

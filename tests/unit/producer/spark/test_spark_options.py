@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 
 import pytest
 
-from headrace.network.protocol.errors import KafkaConfigurationError
+from headrace.network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from headrace.producer import ProducerConfig
 from headrace.producer.spark import KafkaSink
 from headrace.producer.spark.options import SinkOptions
+from headrace.producer.spark.transactions import micro_batch, micro_batch_of_connect, new_job
 
 SERVERS = {"bootstrap.servers": "h:1"}
 
@@ -82,6 +84,72 @@ def test_wrong_options_are_told_on_the_driver(config: dict, message: str) -> Non
     with pytest.raises(KafkaConfigurationError) as caught:
         KafkaSink(config)
     assert message in str(caught.value)
+
+
+# --- Delivery ---
+
+ONCE = {**SERVERS, "delivery.guarantee": "exactly_once"}
+
+
+@pytest.mark.parametrize("name", ["delivery.guarantee", "delivery_guarantee", "deliveryGuarantee"])
+def test_the_guarantee_has_the_spellings_of_all_options(name: str) -> None:
+    options = KafkaSink({**SERVERS, name: " Exactly_Once "}).options
+    assert options.is_exactly_once
+    assert not KafkaSink(SERVERS).options.is_exactly_once
+    assert KafkaSink(SERVERS, delivery_guarantee="exactly_once", delivery_id="x").options.delivery_id == "x"
+
+
+def test_the_tasks_ids_begin_with_the_transactional_id() -> None:
+    assert KafkaSink(ONCE).options.config.transactional_id == "headrace-spark"
+    options = KafkaSink({**ONCE, "kafka.transactional.id": "billing"}).options
+    assert options.config.transactional_id == "billing"
+    job = new_job(options)
+    assert job.key.startswith("billing-job-")
+    assert not job.is_named
+    named = new_job(KafkaSink(ONCE, delivery_id="nightly").options)
+    assert (named.key, named.is_named) == ("headrace-spark-job-nightly", True)
+    assert named.run != new_job(KafkaSink(ONCE, delivery_id="nightly").options).run
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({**SERVERS, "delivery.guarantee": "exactly"}, "'exactly' is not one of at_least_once, exactly_once"),
+        ({**SERVERS, "delivery.guarantee": 3}, "delivery.guarantee=3 is not one of"),
+        ({**SERVERS, "delivery.id": "x"}, "delivery.id='x' has no effect at least once"),
+        ({**ONCE, "delivery.id": ""}, "delivery.id='' is not a name"),
+        ({**ONCE, "delivery.id": "a b"}, "delivery.id='a b' is not a name"),
+        ({**ONCE, "delivery.id": "x" * 201}, "is not a name of 1 to 200"),
+        ({**SERVERS, "transactional.id": "x"}, "transactional.id='x' needs delivery.guarantee=exactly_once"),
+        ({**ONCE, "acks": "1"}, "transactional.id contradicts acks=1"),
+        ({**ONCE, "enable.idempotence": "false"}, "transactional.id contradicts enable.idempotence=false"),
+    ],
+)
+def test_wrong_options_of_the_delivery(config: dict, message: str) -> None:
+    with pytest.raises(KafkaConfigurationError) as caught:
+        KafkaSink(config)
+    assert message in str(caught.value)
+
+
+def test_a_micro_batch_has_the_names_of_its_query_and_run() -> None:
+    options = KafkaSink(ONCE).options
+    properties = {"sql.streaming.queryId": "q", "spark.jobGroup.id": "run 1"}
+    first = micro_batch(options, 7, properties.get)
+    assert (first.key, first.batch, first.is_job) == ("headrace-spark-query-q", 7, False)
+    assert first == micro_batch(options, 7, properties.get)
+    assert first.run != micro_batch(options, 7, {**properties, "spark.jobGroup.id": "run 2"}.get).run
+    assert re.fullmatch(first.pattern, first.transactional_id(1))
+    second = micro_batch(KafkaSink(ONCE, delivery_id="b").options, 7, properties.get)
+    assert second.key == "headrace-spark-query-q-b"
+    with pytest.raises(IllegalStateError, match="micro-batch 7 does not belong to a streaming query"):
+        micro_batch(options, 7, {}.get)
+
+
+def test_foreach_batch_in_spark_connect_needs_a_name() -> None:
+    with pytest.raises(KafkaConfigurationError, match="to a name that only this query has"):
+        micro_batch_of_connect(KafkaSink(ONCE).options, 7)
+    named = micro_batch_of_connect(KafkaSink(ONCE, delivery_id="b").options, 7)
+    assert (named.key, named.batch) == ("headrace-spark-query-b", 7)
 
 
 @pytest.mark.parametrize(
