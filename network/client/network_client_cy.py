@@ -410,7 +410,7 @@ class NetworkClient:
 
         Returns the error if the name is known to have no address.
         """
-        if self._states.is_lapsed(node.id):
+        if self._authentications is not None and self._states.is_lapsed(node.id):
             failed = self._authentications.renew(node.id, now_ms)
             if failed is not None:
                 self._fail_connection(node.id, failed, now_ms, self._aborted)
