@@ -67,7 +67,7 @@ class Client:
         await self.authenticate()
 
     async def authenticate(self) -> None:
-        """Authenticate, for the first time or again. Raises RuntimeError if the broker refuses."""
+        """Authenticate, for the first time or again. Raises RuntimeError if the broker rejects it."""
         mechanism = self._credentials.begin("broker")
         await self._ask(SaslHandshakeRequest(mechanism=MECHANISM))
         message: bytes | None = mechanism.initial_message()
@@ -141,7 +141,7 @@ class Traffic:
         return self
 
     def wait_for(self, count: int) -> bool:
-        """Wait for so many more acknowledged records. Returns whether they came."""
+        """Wait for `count` more acknowledged records. Returns whether they came."""
         with self._more:
             wanted = self.acknowledged + count
             return self._more.wait_for(lambda: self.acknowledged >= wanted or bool(self.errors), PATIENCE_S)
@@ -153,7 +153,7 @@ class Traffic:
 
 
 def run_storm(connections: int = 500) -> StormResult:
-    """One storm of so many connections against a new cluster."""
+    """One storm of `connections` connections against a new cluster."""
     result = StormResult()
     with EmbeddedCluster(security="SASL_SSL", connections_max_reauth_ms=SESSION_MS, max_connections=10_000) as cluster:
         config = cluster.client_config()

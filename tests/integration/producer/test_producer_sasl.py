@@ -358,11 +358,11 @@ def _ask_for_new_topics(producer: KafkaProducer) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_sessions_are_renewed_under_load_and_nothing_is_lost(mechanism):
-    with EmbeddedCluster(2, users={"alice": SECRET}, connections_max_reauth_ms=1300) as cluster:
+    with EmbeddedCluster(2, users={"alice": SECRET}, connections_max_reauth_ms=2000) as cluster:
         cluster.create_topic("t", num_partitions=4)
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **sasl(mechanism, linger_ms=0)) as producer:
             futures = []
-            end = time.monotonic() + 4.5
+            end = time.monotonic() + 6.5
             while time.monotonic() < end:
                 futures += [producer.send("t", value=b"%d" % len(futures), partition=each) for each in range(4)]
                 time.sleep(0.002)
