@@ -369,12 +369,12 @@ programs. Apache Kafka 3.7 and later does so if it has a receiver plugin and a s
 (`kafka-client-metrics.sh`); most clusters have none, and then nothing happens.
 
 `enable.metrics.push` is true by default, as in Java's client, but pushing needs a package:
-`pip install 'headrace[telemetry]'`. Without it nothing is pushed. A warning is logged, once per process, if a broker asks
-for metrics or if the program sets the key to true. With `enable.metrics.push=false` the producer ignores telemetry.
+`pip install 'headrace[telemetry]'`. Without it nothing is pushed. A warning is logged, once per process, if a broker
+asks for metrics or if the program sets the key to true. With `enable.metrics.push=false` the producer ignores telemetry.
 
 A pushed metric is named `org.apache.kafka.`, the group without `-metrics`, and the metric, with dots for hyphens:
 `org.apache.kafka.producer.record.queue.time.avg`. All metrics below are available, among them those that KIP-714
-requires of a producer; the subscription selects by prefix. Totals are sums, as deltas or cumulative as the broker wishes,
+requires of a producer; the subscription selects by prefix. Totals are sums, deltas or cumulative as the broker wishes,
 everything else is a gauge. Metrics of topics and nodes have the labels `topic` and `node_id`; `client_rack` and
 `transactional_id` describe the producer. Records, keys and values are never pushed.
 
@@ -391,6 +391,7 @@ from headrace.broker import EmbeddedCluster
 with EmbeddedCluster() as cluster:
     cluster.telemetry.subscribe(metrics=["org.apache.kafka.producer."], interval_ms=100)  # before the producer connects
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.client_instance_id(10)  # waits for the subscription
         producer.send("greetings", b"hello").get(10)
     push = cluster.telemetry.pushes[-1]
     print(push.client_instance_id, push.terminating, {point.name: point.value for point in push.metrics()})
