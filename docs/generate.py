@@ -370,7 +370,7 @@ programs. Apache Kafka 3.7 and later does so if it has a receiver plugin and a s
 
 `enable.metrics.push` is true by default, as in Java's client, but pushing needs a package:
 `pip install 'headrace[telemetry]'`. Without it nothing is pushed. A warning is logged, once per process, if a broker
-asks for metrics or if the program sets the key to true. With `enable.metrics.push=false` the producer ignores telemetry.
+asks for metrics or if the program sets the key to true. `enable.metrics.push=false` turns telemetry off.
 
 A pushed metric is named `org.apache.kafka.`, the group without `-metrics`, and the metric, with dots for hyphens:
 `org.apache.kafka.producer.record.queue.time.avg`. All metrics below are available, among them those that KIP-714
