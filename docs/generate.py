@@ -392,24 +392,24 @@ the others observable gauges: `kafka.producer.batch_size_avg`, `kafka.producer.t
 
 ## Client telemetry
 
-Brokers can ask their clients for metrics (KIP-714), so that whoever runs the cluster sees them without access to the
-programs. Apache Kafka does so from 3.7 on, if it has a receiver plugin and a subscription for the client
+Brokers can ask their clients for metrics (KIP-714), so that a cluster's operators see them without access to the
+programs. Apache Kafka 3.7 and later does so if it has a receiver plugin and a subscription for the client
 (`kafka-client-metrics.sh`); most clusters have none, and then nothing happens.
 
-`enable.metrics.push` is true by default, as in Java's client, but pushing needs a package: `pip install
-'headrace[telemetry]'`. Without it nothing is pushed. A warning is logged, once per process, if a broker asks for
-metrics or if the program sets the key to true. `enable.metrics.push=false` never answers.
+`enable.metrics.push` is true by default, as in Java's client, but pushing needs a package:
+`pip install 'headrace[telemetry]'`. Without it nothing is pushed. A warning is logged, once per process, if a broker
+asks for metrics or if the program sets the key to true. `enable.metrics.push=false` turns telemetry off.
 
 A pushed metric is named `org.apache.kafka.`, the group without `-metrics`, and the metric, with dots for hyphens:
 `org.apache.kafka.producer.record.queue.time.avg`. All metrics below are available, among them those that KIP-714
-requires of a producer; the subscription selects by prefix. Totals are sums, as deltas or cumulative as the broker
-wishes, everything else is a gauge. Metrics of topics and nodes have the labels `topic` and `node_id`; `client_rack` and
+requires of a producer; the subscription selects by prefix. Totals are sums, deltas or cumulative as the broker wishes,
+everything else is a gauge. Metrics of topics and nodes have the labels `topic` and `node_id`; `client_rack` and
 `transactional_id` describe the producer. Records, keys and values are never pushed.
 
 The first push comes after half to one and a half times the subscription's interval, the others at the interval, and a
 last one when the producer is closed, which may take up to one second more. Metrics are collected and encoded on a
-thread of their own, once per push. `producer.client_instance_id(timeout)` returns the id by which the brokers know the
-producer, and raises `UnsupportedVersionError` if they serve no telemetry.
+thread of their own, once per push. `producer.client_instance_id(timeout)` returns the id by which the brokers know
+the producer, and raises `UnsupportedVersionError` if they serve no telemetry.
 
 In tests, an embedded cluster asks for metrics and keeps what is pushed:
 
@@ -419,6 +419,7 @@ from headrace.broker import EmbeddedCluster
 with EmbeddedCluster() as cluster:
     cluster.telemetry.subscribe(metrics=["org.apache.kafka.producer."], interval_ms=100)  # before the producer connects
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        producer.client_instance_id(10)  # waits for the subscription
         producer.send("greetings", b"hello").get(10)
     push = cluster.telemetry.pushes[-1]
     print(push.client_instance_id, push.terminating, {point.name: point.value for point in push.metrics()})

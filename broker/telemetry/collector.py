@@ -51,7 +51,7 @@ class Client(NamedTuple):
 
 
 class _Instance:
-    """A client instance: the subscription that it was told, and when it sent what."""
+    """A client instance: the subscription that it has, and when it sent what."""
 
     __slots__ = ("got_ms", "id", "interval_ms", "is_terminated", "prefixes", "pushed_ms", "subscription_id", "version")
 

@@ -120,8 +120,8 @@ class TracedSends:
     def begin(
         self, topic: Any, value: Any, key: Any, headers: Any, callback: Callable | None
     ) -> tuple[Any, SentRecord | None]:
-        """Start a record's span. Returns the record's headers with the span's context, and the record's span, which is
-        to be told the outcome; None for one that is not sampled."""
+        """Start a record's span. Returns the record's headers with the span's context, and the record's span, which
+        takes the outcome; None for one that is not sampled."""
         if not isinstance(topic, str):
             # `send` raises
             return headers, None

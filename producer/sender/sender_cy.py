@@ -227,7 +227,7 @@ class Sender:
         self._client.poll(poll_ms, now_ms)
 
     def _push_last_metrics(self, telemetry: Telemetry) -> None:
-        """Push the metrics once more, after the last record, if a broker asks for them."""
+        """Push the metrics a last time, after the last record, if a broker asks for them."""
         now_ms: cython.double = self._clock.now_ms()
         telemetry.begin_close(now_ms)
         while not self._force_close:

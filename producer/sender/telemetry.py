@@ -62,7 +62,7 @@ class Telemetry:
         if versions:
             self.unavailable(
                 UnsupportedVersionError(
-                    f"{versions[0].name} serves no client telemetry: Apache Kafka does so from 3.7 on, if a class of "
+                    f"{versions[0].name} serves no client telemetry: Apache Kafka 3.7 and later does so if a class of "
                     "metric.reporters implements ClientTelemetry"
                 )
             )

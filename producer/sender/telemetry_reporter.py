@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 #: Milliseconds before a request that got no response is sent again.
 RETRY_MS = 10_000.0
 
-#: Milliseconds until a node that is being connected, or any that can be, is looked for again.
+#: Milliseconds after which the reporter checks again a node that is being connected, or for a node to connect.
 CONNECT_MS = 50.0
 RECONNECT_MS = 1_000.0
 
@@ -109,7 +109,7 @@ class TelemetryReporter:
     ) -> None:
         """Create a reporter that needs a subscription.
 
-        `telemetry`: is told the client instance id.
+        `telemetry`: takes the client instance id.
         `client`: the connections to the brokers.
         `metadata`: names the nodes.
         `metrics`: collects and encodes the metrics.
