@@ -53,13 +53,7 @@ class ProtobufSerializer(SchemaSerializer[Any]):
         The files that the message's file imports are registered under subjects of their own, and referred to.
         """
         super().__init__(schema_registry_client, conf, KEYS, clock)
-        try:
-            from google.protobuf import descriptor_pb2  # noqa: PLC0415  (optional)
-        except ImportError as missing:
-            raise KafkaConfigurationError(
-                "ProtobufSerializer needs protobuf: pip install 'headrace[registry]'"
-            ) from missing
-        self._pb2 = descriptor_pb2
+        descriptor_pb2 = _descriptors("ProtobufSerializer")
         descriptor = getattr(msg_type, "DESCRIPTOR", None)
         if not isinstance(msg_type, type) or descriptor is None:
             raise KafkaConfigurationError(f"ProtobufSerializer has to have a message class, not {msg_type!r}")
@@ -154,6 +148,8 @@ class ProtobufBytesSerializer(SchemaSerializer[Any]):
                 "ProtobufBytesSerializer has to know the registered schema: set use.latest.version=True, "
                 "use.latest.with.metadata or use.schema.id"
             )
+        if message is not None:
+            _descriptors("ProtobufBytesSerializer with a message")
         self._message = message
 
     def _own(self, obj: Any) -> tuple[Schema | None, str | None]:
@@ -173,6 +169,15 @@ class ProtobufBytesSerializer(SchemaSerializer[Any]):
 
     def _encoded(self, obj: Any, writer: Any, ctx: SerializationContext | None) -> bytes:
         return bytes(obj)
+
+
+def _descriptors(owner: str) -> Any:
+    """The module of Protobuf's descriptors. Raises KafkaConfigurationError without the package, which is optional."""
+    try:
+        from google.protobuf import descriptor_pb2  # noqa: PLC0415
+    except ImportError as missing:
+        raise KafkaConfigurationError(f"{owner} needs protobuf: pip install 'headrace[registry]'") from missing
+    return descriptor_pb2
 
 
 def _registered_path(schema: Schema, name: str) -> list[int]:
