@@ -231,6 +231,7 @@ class Load:
         self._transaction_s = None if transaction_ms is None else transaction_ms / 1000.0
         self._transaction_ends_s = math.inf
         self._transactions = 0
+        self._is_over = False
         self._report = report
         self._latencies = Latencies()
         self._first_error: str | None = None
@@ -268,16 +269,14 @@ class Load:
                     producer.flush()
             except KeyboardInterrupt:
                 interrupted = True
-                if self._transaction_s is not None:
-                    # otherwise its records would be in the way of consumers until transaction.timeout.ms
-                    with contextlib.suppress(TimeoutError, KafkaError):
-                        within(producer.abort_transaction, _ABORT_TIMEOUT_S)
             elapsed_s = _now_s() - self._began_s
             cpu_s = _cpu_seconds() - cpu_s
             is_cut = interrupted or not self._drain
             metrics = _plain(producer)
             if is_cut:
                 self._end_window(metrics)
+            if interrupted and self._transaction_s is not None:
+                self._abort_transaction(producer)
         finally:
             producer.close(None if self._drain and not interrupted else 0 if not interrupted else _CLOSE_TIMEOUT_S)
         if not is_cut:
@@ -308,6 +307,13 @@ class Load:
     def _commit_transaction(self, producer: KafkaProducer) -> None:
         producer.commit_transaction()
         self._transactions += 1
+
+    def _abort_transaction(self, producer: KafkaProducer) -> None:
+        """End the transaction after Ctrl-C: consumers would wait for it until transaction.timeout.ms."""
+        # the records that are still pending fail, but not because of the cluster
+        self._is_over = True
+        with contextlib.suppress(TimeoutError, KafkaError):
+            within(producer.abort_transaction, _ABORT_TIMEOUT_S)
 
     def _send_all(self, producer: KafkaProducer) -> None:
         untimed = 0
@@ -383,7 +389,7 @@ class Load:
         """On the callback thread."""
         if error is None:
             self._latencies.record((_now_s() - began_s) * 1e6, count)
-        elif self._first_error is None:
+        elif self._first_error is None and not self._is_over:
             self._first_error = f"{type(error).__name__}: {error}"
 
 
