@@ -578,6 +578,8 @@ const search = {
   },
   // One request at a time. What changes meanwhile is asked for afterwards.
   async run(offset) {
+    // a follow-up of a view that has been left
+    if (state.topic === null) return;
     if (this.running) {
       this.again = true;
       return;

@@ -428,6 +428,33 @@ def test_records_of_a_schema_registry_are_decoded():
         assert "no such schema (status 404)" in rows[1]["value"]["note"]
 
 
+def test_protobuf_messages_with_references_and_nested_ones_are_decoded():
+    from support.messages import make_classes  # noqa: PLC0415
+
+    from headrace.registry import MessageField, SerializationContext  # noqa: PLC0415
+    from headrace.registry.client import SchemaRegistryClient  # noqa: PLC0415
+    from headrace.registry.protobuf import ProtobufSerializer  # noqa: PLC0415
+
+    classes = make_classes()
+    order = classes["shop.Order"](id=3)
+    order.price.cents = 5
+    line = classes["shop.Order.Line"](what="lamp")
+    with EmbeddedRegistry() as registry, EmbeddedCluster(console=True, schema_registry=registry.url) as cluster:
+        cluster.create_topic("t")
+        client = SchemaRegistryClient({"url": registry.url})
+        with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for message in (order, line):
+                context = SerializationContext("t", MessageField.VALUE)
+                producer.send("t", value=ProtobufSerializer(type(message), client)(message, context))
+            # the message's indexes are cut off
+            producer.send("t", value=b"\x00\x00\x00\x00\x02\x80")
+        rows = ConsoleClient(cluster.console_url).records("t", offset=0)["rows"]
+    assert [each["value"]["format"] for each in rows] == ["protobuf", "protobuf", "hex"]
+    assert json.loads(rows[0]["value"]["text"])["price"] == {"cents": "5"}
+    assert json.loads(rows[1]["value"]["text"]) == {"what": "lamp"}
+    assert "cut off" in rows[2]["value"]["note"]
+
+
 # --- Events ---
 
 
