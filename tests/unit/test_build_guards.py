@@ -30,7 +30,6 @@ LARGER = {
     ),
     "producer/sender/sender_cy.py": (700, "one class, whose methods call each other without Python calls"),
     "producer/columns/avro_cy.py": (660, "one tree: a class per Avro type, which call each other without the GIL"),
-    "producer/sender/sender_cy.py": (680, "one class, whose methods call each other without Python calls"),
     "network/protocol/errors.py": (900, "the table of errors: a statement each, nothing to follow"),
 }
 
