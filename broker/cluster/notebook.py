@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ...network.notebook import Bars, table
 from ...network.protocol.errors import IllegalStateError, KafkaError
 from ..services import inspection
 
 if TYPE_CHECKING:
+    from ..controller.controller import Controller
     from ..metadata import ClusterImage, TopicState
-    from .cluster_base import ClusterBase
+    from ..services.services import BrokerServices
 
 
-def cluster_html(kind: str, cluster: ClusterBase) -> str:
+class ShownCluster(Protocol):
+    """What is shown of a cluster."""
+
+    profile: str
+
+    @property
+    def controller(self) -> Controller: ...
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def node_ids(self) -> Sequence[int]: ...
+
+    def brokers_here(self) -> Mapping[int, BrokerServices]: ...
+
+
+def cluster_html(kind: str, cluster: ShownCluster) -> str:
     """The tables of a cluster. `kind`: the name of its class. Any thread; asks no other process."""
     try:
         image = cluster.controller.image
@@ -35,7 +54,7 @@ def _broker(image: ClusterImage, node_id: int) -> tuple[object, ...]:
     return (str(node_id), f"{endpoint.host}:{endpoint.port}", endpoint.rack or "", leads)
 
 
-def _topic(cluster: ClusterBase, state: TopicState) -> tuple[object, ...]:
+def _topic(cluster: ShownCluster, state: TopicState) -> tuple[object, ...]:
     replicas = max((len(each.replicas) for each in state.partitions), default=0)
     behind = sum(len(each.isr) < len(each.replicas) for each in state.partitions)
     counts = _counts(cluster, state)
@@ -43,7 +62,7 @@ def _topic(cluster: ClusterBase, state: TopicState) -> tuple[object, ...]:
     return (state.name, len(state.partitions), replicas, behind, *shown)
 
 
-def _counts(cluster: ClusterBase, state: TopicState) -> list[int] | None:
+def _counts(cluster: ShownCluster, state: TopicState) -> list[int] | None:
     """The records of each partition; None if a leader's log is not in this process, or gone."""
     here = cluster.brokers_here()
     try:

@@ -26,7 +26,8 @@ from ..arguments import add_producer_arguments, producer_keys, servers_text, who
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..topic_creation import create_missing_topic
-from .load import Load, Payloads, Summary, TimedSend
+from .figures import Summary
+from .load import Load, Payloads, TimedSend
 from .page import page_of
 from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line

@@ -13,7 +13,6 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,8 @@ from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError, KafkaError
 from ...producer import KafkaProducer
 from ..parallel import within
-from .report import Report, Window
+from .figures import PERCENTILES, Summary, Window
+from .report import Report
 
 _TIMED_PER_SECOND = 20_000
 _RANDOM_VALUES = 1024
@@ -34,7 +34,6 @@ _WINDOW_S = 1.0
 _ABORT_TIMEOUT_S = 0.3
 #: Seconds that a producer may take to end after Ctrl-C.
 _CLOSE_TIMEOUT_S = 0.5
-PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
 class Payloads:
@@ -133,59 +132,6 @@ class Latencies:
     def all(self) -> Any:
         """The histogram of everything taken so far. For the thread that calls `take_window`."""
         return self._all
-
-
-@dataclass
-class Summary:
-    """The results.
-
-    `sent` and `size_bytes` count the records that were acknowledged or failed; `enqueued_bytes` also those abandoned.
-    `latencies` is an HdrHistogram in microseconds. `transactions` are those that were committed.
-    """
-
-    sent: int
-    failed: int
-    size_bytes: int
-    enqueued_bytes: int
-    elapsed_s: float
-    cpu_s: float
-    latencies: Any
-    windows: list[Window]
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    first_error: str | None = None
-    interrupted: bool = False
-    transactions: int = 0
-
-    @property
-    def acknowledged(self) -> int:
-        return self.sent - self.failed
-
-    def latency_ms(self, percentile: float) -> float:
-        """The latency that this percentage of the records did not exceed, in milliseconds."""
-        return self.latencies.get_value_at_percentile(percentile) / 1000.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """All results, for JSON."""
-        seconds = max(self.elapsed_s, 1e-9)
-        return {
-            "records": self.sent,
-            "failed": self.failed,
-            "transactions": self.transactions,
-            "bytes": self.size_bytes,
-            "seconds": self.elapsed_s,
-            "records_per_second": self.acknowledged / seconds,
-            "mb_per_second": self.size_bytes / seconds / 2**20,
-            "cpu_us_per_record": self.cpu_s * 1e6 / max(self.sent, 1),
-            "latency_ms": {
-                "avg": self.latencies.get_mean_value() / 1000.0,
-                "max": self.latencies.get_max_value() / 1000.0,
-                **{f"p{percentile:g}": self.latency_ms(percentile) for percentile in PERCENTILES},
-            },
-            "interrupted": self.interrupted,
-            "first_error": self.first_error,
-            "windows": [vars(window) for window in self.windows],
-            "metrics": dict(self.metrics),
-        }
 
 
 class Load:

@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from ...network.text import size_text
-
-if TYPE_CHECKING:
-    from .load import Summary
-
-
-@dataclass
-class Window:
-    """The measurements of one stretch of time.
-
-    `at_s`: its end, in seconds since the start. `records`: the records acknowledged in it. `sent`, `failed` and
-    `retries` count from the start. `queue_bytes`: the buffer memory in use. `compression_ratio`: the compressed size
-    by the uncompressed one.
-    """
-
-    at_s: float
-    seconds: float
-    records: int
-    size_bytes: int
-    latency_avg_ms: float
-    latency_max_ms: float
-    latency_ms: dict[str, float]
-    sent: int
-    failed: int
-    retries: int
-    in_flight: int
-    queue_bytes: int
-    batch_bytes: float
-    compression_ratio: float
+from .figures import Summary, Window
 
 
 class Report(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, Clock
@@ -17,11 +17,24 @@ from ...network.metadata import Metadata
 from ...network.protocol.api_keys import ApiKey
 from ...network.protocol.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, UnsupportedVersionError
 
-if TYPE_CHECKING:
-    from .telemetry_reporter import TelemetryReporter
-
 #: The producer looks again after this long whether a broker serves telemetry (Java's DEFAULT_PUSH_INTERVAL_MS).
 LOOK_AGAIN_MS = 300_000.0
+
+
+class Reporter(Protocol):
+    """What pushes the metrics once a broker serves telemetry: `TelemetryReporter`."""
+
+    def step(self, now_ms: float) -> float:
+        """Do what is due. Returns the time of the next call, as `Telemetry.step` does."""
+        ...
+
+    def begin_close(self, now_ms: float) -> None:
+        """Push the metrics a last time."""
+        ...
+
+    def ending_ms(self, now_ms: float) -> float:
+        """How many milliseconds the last push may still take; 0 when it has ended."""
+        ...
 
 
 class Telemetry:
@@ -32,14 +45,14 @@ class Telemetry:
     """
 
     def __init__(
-        self, *, client: KafkaClient, metadata: Metadata, clock: Clock, start: Callable[[Telemetry], TelemetryReporter]
+        self, *, client: KafkaClient, metadata: Metadata, clock: Clock, start: Callable[[Telemetry], Reporter]
     ) -> None:
         """`start` creates the reporter, once, on the sender thread."""
         self._client = client
         self._metadata = metadata
         self._clock = clock
         self._start = start
-        self._reporter: TelemetryReporter | None = None
+        self._reporter: Reporter | None = None
         self._is_wanted = False
         self._instance_id: uuid.UUID | None = None
         self._unavailable: KafkaError | None = None
