@@ -17,7 +17,6 @@ def rows(html: str) -> list[list[str]]:
 def test_a_producer_shows_its_state_metrics_and_configuration(kafka_cluster: EmbeddedCluster) -> None:
     server = kafka_cluster.bootstrap_servers
     with KafkaProducer(bootstrap_servers=server, linger_ms=7, client_id="<b>shop</b>") as producer:
-        assert ["brokers", "not known yet"] in rows(producer._repr_html_())
         for _ in range(3):
             producer.send("shown", b"v").get(10)
         shown = rows(producer._repr_html_())
@@ -28,6 +27,11 @@ def test_a_producer_shows_its_state_metrics_and_configuration(kafka_cluster: Emb
         assert ["client.id", "'<b>shop</b>'", "keyword"] in shown
         assert not any("delivery.timeout.ms" in row for row in shown)
     assert ["state", "closed"] in rows(producer._repr_html_())
+
+
+def test_a_producer_without_a_broker_shows_that_it_knows_none() -> None:
+    with KafkaProducer(bootstrap_servers="127.0.0.1:1") as producer:
+        assert ["brokers", "not known yet"] in rows(producer._repr_html_())
 
 
 def test_a_producer_shows_no_secret() -> None:
