@@ -22,7 +22,7 @@ LOOK_AGAIN_MS = 300_000.0
 
 
 class Reporter(Protocol):
-    """What pushes the metrics once a broker serves telemetry: `TelemetryReporter`."""
+    """What pushes the metrics when a broker serves telemetry: `TelemetryReporter`."""
 
     def step(self, now_ms: float) -> float:
         """Do what is due. Returns the time of the next call, as `Telemetry.step` does."""
