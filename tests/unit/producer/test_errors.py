@@ -39,3 +39,13 @@ def test_classes_by_code() -> None:
     assert (NoError.code, NoError.errno, NoError.message) == (0, 0, "NO_ERROR")
     assert for_code(3) is kafka_errors[3] is errors.UnknownTopicOrPartitionError
     assert for_code(999) is errors.UnrecognizedBrokerError
+
+
+def test_a_subclass_elsewhere_keeps_the_code() -> None:
+    """Brokers raise their own kinds of an error, and answer with its code."""
+
+    class TooOld(errors.InvalidTimestampError):
+        pass
+
+    assert (TooOld.code, TooOld.errno, TooOld.message) == (32, 32, "INVALID_TIMESTAMP")
+    assert for_code(32) is errors.InvalidTimestampError
