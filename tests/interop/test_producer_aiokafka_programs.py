@@ -151,6 +151,8 @@ def test_a_program_with_transactions(producer_class: Any, cluster: EmbeddedClust
         await consumer.start()
         place = aiokafka.TopicPartition("t", 0)
         consumer.assign([place])
+        while await consumer.committed(place) is None:
+            await asyncio.sleep(0.01)  # the marker is not written yet
         assert await consumer.committed(place) == 1
         await consumer.seek_to_beginning(place)
         values = [(await consumer.getone()).value for _ in range(2)]
