@@ -306,9 +306,10 @@ def test_a_micro_batch_that_failed_is_repeated(
     ):
         files.run(start, options)
     assert committed(cluster, topic) == first
-    assert open_transactions(cluster) == []
     files.run(start, options)
     assert committed(cluster, topic) == files.added
+    # a task that Spark killed with its job leaves its transaction to the next run
+    assert open_transactions(cluster) == []
 
 
 @pytest.mark.parametrize("start", [stream_by_format, stream_by_foreach_batch])
