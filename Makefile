@@ -9,6 +9,8 @@ HOT := $(shell find network registry producer broker cli -name '*_cy.py' -o -nam
 comma := ,
 BUILD_NEEDS = $(subst $(comma), ,$(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml))
 # The tests that also run with the interpreted modules. PYTEST_ARGS apply to both runs.
+# Each of its tests starts Spark several times: make storm runs them.
+KILLED_DRIVERS := test_spark_exactly_once_drivers.py
 PURE_TESTS := tests/unit tests/property tests/integration
 # xdist 3.8 hangs at the end of a run in which it replaced a crashed worker (its issue 1323): end the run instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
@@ -55,8 +57,9 @@ demo: build/compiled
 test: build/compiled
 	@$(FIND_JAVA) || echo "make test: the tests that need Java are skipped"; \
 	set -ex; \
-	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' --ignore-glob='*/integration/site/*' $(PURE_TESTS); \
-	$(PYTEST) $(XDIST) $(PYTEST_ARGS)
+	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' --ignore-glob='*/integration/site/*' \
+	  --ignore-glob='*/integration/benchmarks/*' --ignore-glob='*/integration/examples/*' $(PURE_TESTS); \
+	$(PYTEST) $(XDIST) --ignore-glob='*/$(KILLED_DRIVERS)' $(PYTEST_ARGS)
 
 pythons:
 	sh tools/test-pythons
@@ -70,6 +73,7 @@ storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120 --level 1 --kill-brokers
 	@$(FIND_JAVA) || { echo "make storm: the storms over Spark need Java"; exit 0; }; \
+	  $(PYTEST) tests/integration/spark/$(KILLED_DRIVERS) && \
 	  $(PYTHON_IN_VENV) -W ignore tests/support/spark_storm.py --kills 12 && \
 	  $(PYTHON_IN_VENV) -W ignore tests/support/spark_storm.py --kills 12 --sink foreachBatch --level 1
 	$(PYTHON_IN_VENV) tests/support/connection_storm.py --connections 500 --rounds 5
