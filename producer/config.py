@@ -338,7 +338,7 @@ class ProducerConfig(
     partitioner_ignore_keys: bool = key(
         default=False,
         importance="medium",
-        doc="Whether the built-in partitioner ignores keys and treats every record as one without a key.",
+        doc="Whether the built-in partitioner ignores keys, as if no record had any.",
     )
     partitioner_adaptive_partitioning_enable: bool = key(
         default=True,

@@ -251,7 +251,7 @@ class ProducerKeywords(TypedDict, total=False):
     """Chooses the partition of a record that names none: the name of a built-in partitioner, a `Partitioner` (class,
     instance or `package.module:Name`), or a callable. Default: the built-in partitioner."""
     partitioner_ignore_keys: bool
-    """Whether the built-in partitioner ignores keys and treats every record as one without a key. Default: False."""
+    """Whether the built-in partitioner ignores keys, as if no record had any. Default: False."""
     partitioner_adaptive_partitioning_enable: bool
     """Whether the built-in partitioner sends more records without a key to partitions on faster brokers, which have
     shorter queues. Default: True."""
