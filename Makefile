@@ -35,7 +35,7 @@ BENCH = @$(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),$(FIND
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
-	@echo "make test          all tests, with the compiled modules and with the interpreted ones"
+	@echo "make test          all tests with the compiled modules, most of them with the interpreted ones, too"
 	@echo "make pythons       the producer's tests on every Python found (PYTHONS='python3.13 /path/to/python' for others)"
 	@echo "make wheels        wheels for every Python found, in dist/, each tried in an empty environment (PYTHONS=...)"
 	@echo "make storm         several minutes of random faults, power cuts, restarts and connections (STORM_SEEDS=20:40 for other seeds)"
