@@ -106,8 +106,6 @@ def table(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     return spark.createDataFrame(rows, schema).coalesce(1)
 
 
-# producers of other tests draw their backoff at random while Hypothesis draws an example
-@pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
 @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=ROWS)
 def test_values(spark: SparkSession, cluster: EmbeddedCluster, rows: list[tuple[Any, ...]]) -> None:
