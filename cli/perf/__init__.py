@@ -26,11 +26,11 @@ from ..arguments import add_producer_arguments, producer_keys, servers_text, who
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..topic_creation import create_missing_topic
-from .figures import Summary
 from .load import Load, Payloads, TimedSend
 from .page import page_of
 from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line
+from .results import Summary
 
 _INTERRUPTED = 130
 #: Kafka's default.

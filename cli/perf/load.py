@@ -20,8 +20,8 @@ from ...network.clock import SYSTEM_CLOCK
 from ...network.protocol.errors import KafkaConfigurationError, KafkaError
 from ...producer import KafkaProducer
 from ..parallel import within
-from .figures import PERCENTILES, Summary, Window
 from .report import Report
+from .results import PERCENTILES, Summary, Window
 
 _TIMED_PER_SECOND = 20_000
 _RANDOM_VALUES = 1024

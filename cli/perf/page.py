@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .figures import Summary
+    from .results import Summary
 
 _WIDTH, _HEIGHT = 860, 240
 _LEFT, _BOTTOM, _TOP, _RIGHT = 70, 30, 14, 14

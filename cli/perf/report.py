@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, TextIO
 
 from ...network.text import size_text
-from .figures import Summary, Window
+from .results import Summary, Window
 
 
 class Report(Protocol):

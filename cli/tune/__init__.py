@@ -34,9 +34,9 @@ from ..arguments import add_producer_arguments, producer_keys, read_configs, ser
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
 from ..consume import Reader
-from ..perf.figures import Window
 from ..perf.load import Load, Payloads, TimedSend
 from ..perf.payload_file import values_of_file
+from ..perf.results import Window
 from ..topic_creation import create_topic
 from .picture import svg_picture, terminal_picture
 from .search import (

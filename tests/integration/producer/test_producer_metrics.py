@@ -45,7 +45,7 @@ def numbers(values: Any) -> dict[str, float]:
     return {name: value for name, value in values.items() if isinstance(value, float)}
 
 
-def test_figures_agree_with_each_other(cluster: EmbeddedCluster) -> None:
+def test_metrics_agree_with_each_other(cluster: EmbeddedCluster) -> None:
     with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
         for number in range(50):
             producer.send("agree", b"x" * 100, key=str(number).encode()).get(timeout=30)

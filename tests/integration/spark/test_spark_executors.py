@@ -276,7 +276,7 @@ def test_what_the_ui_shows(cluster: EmbeddedCluster, topic: str, tmp_path: Path)
         everything += json.dumps([shown("jobs"), shown("sql?details=true&planDescription=true")])
         tell(
             description=stage["description"],
-            figures={each["name"]: int(each["value"]) for each in stage["accumulatorUpdates"]},
+            accumulators={each["name"]: int(each["value"]) for each in stage["accumulatorUpdates"]},
             by_task=sorted(
                 int(each["update"]) for task in tasks for each in task["accumulatorUpdates"] if "rows" in each["name"]
             ),
@@ -291,7 +291,7 @@ def test_what_the_ui_shows(cluster: EmbeddedCluster, topic: str, tmp_path: Path)
         tmp_path,
     )
     report = told["report"]
-    assert told["figures"] == {
+    assert told["accumulators"] == {
         "headrace: rows": 2000,
         "headrace: bytes": report["bytes"],
         "headrace: batches": report["batches"],

@@ -102,7 +102,7 @@ def value_of(metrics: ProducerMetrics, name: str, group: str = "producer-metrics
 
 def batch(topic: str, *, count: int, size: int, raw: int, largest: int, waited_ms: float = 0) -> ProducerBatch:
     """The attributes of a sealed batch that the metrics read."""
-    figures = types.SimpleNamespace(
+    values = types.SimpleNamespace(
         topic=topic,
         count=count,
         size_bytes=size,
@@ -111,7 +111,7 @@ def batch(topic: str, *, count: int, size: int, raw: int, largest: int, waited_m
         created_ms=0,
         drained_ms=waited_ms,
     )
-    return figures  # pyright: ignore[reportReturnType]
+    return values  # pyright: ignore[reportReturnType]
 
 
 class TestNames:
