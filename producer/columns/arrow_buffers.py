@@ -9,14 +9,22 @@ from ...network.protocol.errors import EncodeError, SerializationError
 from ...network.records.columns_cy import BytesColumn
 
 
+def is_of(kind: Any, name: str) -> bool:
+    """`pyarrow.types.is_<name>(kind)`; the oldest supported pyarrow lacks some of these functions."""
+    import pyarrow as pa  # noqa: PLC0415  (needed only with Arrow data)
+
+    function = getattr(pa.types, f"is_{name}", None)
+    return function is not None and function(kind)
+
+
 def is_string(kind: Any) -> bool:
     """Whether a type is one of Arrow's string types."""
-    import pyarrow as pa  # noqa: PLC0415
+    return any(is_of(kind, each) for each in ("string", "large_string", "string_view"))
 
-    types = pa.types
-    # the oldest supported pyarrow has no views
-    is_view = hasattr(types, "is_string_view") and types.is_string_view(kind)
-    return types.is_string(kind) or types.is_large_string(kind) or is_view
+
+def is_binary(kind: Any) -> bool:
+    """Whether a type is one of Arrow's binary types."""
+    return any(is_of(kind, each) for each in ("binary", "large_binary", "binary_view", "fixed_size_binary"))
 
 
 def plain(column: Any, name: str) -> Any:
@@ -27,21 +35,13 @@ def plain(column: Any, name: str) -> Any:
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
-    types = pa.types
-    if types.is_dictionary(kind):
+    if is_of(kind, "dictionary"):
         return plain(column.dictionary_decode(), name)
-    if hasattr(types, "is_string_view") and types.is_string_view(kind):
+    if is_of(kind, "string_view"):
         return column.cast(pa.large_string())
-    if hasattr(types, "is_binary_view") and types.is_binary_view(kind):
+    if is_of(kind, "binary_view"):
         return column.cast(pa.large_binary())
-    if (
-        types.is_binary(kind)
-        or types.is_string(kind)
-        or types.is_large_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_null(kind)
-    ):
+    if is_string(kind) or is_binary(kind) or is_of(kind, "null"):
         return column
     raise SerializationError(
         f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (as Spark's "

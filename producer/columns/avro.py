@@ -15,7 +15,7 @@ from typing import Any, cast
 from ...network.protocol.errors import EncodeError, SerializationError
 from ...network.records.columns_cy import ListColumn
 from ..record_errors import row_error
-from .arrow_buffers import bytes_column, longs
+from .arrow_buffers import bytes_column, is_binary, is_of, is_string, longs
 from .avro_cy import (
     MAX_BRANCH,
     PROBLEMS,
@@ -26,13 +26,11 @@ from .avro_cy import (
     ListNode,
     LongNode,
     Node,
-    PairNode,
     RecordNode,
     UuidNode,
     WidthNode,
     encode,
 )
-from .avro_schema import BINARIES, STRINGS, is_of
 
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _TIMES = {
@@ -113,7 +111,7 @@ class _Tree:
     def raw(self, column: Any, name: str) -> Node:
         """The node of a column of bytes that are written as they are."""
         column = _plain(column)
-        if not (any(is_of(column.type, each) for each in BINARIES) or is_of(column.type, "fixed_size_binary")):
+        if not is_binary(column.type):
             raise SerializationError(f"the column {name!r} is of type {column.type}; it has to be binary")
         return self._done(BytesNode(name, "bytes", bytes_column(column, name), has_length=False), column)
 
@@ -290,14 +288,14 @@ class _Tree:
             if column.type.byte_width != 16:
                 return None
             return UuidNode(path, column.buffers()[1] or b"", column.offset, len(column))
-        if not any(is_of(column.type, each) for each in STRINGS):
+        if not is_string(column.type):
             return None
         return BytesNode(path, _label(schema), bytes_column(column, path))
 
     def _bytes(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         if schema.get("logicalType") == "decimal" and is_of(column.type, "decimal"):
             return self._decimal(column, schema, path, -1)
-        if not (any(is_of(column.type, each) for each in BINARIES) or is_of(column.type, "fixed_size_binary")):
+        if not is_binary(column.type):
             return None
         return BytesNode(path, _label(schema), bytes_column(column, path))
 
@@ -307,7 +305,7 @@ class _Tree:
             return self._decimal(column, schema, path, size)
         if is_of(column.type, "fixed_size_binary"):
             return self._width(column, size, path, _label(schema)) if column.type.byte_width == size else None
-        if not any(is_of(column.type, each) for each in BINARIES):
+        if not is_binary(column.type):
             return None
         self.narrowed += 1
         return BytesNode(path, _label(schema), bytes_column(column, path), has_length=False, exact=size)
@@ -344,7 +342,7 @@ class _Tree:
     def _enum(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         import pyarrow as pa  # noqa: PLC0415
 
-        if not (is_of(column.type, "dictionary") and any(is_of(column.type.value_type, each) for each in STRINGS)):
+        if not (is_of(column.type, "dictionary") and is_string(column.type.value_type)):
             return None
         self.narrowed += 1
         places = {symbol: place for place, symbol in enumerate(schema["symbols"])}
@@ -380,7 +378,8 @@ class _Tree:
                 fields.append(self.node(child, field["type"], inner))
             else:
                 fields.append(self._missing(field, inner, schema))
-        return RecordNode(path, _label(schema), _pairs(fields))
+        middle = len(fields) // 2
+        return RecordNode(_group(fields[:middle]), _group(fields[middle:]), path, _label(schema))
 
     def _missing(self, field: dict[str, Any], path: str, record: dict[str, Any]) -> Node:
         """The default of a field without a column."""
@@ -430,18 +429,18 @@ class _Tree:
             return None
         items = self.node(column.values, schema["items"], f"{path}[]")
         _check_length(bounds, len(column) + 1, path)
-        return ListNode(path, _lists(bounds, len(column.values), path), items)
+        return ListNode(path, ListColumn(bounds, None, 0, len(column.values)), items)
 
     def _map(self, column: Any, schema: dict[str, Any], path: str) -> Node | None:
         kind = column.type
-        if not (is_of(kind, "map") and any(is_of(kind.key_type, each) for each in STRINGS)):
+        if not (is_of(kind, "map") and is_string(kind.key_type)):
             return None
         keys = self.node(column.keys, {"type": "string"}, f"{path}.key")
         items = self.node(column.items, schema["values"], f"{path}[]")
         bounds = longs(column.offsets)
         _check_length(bounds, len(column) + 1, path)
         _check_length(column.items, len(column.keys), path)
-        return ListNode(path, _lists(bounds, len(column.keys), path), PairNode(keys, items))
+        return ListNode(path, ListColumn(bounds, None, 0, len(column.keys)), RecordNode(keys, items))
 
 
 def _plain(column: Any, is_enum: bool = False) -> Any:
@@ -460,21 +459,17 @@ def _plain(column: Any, is_enum: bool = False) -> Any:
         column = column.cast(pa.large_string())
     elif is_of(column.type, "binary_view"):
         column = column.cast(pa.large_binary())
-    if is_enum and any(is_of(column.type, each) for each in STRINGS):
+    if is_enum and is_string(column.type):
         return column.dictionary_encode()
     return column
 
 
-def _pairs(nodes: list[Node]) -> Node:
-    """The fields as a balanced tree, so that the depth is that of the logarithm of their number."""
+def _group(nodes: list[Node]) -> Node:
+    """Fields as a balanced tree, whose depth is the logarithm of their number."""
     if len(nodes) < 2:
         return nodes[0] if nodes else Node("", "")
     middle = len(nodes) // 2
-    return PairNode(_pairs(nodes[:middle]), _pairs(nodes[middle:]))
-
-
-def _lists(bounds: Any, items: int, path: str) -> ListColumn:
-    return ListColumn(bounds, None, 0, items)
+    return RecordNode(_group(nodes[:middle]), _group(nodes[middle:]))
 
 
 def _default(schema: Any, resolved: Any, default: Any, path: str) -> bytes:

@@ -57,12 +57,9 @@ cdef class DecimalNode(Node):
 
     cdef Py_ssize_t needed(self, Py_ssize_t start) noexcept nogil
 
-cdef class PairNode(Node):
+cdef class RecordNode(Node):
     cdef Node left
     cdef Node right
-
-cdef class RecordNode(Node):
-    cdef Node fields
 
 cdef class ListNode(Node):
     cdef const long long[::1] bounds

@@ -497,15 +497,19 @@ class CheckedNode(Node):
 
 @cython.final
 @cython.cclass
-class PairNode(Node):
-    """Two fields, or two groups of fields, one after the other: the fields of a record are a balanced tree of pairs."""
+class RecordNode(Node):
+    """Two fields, or two groups of fields, one after the other: the fields of a record are a balanced tree of these.
+
+    Its root is the struct, with the path and the type; the groups in it have neither, and no nulls.
+    """
 
     if not cython.compiled:
         left: Node
         right: Node
 
-    def __init__(self, left: Node, right: Node) -> None:
-        super().__init__("", "")
+    def __init__(self, left: Node, right: Node, path: str = "", avro_type: str = "") -> None:
+        """A plain Node stands for a field that is missing: it has no bytes."""
+        super().__init__(path, avro_type)
         self.left = left
         self.right = right
 
@@ -525,31 +529,6 @@ class PairNode(Node):
     @cython.exceptval(check=False)
     def put_value(self, row: cython.Py_ssize_t, out: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         return self.right.put(row, out, self.left.put(row, out, at))
-
-
-@cython.final
-@cython.cclass
-class RecordNode(Node):
-    """Structs. `fields` is a Node, a PairNode, or a plain Node for a record without fields."""
-
-    if not cython.compiled:
-        fields: Node
-
-    def __init__(self, path: str, avro_type: str, fields: Node) -> None:
-        super().__init__(path, avro_type)
-        self.fields = fields
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def value_size(self, row: cython.Py_ssize_t) -> cython.longlong:
-        return self.fields.size(row)
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def put_value(self, row: cython.Py_ssize_t, out: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        return self.fields.put(row, out, at)
 
 
 @cython.final
@@ -620,11 +599,11 @@ def encode(root: Node, rows: int, prefix: bytes) -> tuple[bytearray, array[int],
     with cython.nogil:
         for row in range(count):
             if not root.is_null(row):
-                size = root.value_size(row)
+                size = root.size(row)
                 if size < 0:
                     failed = row
                     break
-                total += size + prefix_size + root.branch_bytes
+                total += size + prefix_size
             offsets[row + 1] = total
     if failed >= 0:
         return bytearray(), array("q"), failed
@@ -638,9 +617,5 @@ def encode(root: Node, rows: int, prefix: bytes) -> tuple[bytearray, array[int],
                 place = offsets[row]
                 for number in range(prefix_size):
                     out[place + number] = head[number]
-                place += prefix_size
-                if root.branch_bytes:
-                    out[place] = root.value_branch
-                    place += 1
-                root.put_value(row, out, place)
+                root.put(row, out, place + prefix_size)
     return data, offsets_array, -1

@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ...network.protocol.errors import SerializationError
+from .arrow_buffers import is_of, is_string
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_]")
@@ -95,7 +96,7 @@ def _type(kind: Any, name: str, namespace: str, path: str) -> Any:
     if types.is_struct(kind):
         return _record(kind, name, namespace, path)
     if types.is_map(kind):
-        if not any(is_of(kind.key_type, each) for each in STRINGS):
+        if not is_string(kind.key_type):
             raise SerializationError(
                 f"the column {path!r} has maps whose keys are of type {kind.key_type}; Avro's are strings: cast them"
             )
@@ -110,8 +111,6 @@ def _item(field: Any, name: str, namespace: str, path: str) -> Any:
     return ["null", inner] if field.nullable and inner != "null" else inner
 
 
-STRINGS = ("string", "large_string", "string_view")
-BINARIES = ("binary", "large_binary", "binary_view")
 _SIMPLE: tuple[tuple[str, Any], ...] = (
     ("null", "null"),
     ("boolean", "boolean"),
@@ -119,15 +118,7 @@ _SIMPLE: tuple[tuple[str, Any], ...] = (
     *((name, "long") for name in ("int64", "uint32", "uint64")),
     *((name, "float") for name in ("float16", "float32")),
     ("float64", "double"),
-    *((name, "string") for name in STRINGS),
-    *((name, "bytes") for name in BINARIES),
+    *((name, "string") for name in ("string", "large_string", "string_view")),
+    *((name, "bytes") for name in ("binary", "large_binary", "binary_view")),
     ("date", {"type": "int", "logicalType": "date"}),
 )
-
-
-def is_of(kind: Any, name: str) -> bool:
-    """`pyarrow.types.is_<name>(kind)`; the oldest supported pyarrow lacks some of these functions."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    function = getattr(pa.types, f"is_{name}", None)
-    return function is not None and function(kind)

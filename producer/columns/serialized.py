@@ -14,9 +14,9 @@ from ...network.protocol.errors import RowDeliveryError, SerializationError
 from ...registry.context import MessageField, SerializationContext
 from ...registry.schemas import AVRO, Schema
 from ..record_errors import row_error
-from .arrow_buffers import is_string
+from .arrow_buffers import is_binary, is_of, is_string
 from .avro import avro_column, prefixed_column
-from .avro_schema import BINARIES, derived_schema, is_of, record_name
+from .avro_schema import derived_schema, record_name
 
 
 class Serialized(NamedTuple):
@@ -63,7 +63,7 @@ def check_type(kind: Any, part: str, form: Any) -> None:
 def _checked(column: Any, name: str, part: str, form: str) -> Any:
     """The column of a serializer that changes nothing."""
     kind = column.type.value_type if is_of(column.type, "dictionary") else column.type
-    fits = is_string(kind) if form == "string" else any(is_of(kind, each) for each in (*BINARIES, "fixed_size_binary"))
+    fits = is_string(kind) if form == "string" else is_binary(kind)
     if not fits and not is_of(kind, "null"):
         raise SerializationError(
             f"the column {name!r} is of type {column.type}, and {part}.serializer={form!r} takes "
