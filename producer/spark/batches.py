@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ...network.protocol.errors import SerializationError
 from ..columns.arrow import ColumnNames, serialize_columns, topics_of
+from ..columns.arrow_buffers import is_binary, is_of, is_string
 from ..columns.rows_future import RowsFuture
 from ..record_errors import row_error
 from .columns import encode_column, utf8, within_years
@@ -67,28 +68,11 @@ class _Sized:
         return self.batch.num_rows
 
 
-# The types that `send_arrow` accepts as a value or key, as pyarrow's predicates (the oldest pyarrow has no views).
-_BYTES = [
-    getattr(pa.types, name)
-    for name in (
-        "is_binary",
-        "is_string",
-        "is_large_binary",
-        "is_large_string",
-        "is_fixed_size_binary",
-        "is_null",
-        "is_dictionary",
-        "is_binary_view",
-        "is_string_view",
-    )
-    if hasattr(pa.types, name)
-]
-
-
 def _formatted(name: str, column: Any, form: str) -> Any:
     """Encode a column in its format. A column that already holds bytes is returned as it is."""
     kind = column.type
-    is_bytes = any(holds(kind) for holds in _BYTES)
+    # what `send_arrow` accepts as a value or key
+    is_bytes = is_string(kind) or is_binary(kind) or is_of(kind, "null") or is_of(kind, "dictionary")
     if form == "serializer" or (is_bytes and form in ("raw", "string")):
         return utf8(column)
     if form == "raw":

@@ -25,6 +25,7 @@ import msgpack
 import pyarrow as pa
 import pyarrow.compute
 
+from ..columns.arrow_buffers import is_binary, is_string
 from .formats import ZEROS_BEFORE_EXPONENT, UnfitValueError
 
 # the functions are generated on import, so type checkers don't know them
@@ -101,7 +102,7 @@ def _json(column: Any) -> Any:
         return column.cast(_TEXT)
     if types.is_floating(kind):
         return _by_python(_shortest(column), _json_number)
-    if _is_binary(kind):
+    if is_binary(kind):
         return _by_python(column, lambda value: f'"{base64.b64encode(value).decode()}"')
     return _quoted(_string(column, "json"))
 
@@ -112,7 +113,7 @@ def _string(column: Any, value_format: str = "string") -> Any:
     types = pa.types
     if types.is_dictionary(kind):
         return _string(column.dictionary_decode(), value_format)
-    if types.is_string(kind) or types.is_large_string(kind) or _is_view(kind, "string"):
+    if is_string(kind):
         return utf8(column.cast(_TEXT))
     if types.is_decimal(kind) and kind.scale > _PLACES_WITHOUT_EXPONENT:
         return pc.replace_substring_regex(column.cast(_TEXT), ZEROS_BEFORE_EXPONENT, r"\1E")
@@ -126,7 +127,7 @@ def _string(column: Any, value_format: str = "string") -> Any:
         return _by_python(column, lambda value: value.isoformat())
     if types.is_floating(kind):
         return _by_python(_shortest(column), str)
-    if _is_binary(kind):
+    if is_binary(kind):
         return _by_python(column, lambda value: value.decode(errors="backslashreplace"))
     hint = "; format json or msgpack takes structs, maps and arrays" if value_format == "string" else ""
     raise UnfitValueError(f"format {value_format} can't express a {kind}{hint}", 0)
@@ -214,7 +215,7 @@ def _shortest(column: Any) -> Any:
 
 def _string_column(column: Any) -> Any:
     """Like `_string`, but binary is unchanged."""
-    return column if _is_binary(column.type) else _string(column)
+    return column if is_binary(column.type) else _string(column)
 
 
 def _iso(column: Any) -> Any:
@@ -292,7 +293,7 @@ def _objects(column: Any) -> list[Any]:
         return _with_nulls(column, _cut(column, flat))
     if types.is_dictionary(kind):
         return _objects(column.dictionary_decode())
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or _is_binary(kind):
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or is_binary(kind):
         return column.to_pylist()
     if types.is_timestamp(kind) and kind.tz is not None:
         return within_years(column).to_pylist()
@@ -312,22 +313,6 @@ def _cut(column: Any, flat: list[Any]) -> list[list[Any]]:
 
 def _is_list(kind: Any) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_binary(kind: Any) -> bool:
-    types = pa.types
-    return (
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-        or _is_view(kind, "binary")
-    )
-
-
-def _is_view(kind: Any, of: str) -> bool:
-    """Whether a type is a view. The oldest supported pyarrow has no views."""
-    is_view = getattr(pa.types, f"is_{of}_view", None)
-    return is_view is not None and is_view(kind)
 
 
 _ENCODERS: dict[str, Callable[[Any], Any]] = {
