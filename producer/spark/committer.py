@@ -289,6 +289,6 @@ class Committer:
 
     def _how_to_finish(self, delivery: Delivery) -> str:
         if delivery.is_job:
-            name = delivery.key.partition("-job-")[2]
+            name = delivery.key.removeprefix(f"{self._options.config.transactional_id}-job-")
             return f"Write the same DataFrame with delivery.id={name} to finish it"
         return "Start the query again to finish it"

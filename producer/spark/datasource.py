@@ -125,16 +125,16 @@ class BatchDataSourceWriter(DataSourceArrowWriter):
         report = _merged(messages)
         report.elapsed_ms = SYSTEM_CLOCK.now_ms() - self._started_ms
         if self._is_skipped:
-            _tell("nothing written to %s: %s was committed before", self.options, self._delivery)
+            _log_on_driver("nothing written to %s: %s was committed before", self.options, self._delivery)
         else:
-            _tell("written to %s: %s", self.options, report)
+            _log_on_driver("written to %s: %s", self.options, report)
 
     def abort(self, messages: list[Any]) -> None:
         """Abort transactions, or log a warning, after a task has failed for the last time. Runs on the driver."""
         if self._delivery is not None:
             with Committer(self.options) as committer:
                 committer.abort(self._delivery, _attempts(messages))
-        _tell_of_abort(self.options, messages)
+        _log_abort(self.options, messages)
 
 
 class _StreamWriter:
@@ -172,9 +172,9 @@ class _StreamWriter:
                     committer.commit(delivery, attempts)
                 else:
                     committer.abort(delivery, attempts)
-                    _tell("micro-batch %d to %s was committed before", batchId, self.options)
+                    _log_on_driver("micro-batch %d to %s was committed before", batchId, self.options)
                     return
-        _tell("micro-batch %d to %s: %s", batchId, self.options, _merged(messages))
+        _log_on_driver("micro-batch %d to %s: %s", batchId, self.options, _merged(messages))
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Abort transactions, or log a warning, after a task has failed for the last time.
@@ -185,7 +185,7 @@ class _StreamWriter:
         if delivery is not None:
             with Committer(self.options) as committer:
                 committer.abort(delivery, _attempts(messages))
-        _tell_of_abort(self.options, messages)
+        _log_abort(self.options, messages)
 
 
 if _HAS_STREAM_ARROW_WRITER:
@@ -225,7 +225,7 @@ def _merged(messages: list[Any]) -> WriteReport:
     return WriteReport.merged(message.report for message in messages if message is not None)
 
 
-def _tell(text: str, *parts: object) -> None:
+def _log_on_driver(text: str, *parts: object) -> None:
     """Log on Spark's driver. The calls come from processes that Spark starts, in which logging is not configured."""
     if not _log.hasHandlers():
         _log.addHandler(logging.StreamHandler(sys.stderr))
@@ -233,9 +233,9 @@ def _tell(text: str, *parts: object) -> None:
     _log.info(text, *parts)
 
 
-def _tell_of_abort(options: SinkOptions, messages: list[Any]) -> None:
+def _log_abort(options: SinkOptions, messages: list[Any]) -> None:
     if options.is_exactly_once:
-        _log.warning("a write to %s failed; what was not recorded for the commit has been aborted", options)
+        _log.warning("a write to %s failed; nothing of it takes effect, unless its commit was recorded before", options)
         return
     rows = _merged(messages).rows
     _log.warning(

@@ -39,7 +39,16 @@ _OWN = {
     "deliveryid": "delivery_id",
 }
 
-_NAMES = ("topic", "value_format", "key_format", "include_headers", "delivery.guarantee", "delivery.id")
+#: The options to suggest for an unknown one.
+_NAMES = (
+    "topic",
+    "value.format",
+    "key.format",
+    "include.headers",
+    "delivery.guarantee",
+    "delivery.id",
+    *registry_formats.OPTIONS,
+)
 
 #: The start of every transactional id with exactly_once, unless `transactional.id` is given.
 DEFAULT_TRANSACTIONAL_ID = "headrace-spark"
@@ -156,17 +165,22 @@ def _without_prefix(name: str) -> str:
 
 
 def _check_names(producer: Mapping[str, Any]) -> None:
-    """Raises KafkaConfigurationError for an unknown option, and suggests the closest option of the sink."""
+    """Raises KafkaConfigurationError for an unknown option, unless it is closest to a key: ProducerConfig raises it."""
     known = {name for entry in ProducerConfig.entries for name in (entry.name, entry.attribute)}
     for name in producer:
-        if name in known or dotted(name) in known or ProducerConfig.nearest(dotted(name)) is not None:
+        key = dotted(name)
+        if name in known or key in known:
             continue
-        if ProducerConfig.why_left_out(dotted(name)) is None and dotted(name) not in ProducerConfig.without_effect:
-            meant = difflib.get_close_matches(name.lower(), _NAMES, n=1)
-            hint = f"did you mean {meant[0]}?" if meant else "docs/configuration.md lists the latter"
-            raise KafkaConfigurationError(
-                f"{name} is neither an option of the sink ({', '.join(_NAMES)}) nor a key of the producer; {hint}"
-            )
+        if ProducerConfig.why_left_out(key) is not None or key in ProducerConfig.without_effect:
+            continue
+        nearest = ProducerConfig.nearest(key)
+        names = _NAMES if nearest is None else (*_NAMES, nearest)
+        meant = difflib.get_close_matches(key.lower(), names, n=1)
+        if meant and meant[0] == nearest:
+            continue
+        if nearest is None or meant:
+            hint = f"did you mean {meant[0]}?" if meant else "docs/spark.md and docs/configuration.md list them"
+            raise KafkaConfigurationError(f"{name} is neither an option of the sink nor a key of the producer; {hint}")
 
 
 def _check_imports(config: ProducerConfig) -> None:
@@ -226,7 +240,7 @@ def digest_of(config: ProducerConfig) -> bytes:
     values = {entry.name: getattr(config, entry.attribute) for entry in config.entries}
     try:
         image = pickle.dumps(values)
-    except Exception as first:
+    except Exception as first:  # a user's class may raise anything when it is pickled
         # only Spark's own pickler supports a lambda as a serializer
         try:
             from pyspark import cloudpickle  # noqa: PLC0415  (only who needs it needs pyspark)

@@ -71,10 +71,13 @@ _PART_KEYS = {
 }
 
 
+#: All options except further keys of the client, which begin with `_PREFIX`, too.
+OPTIONS = (f"{_PREFIX}url", *_SERIALIZER_KEYS, *_AVRO_KEYS, *_PART_KEYS)
+
+
 def is_registry_option(name: str) -> bool:
     """Whether an option, in lower case and with dots, is one of this module."""
-    known = (*_SERIALIZER_KEYS, *_AVRO_KEYS, *_PART_KEYS)
-    return name in known or (name.startswith(_PREFIX) and name != _PREFIX)
+    return name in OPTIONS or (name.startswith(_PREFIX) and name != _PREFIX)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
     from ..keywords import ProducerKeywords, UnpackedMapping
 
-    _Format = Literal["raw", "string", "json", "msgpack"] | str
+    _Format = Literal["raw", "string", "json", "msgpack", "avro", "protobuf"] | str
+    _Guarantee = Literal["at_least_once", "exactly_once"] | str
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class KafkaSink:
 
     - `config`: the producer's configuration and the options below, with or without Spark's prefix ``kafka.``.
     - `topic`: the topic of all rows. Without it the column `topic` is required.
-    - `value_format`, `key_format`: the encoding of a column. `raw` (strings and binary; the default), `string`, `json`
-      or `msgpack`.
+    - `value_format`, `key_format`: the encoding of a column. `raw` (strings and binary; the default), `string`, `json`,
+      `msgpack`, `avro` or `protobuf`. The last two need ``schema.registry.url`` in `config` (docs/spark.md).
     - `include_headers`: whether the column `headers` is written. True by default.
     - `delivery_guarantee`: `at_least_once` (the default) or `exactly_once`, with which a consumer with
       ``isolation.level=read_committed`` sees each row once. Not for ``foreachPartition``.
@@ -71,8 +72,9 @@ class KafkaSink:
     - `keywords`: further keys of the producer's configuration. Keyword arguments override `config`.
 
     All options are validated here, on the driver. The sink is pickled to the executors, where all tasks of a Python
-    worker share one producer. A task flushes its rows before it ends, and fails on the first row that can't be
-    delivered. Spark then retries the task, which duplicates the rows that were delivered, unless `exactly_once`.
+    worker share one producer, or with `exactly_once` each attempt has its own. A task flushes its rows before it ends,
+    and fails on the first row that can't be delivered. Spark then retries the task, which duplicates the rows that were
+    delivered, unless `exactly_once`.
 
     Raises KafkaConfigurationError.
     """
@@ -87,6 +89,8 @@ class KafkaSink:
         value_format: _Format | None = ...,
         key_format: _Format | None = ...,
         include_headers: bool | None = ...,
+        delivery_guarantee: _Guarantee | None = ...,
+        delivery_id: str | None = ...,
         **keywords: Unpack[ProducerKeywords],
     ) -> None: ...
     @overload
@@ -99,6 +103,8 @@ class KafkaSink:
         value_format: Any = ...,
         key_format: Any = ...,
         include_headers: Any = ...,
+        delivery_guarantee: Any = ...,
+        delivery_id: Any = ...,
         **keywords: Unpack[UnpackedMapping],
     ) -> None: ...
     def __init__(

@@ -1,4 +1,4 @@
-"""Calls that type checkers accept: every way to pass a configuration. See test_keyword_types.py."""
+"""Calls that type checkers accept: every way to pass a configuration. See test_type_checkers.py."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def in_keywords(server: str, codec: str) -> None:
     KafkaProducer(ssl_cafile=Path("ca.pem"), ssl_check_hostname=False, security_protocol=os.environ["PROTOCOL"])
     AsyncKafkaProducer(bootstrap_servers=server, max_batch_size=1000, enable_idempotence=True)
     KafkaSink({"bootstrap.servers": server}, topic="t", value_format="json", linger_ms=5)
+    KafkaSink(bootstrap_servers=server, topic="t", delivery_guarantee="exactly_once", delivery_id="nightly")
     EmbeddedCluster(brokers=3, num_partitions=2, log_dirs=["a", "b"], auto_create_topics_enable=False, profile="kafka")
     ProcessCluster(security="SASL_SSL", users={"alice": "secret"}, log_retention_ms=None)
 

@@ -1,4 +1,4 @@
-"""Calls that type checkers reject: each line that ends in `# rejected`, and no other. See test_keyword_types.py."""
+"""Calls that type checkers reject: each line that ends in `# rejected`, and no other. See test_type_checkers.py."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ AsyncKafkaProducer(compression_type=3)  # rejected
 KafkaSink(lingerms=5)  # rejected
 KafkaSink(topic=3)  # rejected
 KafkaSink(value_format=3, linger_ms=5)  # rejected
+KafkaSink(delivery_id=3, linger_ms=5)  # rejected
 EmbeddedCluster(num_partition=3)  # rejected
 EmbeddedCluster(num_partitions="many")  # rejected
 EmbeddedCluster(brokers="three")  # rejected

@@ -68,7 +68,7 @@ def test_a_query_uses_its_ids_again_only_after_many_attempts() -> None:
         (Delivery(f"{BATCH.key}-2", RUN).transactional_id(5), False),
         (Delivery(f"{BATCH.key}-{RUN}-1", RUN).transactional_id(5), False),
         (f"x{BATCH.transactional_id(5)}", False),
-        ("p-queryXq-0123456789ab-5".replace("X", "."), False),
+        ("p-query.q-0123456789ab-5", False),
     ],
 )
 def test_the_pattern_finds_the_ids_of_all_runs_and_no_others(name: str, is_own: bool) -> None:

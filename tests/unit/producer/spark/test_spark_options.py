@@ -12,6 +12,7 @@ import pytest
 from headrace.network.protocol.errors import IllegalStateError, KafkaConfigurationError
 from headrace.producer import ProducerConfig
 from headrace.producer.spark import KafkaSink
+from headrace.producer.spark.committer import Committer
 from headrace.producer.spark.options import SinkOptions
 from headrace.producer.spark.transactions import micro_batch, micro_batch_of_connect, new_job
 
@@ -66,7 +67,9 @@ def test_a_job_is_one_client_unless_it_is_named() -> None:
     [
         ({}, "bootstrap.servers is empty"),
         ({**SERVERS, "topik": "t"}, "did you mean topic?"),
-        ({**SERVERS, "kafka.linger.mss": 1}, "linger.ms"),
+        ({**SERVERS, "delivery.guarante": "x"}, "did you mean delivery.guarantee?"),
+        ({**SERVERS, "value_shema": "x"}, "did you mean value.schema?"),
+        ({**SERVERS, "kafka.linger.mss": 1}, "did you mean linger.ms?"),
         ({**SERVERS, "xyzzy": 1}, "xyzzy is neither an option of the sink"),
         ({**SERVERS, "topic": "no spaces"}, "can't be the name of a topic"),
         ({**SERVERS, "topic": "a", "Topic": "b"}, "Topic is given twice, also as topic"),
@@ -109,6 +112,11 @@ def test_the_tasks_ids_begin_with_the_transactional_id() -> None:
     named = new_job(KafkaSink(ONCE, delivery_id="nightly").options)
     assert (named.key, named.is_named) == ("headrace-spark-job-nightly", True)
     assert named.run != new_job(KafkaSink(ONCE, delivery_id="nightly").options).run
+
+
+def test_the_error_of_an_unfinished_commit_names_the_delivery_id() -> None:
+    options = KafkaSink({**ONCE, "kafka.transactional.id": "a-job-of-mine"}, delivery_id="the-job-9").options
+    assert "with delivery.id=the-job-9 to finish it" in Committer(options)._how_to_finish(new_job(options))
 
 
 @pytest.mark.parametrize(
