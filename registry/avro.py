@@ -23,6 +23,7 @@ class AvroSerializer(SchemaSerializer[Any]):
     `KafkaProducer.send_arrow` encodes whole columns by it, unless it has `to_dict`.
     """
 
+    _type = AVRO
     column_form = "avro"
 
     def __init__(
@@ -111,8 +112,6 @@ class AvroSerializer(SchemaSerializer[Any]):
         return f"{subject}\n{obj.schema_str}" if isinstance(obj, Schema) else subject
 
     def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
-        if schema.schema_type != AVRO:
-            raise SerializationError(f"the registered schema is of type {schema.schema_type}, not {AVRO}")
         try:
             named = {}
             for name, each in self._referenced(schema).items():

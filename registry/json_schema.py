@@ -26,6 +26,8 @@ class JsonSchemaSerializer(SchemaSerializer[Any]):
     References are resolved among the schema's own, never by a request to the address that they name.
     """
 
+    _type = JSON
+
     def __init__(
         self,
         schema_str: str | Schema | None,
@@ -84,8 +86,6 @@ class JsonSchemaSerializer(SchemaSerializer[Any]):
         return self._schema, self._record_name
 
     def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
-        if schema.schema_type != JSON:
-            raise SerializationError(f"the registered schema is of type {schema.schema_type}, not {JSON}")
         if not self._validate:
             return None, None
         specification = self._referencing.jsonschema.DRAFT7

@@ -37,6 +37,7 @@ class ProtobufSerializer(SchemaSerializer[Any]):
     `KafkaProducer.send_arrow` takes columns of messages that are serialized already, and frames them.
     """
 
+    _type = PROTOBUF
     _format = "serialized"
     column_form = "bytes"
 
@@ -104,8 +105,6 @@ class ProtobufSerializer(SchemaSerializer[Any]):
         return references
 
     def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
-        if schema.schema_type != PROTOBUF:
-            raise SerializationError(f"the registered schema is of type {schema.schema_type}, not {PROTOBUF}")
         if schema.schema_str == self._schema.schema_str:
             return None, self._path
         # another version may have its messages at other places
@@ -127,6 +126,7 @@ class ProtobufBytesSerializer(SchemaSerializer[Any]):
     The schema is one of the registry's: ``use.latest.version``, ``use.latest.with.metadata`` or ``use.schema.id``.
     """
 
+    _type = PROTOBUF
     _format = "serialized"
     column_form = "bytes"
 
@@ -161,8 +161,6 @@ class ProtobufBytesSerializer(SchemaSerializer[Any]):
         return None, self._message, None
 
     def _prepared(self, obj: Any, schema: Schema) -> tuple[Any, list[int] | None]:
-        if schema.schema_type != PROTOBUF:
-            raise SerializationError(f"the registered schema is of type {schema.schema_type}, not {PROTOBUF}")
         if self._message is None:
             return None, [0]
         return None, _registered_path(schema, self._message)

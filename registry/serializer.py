@@ -127,6 +127,8 @@ class SchemaSerializer(Generic[Writer]):
         """The data without framing."""
         raise NotImplementedError
 
+    #: The type of the schemas: AVRO, JSON or PROTOBUF.
+    _type: str
     #: The output format of schemas that are read from the registry.
     _format: str | None = None
 
@@ -218,6 +220,10 @@ class SchemaSerializer(Generic[Writer]):
         """What serializes by a registered schema: the entry of `_known`, unless that is for another schema."""
         known = self._known.get(key)
         if known is None or known[0].id != found.schema_id:
+            if found.schema.schema_type != self._type:
+                raise SerializationError(
+                    f"the registered schema is of type {found.schema.schema_type}, not {self._type}"
+                )
             writer, indexes = self._prepared(obj, found.schema)
             if len(self._known) >= _MAX_SUBJECTS:
                 self._known = {}

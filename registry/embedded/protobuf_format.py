@@ -1,7 +1,8 @@
 """Protobuf schemas: descriptors in base64, or .proto text that protoc (grpcio-tools) compiles; compatibility by fields.
 
-What is compared, message by message: removed messages, the kind of a field that keeps its number, moves into or out of
-a oneof that had other fields, added or removed required fields (proto2), and the values of an enum only by its name.
+What is compared, message by message: removed messages, the kind and the label of a field that keeps its number, added
+and removed required fields (proto2), several fields that move into one oneof, and fields removed from a oneof. Enums
+and services are not compared.
 
 Source: io.confluent.kafka.schemaregistry.protobuf.diff.
 """

@@ -20,6 +20,7 @@ from .formats import Format, Parsed
 from .json_format import JsonFormat
 from .protobuf_format import ProtobufFormat
 
+#: The compatibility levels.
 LEVELS = (
     "NONE",
     "BACKWARD",
@@ -32,7 +33,7 @@ LEVELS = (
 MODES = ("READWRITE", "READONLY", "IMPORT")
 PROTOBUF = "PROTOBUF"
 FORMATS: dict[str, Format] = {"AVRO": AvroFormat(), "JSON": JsonFormat(), PROTOBUF: ProtobufFormat()}
-#: A reference to a schema that refers to others, that far.
+#: How deep references may be nested.
 _MAX_DEPTH = 50
 
 
@@ -191,7 +192,7 @@ class SchemaStore:
                 raise RestError(42205, f"Subject {subject} is not in import mode")
             else:
                 schema_id = None
-                problems = self.incompatibilities(subject, kind, parsed, None)
+                problems = self._incompatibilities(subject, kind, parsed, None)
                 if problems:
                     raise RestError(
                         409,
@@ -293,29 +294,28 @@ class SchemaStore:
         with self._lock:
             kind, parsed, _ = self._parse(body, normalize or self._normalizes(subject))
             against = None if number is None else [self.version(subject, number)]
-            return self.incompatibilities(subject, kind, parsed, against)
+            return self._incompatibilities(subject, kind, parsed, against)
 
-    def incompatibilities(self, subject: str, kind: str, parsed: Parsed, against: list[Version] | None) -> list[str]:
+    def _incompatibilities(self, subject: str, kind: str, parsed: Parsed, against: list[Version] | None) -> list[str]:
         """Why a schema is not compatible with versions; None stands for those that the level names."""
-        with self._lock:
-            level = self._effective(subject, "compatibility")
-            if level == "NONE":
-                return []
-            if against is None:
-                alive = [version for version in self._subjects.get(subject, ()) if not version.is_deleted]
-                against = alive if level.endswith("_TRANSITIVE") else alive[-1:]
-            problems: list[str] = []
-            for version in against:
-                before = version.schema
-                if before.type != kind:
-                    problems.append(f"version {version.number} is of type {before.type}, not {kind}")
-                    continue
-                form = FORMATS[kind]
-                if level.startswith(("BACKWARD", "FULL")):
-                    problems += form.problems(parsed.model, before.parsed.model)
-                if level.startswith(("FORWARD", "FULL")):
-                    problems += form.problems(before.parsed.model, parsed.model)
-            return problems
+        level = self._effective(subject, "compatibility")
+        if level == "NONE":
+            return []
+        if against is None:
+            alive = [version for version in self._subjects.get(subject, ()) if not version.is_deleted]
+            against = alive if level.endswith("_TRANSITIVE") else alive[-1:]
+        problems: list[str] = []
+        for version in against:
+            before = version.schema
+            if before.type != kind:
+                problems.append(f"version {version.number} is of type {before.type}, not {kind}")
+                continue
+            form = FORMATS[kind]
+            if level.startswith(("BACKWARD", "FULL")):
+                problems += form.problems(parsed.model, before.parsed.model)
+            if level.startswith(("FORWARD", "FULL")):
+                problems += form.problems(before.parsed.model, parsed.model)
+        return problems
 
     # --- Configurations and modes ---
 

@@ -61,6 +61,12 @@ def client(schema_registry: EmbeddedRegistry) -> Iterator[SchemaRegistryClient]:
         yield client
 
 
+def test_a_registered_schema_of_another_type_is_an_error(client: SchemaRegistryClient):
+    client.register_schema("orders-value", Schema(JSON_ORDER, "JSON"))
+    with pytest.raises(SerializationError, match="the registered schema is of type JSON, not AVRO"):
+        AvroSerializer(client, conf=LATEST)({"id": 5}, value_of())
+
+
 def test_avro_is_what_fastavro_writes_behind_the_prefix(client: SchemaRegistryClient):
     written = AvroSerializer(client, ORDER)({"id": 5}, value_of())
     output = io.BytesIO()

@@ -103,3 +103,10 @@ def test_the_rights_that_a_driver_needs() -> None:
         cluster.add_acl(principal="User:app", operation="READ", topic=TOPIC)
         with Committer(options) as committer:
             assert committer.begin(job)
+        # no right to see configurations
+        cluster.add_acl(principal="User:app", operation="WRITE", topic="t")
+        cluster.add_acl(principal="User:app", operation="WRITE", transactional_id="headrace-spark", pattern="PREFIXED")
+        with Committer(options) as committer:
+            assert committer.max_timeout_ms() == 900_000
+            committer.commit(job, written(options, job, b"a"))
+        assert [record.value for record in cluster.records("t", 0)] == [b"a"]
