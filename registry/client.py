@@ -26,8 +26,8 @@ class SchemaRegistryClient:
     latest version of a subject is cached for ``cache.latest.ttl.sec``, by default until the cache is cleared. If the
     registry can't be reached when that time has passed, the version that was known goes on being used.
 
-    Every method that sends a request raises the subclasses of SchemaRegistryError, and waits at most
-    ``timeout`` seconds per attempt, for each address and ``max.retries``.
+    Every method that sends a request raises the subclasses of SchemaRegistryError. It makes 1 + ``max.retries``
+    attempts, each of which waits at most ``timeout`` seconds per address.
     """
 
     def __init__(self, conf: Mapping[str, Any], *, clock: Clock = SYSTEM_CLOCK) -> None:

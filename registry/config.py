@@ -81,10 +81,10 @@ class ClientConfig:
         return cls(
             urls=urls,
             timeout_s=_number(values, "timeout", 0.001),
-            max_retries=int(_number(values, "max.retries", 0)),
+            max_retries=_whole(values, "max.retries", 0),
             retries_wait_ms=_number(values, "retries.wait.ms", 0),
             retries_max_wait_ms=_number(values, "retries.max.wait.ms", 0),
-            cache_capacity=int(_number(values, "cache.capacity", 1)),
+            cache_capacity=_whole(values, "cache.capacity", 1),
             latest_ttl_ms=None if ttl_s is None else ttl_s * 1000.0,
             proxy=_proxy(values["proxy"]),
             basic_auth=basic,
@@ -111,6 +111,13 @@ def _number(values: Mapping[str, Any], key: str, at_least: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not at_least <= value < float("inf"):
         raise KafkaConfigurationError(f"{key}={value!r} has to be a number of at least {at_least:g}")
     return float(value)
+
+
+def _whole(values: Mapping[str, Any], key: str, at_least: int) -> int:
+    number = _number(values, key, at_least)
+    if not number.is_integer():
+        raise KafkaConfigurationError(f"{key}={values[key]!r} has to be a whole number of at least {at_least}")
+    return int(number)
 
 
 def _urls(value: Any) -> tuple[tuple[str, ...], str | None]:

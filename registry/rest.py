@@ -56,7 +56,7 @@ class Purpose(NamedTuple):
 
 
 class _FailedAttempt(Exception):
-    """An attempt that another address or a later attempt may not share. Holds the final error's parts."""
+    """A failure that another address or a later attempt may not have. Holds the parts of the final error."""
 
     def __init__(self, text: str, status: int | None = None, code: int = -1, said: str = "") -> None:
         super().__init__(text)

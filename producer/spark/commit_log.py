@@ -20,6 +20,7 @@ from ...network.protocol.errors import (
     AuthorizationError,
     InvalidMetadataError,
     KafkaConfigurationError,
+    OffsetNotAvailableError,
     TopicAlreadyExistsError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
@@ -54,7 +55,7 @@ T = TypeVar("T")
 
 
 class CommitLog:
-    """Reads and writes the log. For one thread. Every method raises KafkaError, and KafkaTimeoutError when it is late.
+    """Reads and writes the log. For one thread. Every method raises KafkaError, such as KafkaTimeoutError.
 
     Creates the topic when it is first used and missing.
     """
@@ -68,10 +69,8 @@ class CommitLog:
 
     def last(self, key: str) -> bytes | None:
         """The value of a key's last record, None if it has none."""
-        start, end = (
-            self._bound(ListOffsetsRequest.EARLIEST_TIMESTAMP),
-            self._bound(ListOffsetsRequest.LATEST_TIMESTAMP),
-        )
+        start = self._bound(ListOffsetsRequest.EARLIEST_TIMESTAMP)
+        end = self._bound(ListOffsetsRequest.LATEST_TIMESTAMP)
         step = _FIRST_STEP
         wanted = key.encode()
         while end > start:
@@ -105,7 +104,7 @@ class CommitLog:
         offset = first
         while offset < end:
             at = offset
-            batches = self._at_leader("Fetch", lambda leader, at=at: self._fetch(leader, at))
+            batches = self._at_leader("Fetch", lambda leader, at=at: self._fetch(leader, at, end))
             for batch in batches:
                 batch.validate()
                 offset = max(offset, batch.next_offset)
@@ -116,7 +115,8 @@ class CommitLog:
                 # compaction has removed the rest
                 return
 
-    def _fetch(self, leader: Address, offset: int) -> list[Any]:
+    def _fetch(self, leader: Address, offset: int, end: int) -> list[Any]:
+        """The batches from an offset on; none if there are none before `end`."""
         part = FetchPartition(partition=_PARTITION, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=_FETCH_WAIT_MS,
@@ -128,6 +128,11 @@ class CommitLog:
         _check(response.error_code, "READ")
         (found,) = [part for topic in response.responses for part in topic.partitions]
         _check(found.error_code, "READ")
+        if found.high_watermark < end:
+            # without this, records that it does not show yet would be taken for compacted ones
+            raise OffsetNotAvailableError(
+                f"the leader of {TOPIC} shows offsets up to {found.high_watermark}, and a leader before it up to {end}"
+            )
         return list(read_batches(found.records or b""))
 
     def _bound(self, timestamp: int) -> int:
@@ -221,7 +226,7 @@ class CommitLog:
 
 
 def _producer_config(config: ProducerConfig) -> ProducerConfig:
-    """The configuration of the producer that writes to the log: all defaults, with the sink's cluster and security."""
+    """The configuration of the producer that writes to the log. Of the sink's it has the cluster and security only."""
     kept = ["bootstrap_servers", "client_id", *(entry.attribute for entry in ClientSecurityConfig.entries)]
     given = {"bootstrap_servers": "localhost", "compression_type": "gzip", "linger_ms": 0}
     base = ProducerConfig.resolve_from(None, given, {})

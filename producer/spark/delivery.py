@@ -11,12 +11,12 @@ attempt of a task writes in a transaction of its own, whose id no other attempt 
 
 A driver that is started again reads the record. Before 2 there is none, and the delivery is written again. Between 2
 and 4 it commits what is recorded. After 4 it skips the delivery. If a recorded transaction is lost, what follows
-depends on the others: if none is committed it aborts them, records ABORTED and the delivery is written again; otherwise
-it commits the rest and raises an error.
+depends on the others. If none of them can have been committed, the driver aborts them and records ABORTED, and the
+delivery is written again. Otherwise it commits the rest and raises an error.
 
 Invariants. A recorded transaction is committed or lost, never aborted by a sink unless all recorded ones are aborted.
 No id is in use twice: it has the run (a start of a query, or a job) and the number of the task's attempt, which is
-unique in a Spark application.
+unique in a Spark application. A query begins again after IDS_PER_RUN of them.
 
 Source: Flink's KafkaCommitter and TransactionNamingStrategy; Spark's pull request 25618.
 """
@@ -91,7 +91,7 @@ class Progress(Enum):
 
 @dataclasses.dataclass(frozen=True)
 class CommitRecord:
-    """The last record of a query or job. `transactions`: the Spark partitions with their transactions."""
+    """A record of a query or job, of which the last one counts. `transactions`: Spark partitions with theirs."""
 
     progress: Progress
     run: str

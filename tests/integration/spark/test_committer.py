@@ -13,14 +13,19 @@ from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.errors import (
     DeliveryPartlyLostError,
     KafkaConfigurationError,
+    KafkaTimeoutError,
     TopicAuthorizationFailedError,
 )
-from headrace.producer.spark.commit_log import TOPIC
+from headrace.network.protocol.messages.records.list_offsets import ListOffsetsRequest
+from headrace.producer import ProducerConfig
+from headrace.producer.blocking_cluster import BlockingCluster
+from headrace.producer.spark.commit_log import TOPIC, CommitLog
 from headrace.producer.spark.committer import Committer
 from headrace.producer.spark.delivery import Delivery
 from headrace.producer.spark.options import SinkOptions
 from headrace.producer.spark.transactions import new_job
 
+LATEST = ListOffsetsRequest.LATEST_TIMESTAMP
 CLEANUP = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 100}
 
 
@@ -64,6 +69,26 @@ def test_a_log_that_forgets_is_an_error() -> None:
         )
         with Committer(options) as committer, pytest.raises(KafkaConfigurationError, match="set it to compact"):
             committer.begin(new_job(options))
+
+
+def test_a_leader_that_does_not_show_all_offsets_yet_is_asked_again(
+    servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after an election its high watermark may be below the one that the leader before it reported."""
+    config = ProducerConfig.resolve(
+        bootstrap_servers=servers, delivery_timeout_ms=1000, request_timeout_ms=900, linger_ms=0
+    )
+    cluster = BlockingCluster(config, timeout_ms=1000.0)
+    try:
+        log = CommitLog(config, cluster)
+        log.append("a query", b"first")
+        assert log.last("a query") == b"first"
+        real = CommitLog._bound
+        monkeypatch.setattr(CommitLog, "_bound", lambda log, at: real(log, at) + (at == LATEST))
+        with pytest.raises(KafkaTimeoutError, match="shows offsets up to"):
+            log.last("a query without a record")
+    finally:
+        cluster.close()
 
 
 def test_over_tls_and_sasl() -> None:

@@ -29,6 +29,7 @@ URL = "http://localhost:8081"
         ({"url": URL, "timeout": 0}, "timeout=0 has to be a number of at least 0.001"),
         ({"url": URL, "max.retries": "3"}, "max.retries='3'"),
         ({"url": URL, "max.retries": True}, "max.retries=True"),
+        ({"url": URL, "max.retries": 2.5}, "max.retries=2.5 has to be a whole number"),
         ({"url": URL, "cache.capacity": 0}, "cache.capacity=0"),
         ({"url": URL, "ssl.ca.location": "ca.pem"}, "no url begins with https://"),
         ({"url": "https://h", "ssl.ca.location": "/no/such/file"}, "can't be loaded"),
