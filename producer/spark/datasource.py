@@ -32,7 +32,7 @@ from .options import SinkOptions
 from .report import WriteReport
 from .rows import RowWriter
 from .schema import check_schema, check_transport
-from .sink import write_partition, write_partition_once
+from .sink import write_partition
 from .transactions import BATCH_ID, micro_batch, new_job, transaction_timeout_ms
 from .workers import spare_collections
 from .writer import PartitionWriter
@@ -102,20 +102,15 @@ class BatchDataSourceWriter(DataSourceArrowWriter):
         if self._delivery is not None:
             with Committer(options) as committer:
                 self._is_skipped = not committer.begin(self._delivery)
-            self._timeout_ms = transaction_timeout_ms(options)
+            if not self._is_skipped:
+                self._timeout_ms = transaction_timeout_ms(options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Delivered:
         """Write the rows of one task. Raises RowDeliveryError."""
-        if self._delivery is None:
-            return Delivered(write_partition(self.options, BatchWriter, iterator))
         if self._is_skipped:
             return Delivered(WriteReport())
-        return Delivered(
-            *_with_delivery(
-                self._delivery,
-                write_partition_once(self.options, self._delivery, self._timeout_ms, BatchWriter, iterator),
-            )
-        )
+        report, attempt = write_partition(self.options, BatchWriter, iterator, self._delivery, self._timeout_ms)
+        return Delivered(report, self._delivery, attempt)
 
     def commit(self, messages: list[Any]) -> None:
         """Commit what the tasks have written, and log the report. Runs in a separate process on the driver."""
@@ -148,14 +143,13 @@ class _StreamWriter:
         self.timeout_ms = transaction_timeout_ms(options) if options.is_exactly_once else 0
 
     def _write(self, writer: Callable[..., PartitionWriter], source: Iterator[Any]) -> Delivered:
-        if not self.options.is_exactly_once:
-            return Delivered(write_partition(self.options, writer, source))
-        context: Any = TaskContext.get()
-        batch = context.getLocalProperty(BATCH_ID)
-        delivery = micro_batch(self.options, -1 if batch is None else int(batch), context.getLocalProperty)
-        return Delivered(
-            *_with_delivery(delivery, write_partition_once(self.options, delivery, self.timeout_ms, writer, source))
-        )
+        delivery = None
+        if self.options.is_exactly_once:
+            context: Any = TaskContext.get()
+            batch = context.getLocalProperty(BATCH_ID)
+            delivery = micro_batch(self.options, -1 if batch is None else int(batch), context.getLocalProperty)
+        report, attempt = write_partition(self.options, writer, source, delivery, self.timeout_ms)
+        return Delivered(report, delivery, attempt)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Commit what the tasks have written, and log the report. Runs in a separate process on the driver."""
@@ -211,10 +205,6 @@ class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
     def write(self, iterator: Iterator[Row]) -> Delivered:
         """Write the rows of one task. Raises RowDeliveryError."""
         return self._write(functools.partial(RowWriter, schema=self.schema), iterator)
-
-
-def _with_delivery(delivery: Delivery, written: tuple[WriteReport, Attempt]) -> tuple[WriteReport, Delivery, Attempt]:
-    return written[0], delivery, written[1]
 
 
 def _attempts(messages: list[Any]) -> list[Attempt]:

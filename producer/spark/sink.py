@@ -184,7 +184,7 @@ class KafkaSink:
         started_ms = SYSTEM_CLOCK.now_ms()
         report = WriteReport()
         if delivery is None:
-            report = WriteReport.merged(each for each, _ in self._run_tasks(df, self._write_batches))
+            report = WriteReport.merged(each for each, _ in self._run_tasks(df, None, 0))
         else:
             with Committer(self.options) as committer:
                 if committer.begin(delivery):
@@ -196,35 +196,40 @@ class KafkaSink:
     def _write_once(self, df: DataFrame, delivery: Delivery, committer: Committer) -> WriteReport:
         timeout_ms = transaction_timeout_ms(self.options)
         try:
-            written = self._run_tasks(df, lambda batches: self._write_batches_once(batches, delivery, timeout_ms))
+            written = self._run_tasks(df, delivery, timeout_ms)
         except BaseException:
             committer.abort(delivery, ())
             raise
         committer.commit(delivery, [attempt for _, attempt in written if attempt is not None])
         return WriteReport.merged(each for each, _ in written)
 
-    def _run_tasks(self, df: DataFrame, task: Callable[[Any], Iterator[Any]]) -> list[tuple[WriteReport, Any]]:
-        """Run `task` on the Arrow batches of each Spark partition, and return what the tasks returned."""
-        reports = _only_columns(df).mapInArrow(task, _REPORT_COLUMNS)
+    def _run_tasks(
+        self, df: DataFrame, delivery: Delivery | None, timeout_ms: int
+    ) -> list[tuple[WriteReport, Attempt | None]]:
+        """Write the Arrow batches of each Spark partition in a task, and return the tasks' reports and attempts."""
+
+        def write_batches(batches: Iterator[Any]) -> Iterator[Any]:
+            return self._write_batches(batches, delivery, timeout_ms)
+
+        reports = _only_columns(df).mapInArrow(write_batches, _REPORT_COLUMNS)
         with described(df, f"headrace: to {self.options}"):
             return [pickle.loads(row.report) for row in counted(reports).collect()]
 
-    def _write_batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _write_batches(self, batches: Iterator[Any], delivery: Delivery | None, timeout_ms: int) -> Iterator[Any]:
         """One task of `write`, in a Python worker."""
-        yield _reported(self._write(_batch_writer(), batches), None)
+        yield _reported(*self._write(_batch_writer(), batches, delivery, timeout_ms))
 
-    def _write_batches_once(self, batches: Iterator[Any], delivery: Delivery, timeout_ms: int) -> Iterator[Any]:
-        """One task of `write` with `exactly_once`, in a Python worker."""
-        report, attempt = write_partition_once(self.options, delivery, timeout_ms, _batch_writer(), batches)
+    def _write(
+        self,
+        writer: Callable[..., PartitionWriter],
+        source: Iterable[Any],
+        delivery: Delivery | None = None,
+        timeout_ms: int = 0,
+    ) -> tuple[WriteReport, Attempt | None]:
+        report, attempt = write_partition(self.options, writer, source, delivery, timeout_ms)
         if self._reports is not None:
             self._reports.add(report)
-        yield _reported(report, attempt)
-
-    def _write(self, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
-        report = write_partition(self.options, writer, source)
-        if self._reports is not None:
-            self._reports.add(report)
-        return report
+        return report, attempt
 
     @property
     def report(self) -> WriteReport:
@@ -245,30 +250,27 @@ class KafkaSink:
         return f"KafkaSink({self.options})"
 
 
-def write_partition(options: SinkOptions, writer: Callable[..., PartitionWriter], source: Iterable[Any]) -> WriteReport:
-    """Write one Spark partition with this worker's producer. Raises RowDeliveryError."""
-    warn_if_interpreted()
-    spare_collections()
-    name, number = _task()
-    with worker_producers().lease(options.digest, options.config) as producer:
-        report = writer(producer, options, name).write(source)
-    report.slowest_task = (number, report.task_ms)
-    return report
-
-
-def write_partition_once(
+def write_partition(
     options: SinkOptions,
-    delivery: Delivery,
-    timeout_ms: int,
     writer: Callable[..., PartitionWriter],
     source: Iterable[Any],
-) -> tuple[WriteReport, Attempt]:
-    """Write one Spark partition in a transaction of its own. Raises RowDeliveryError and KafkaError."""
+    delivery: Delivery | None = None,
+    timeout_ms: int = 0,
+) -> tuple[WriteReport, Attempt | None]:
+    """Write one Spark partition: with this worker's producer, or in a transaction of its own if there is a `delivery`.
+
+    `timeout_ms`: that of the transaction. Raises RowDeliveryError, and KafkaError for the transaction.
+    """
     warn_if_interpreted()
     spare_collections()
     name, number = _task()
-    context = sys.modules["pyspark"].TaskContext.get()
-    report, attempt = write_in_transaction(options, delivery, timeout_ms, writer, source, context, name)
+    attempt = None
+    if delivery is None:
+        with worker_producers().lease(options.digest, options.config) as producer:
+            report = writer(producer, options, name).write(source)
+    else:
+        context = sys.modules["pyspark"].TaskContext.get()
+        report, attempt = write_in_transaction(options, delivery, timeout_ms, writer, source, context, name)
     report.slowest_task = (number, report.task_ms)
     return report, attempt
 

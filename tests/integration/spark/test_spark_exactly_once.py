@@ -153,17 +153,17 @@ def test_a_worker_that_is_killed_after_its_flush(
 ) -> None:
     """It has handed its transaction over, but Spark has not got its message."""
     sink = KafkaSink(options)
-    write_once = sink._write_batches_once
+    write_batches = sink._write_batches
 
     def killed_at_the_end(*arguments: Any) -> Iterator[Any]:
-        for batch in write_once(*arguments):
+        for batch in write_batches(*arguments):
             marker = tmp_path / str(pyspark.TaskContext.get().partitionId())  # type: ignore[union-attr]
             if not marker.exists():
                 marker.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             yield batch
 
-    sink._write_batches_once = killed_at_the_end  # type: ignore[method-assign]
+    sink._write_batches = killed_at_the_end  # type: ignore[method-assign]
     assert sink.write(numbers(spark, tasks=2)).rows == ROWS
     assert len(list(tmp_path.iterdir())) == 2
     assert sum(len(cluster.records(topic, partition)) for partition in range(3)) >= 2 * ROWS
