@@ -1,8 +1,9 @@
 """`headrace demo`: a broker, a producer and live metrics.
 
 A Kafka broker runs in a process of its own, with its files in a temporary directory. A producer sends orders as JSON
-to it, as fast as it can, with the defaults of Kafka 4: acks=all and idempotence. At the end the command compares what
-was sent with what is in the log. Nothing outside this machine is used, and nothing is left behind.
+to it, as fast as it can, with acks=all and idempotence, the defaults of Kafka 4, and linger.ms=20. At the end the
+command compares what was sent with what is in the log. Nothing outside this machine is used, and nothing is left
+behind.
 
   headrace demo
   headrace demo --seconds 60

@@ -10,7 +10,7 @@ Examples:
   headrace doctor --command-config producer.properties --topic orders --write
   headrace doctor -b broker.example.com:9092 --json
 
-The exit code is that of the first step that fails:
+The exit code is the lowest one of the steps that failed:
   3 configuration   4 name   5 TCP   6 TLS   7 SASL   8 ApiVersions (it is not Kafka)   9 brokers (advertised listeners)
   10 topic   11 access   12 write
 It is 0 if none fails (warnings don't count), 2 for wrong options, and 130 after Ctrl-C.
