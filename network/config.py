@@ -171,7 +171,6 @@ def key(
     default_text: the default in words, if the value itself says nothing.
     accepts: the type of keyword arguments for type checkers, as the text of an annotation, if the annotation of the
     attribute does not show what `parse` takes. docs/keyword_tables.py reads it.
-
     """
     return Key(
         default=default,
