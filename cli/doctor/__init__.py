@@ -32,13 +32,13 @@ from ...network.topic_names import validate_topic_name
 from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys, servers_text, whole_number
 from ..client import add_bootstrap_argument
+from ..signals import INTERRUPTED
 from .brokers import check_brokers
 from .connecting import Connector
 from .findings import Finding, Findings, Status, Step
 from .topic import TopicCheck
 from .writing import write_record
 
-_INTERRUPTED = 130
 _WIDTH = 116
 _INDENT = 23
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         Examination(options, findings).run()
     except KeyboardInterrupt:
         interrupted = True
-    code = _INTERRUPTED if interrupted else findings.exit_code
+    code = INTERRUPTED if interrupted else findings.exit_code
     if options.json:
         content = {
             "exit_code": code,

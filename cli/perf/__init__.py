@@ -25,6 +25,7 @@ from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys, servers_text, whole_number
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
+from ..signals import INTERRUPTED
 from ..topic_creation import create_missing_topic
 from .load import Load, Payloads, TimedSend
 from .page import page_of
@@ -32,7 +33,6 @@ from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line
 from .results import Summary
 
-_INTERRUPTED = 130
 #: Kafka's default.
 _TRANSACTION_MS = 3000
 
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     if summary.first_error is not None:
         print(f"headrace perf: {summary.failed} records failed, the first with: {summary.first_error}", file=sys.stderr)
     if summary.interrupted:
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if summary.failed else 0
 
 
