@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import Clock
-from ..config import Config, Draft, Rule, key
+from ..config import Config, Draft, Rule, dotted, key
 from .mechanism import Credentials
 from .mechanism_names import PASSWORD_MECHANISMS, TOKEN_MECHANISMS
 
@@ -106,7 +106,7 @@ def _check_sasl(draft: Draft) -> None:
     """With `SASL_PLAINTEXT` and `SASL_SSL`, `sasl.mechanism` and its credentials are required. With other protocols,
     credentials are an error. `sasl.jaas.config`, `sasl.credentials`, and the pair `sasl.username` and `sasl.password`
     exclude each other; the last two are for PLAIN and SCRAM only."""
-    given = [name.replace("_", ".") for name in _SOURCES if draft[name] is not None]
+    given = [dotted(name) for name in _SOURCES if draft[name] is not None]
     protocol = draft["security_protocol"]
     if protocol not in SASL_PROTOCOLS:
         if given:
