@@ -193,7 +193,7 @@ class SaslConfig(Config, rules=(Rule(("security_protocol", "sasl_mechanism", *_S
         secret=True,
         check=_check_jaas,
         doc="The credentials as Java programs give them: `PlainLoginModule` or `ScramLoginModule` with `username` and "
-        "`password`. The part before the class name does not matter.",
+        "`password`, `OAuthBearerLoginModule`, or `Krb5LoginModule`. The package of the class does not matter.",
     )
     sasl_username: str | None = key(
         default=None,
