@@ -9,16 +9,13 @@ end.
 from __future__ import annotations
 
 import argparse
-import signal
-import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from .. import broker
 from ..broker.config.profiles import KAFKA, PROFILES
-from ..network.protocol.errors import KafkaError
 from .arguments import read_configs, whole_number
+from .signals import stop_event
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,40 +74,34 @@ def _numbers(text: str) -> list[int]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT. Once clients are served, the first line on standard output is the address."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    try:
-        settings = {
-            "node_ids": options.node_ids,
-            "data_dir": options.data_dir,
-            "host": options.host,
-            "port": options.port,
-            "security": options.security,
-            "console": options.console,
-            "schema_registry": options.schema_registry,
-            "profile": options.profile,
-            "config": read_configs(options.config),
-        }
-        count = len(options.node_ids) if options.node_ids else options.brokers or 1
-        # A single broker runs in this process; several run in one process each, so that each can be killed. Only the
-        # class in use is imported, which makes the start faster.
-        if count == 1:
-            with broker.EmbeddedCluster(options.brokers, **settings) as cluster:
-                _tell(cluster, options, {})
-                stop.wait()
-        else:
-            with broker.ProcessCluster(options.brokers, **settings) as cluster:
-                _tell(cluster, options, cluster.pids)
-                stop.wait()
-    except KafkaError as failed:
-        print(f"headrace broker: {failed}", file=sys.stderr)
-        return 1
+    """Serve until SIGTERM or SIGINT. The first line on standard output is the address. Raises KafkaError."""
+    stop = stop_event()
+    settings = {
+        "node_ids": options.node_ids,
+        "data_dir": options.data_dir,
+        "host": options.host,
+        "port": options.port,
+        "security": options.security,
+        "console": options.console,
+        "schema_registry": options.schema_registry,
+        "profile": options.profile,
+        "config": read_configs(options.config),
+    }
+    count = len(options.node_ids) if options.node_ids else options.brokers or 1
+    # A single broker runs in this process; several run in one process each, so that each can be killed. Only the
+    # class in use is imported, which makes the start faster.
+    if count == 1:
+        with broker.EmbeddedCluster(options.brokers, **settings) as cluster:
+            _print_facts(cluster, options, {})
+            stop.wait()
+    else:
+        with broker.ProcessCluster(options.brokers, **settings) as cluster:
+            _print_facts(cluster, options, cluster.pids)
+            stop.wait()
     return 0
 
 
-def _tell(cluster: Any, options: argparse.Namespace, pids: Mapping[int, int]) -> None:
+def _print_facts(cluster: Any, options: argparse.Namespace, pids: Mapping[int, int]) -> None:
     print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
     print(f"profile={cluster.profile}", flush=True)
     for node_id, pid in pids.items():

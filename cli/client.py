@@ -74,7 +74,13 @@ class Client:
         self._credentials = credentials_of(security, SYSTEM_CLOCK)
         self._connections: dict[int, BlockingConnection] = {}
         self._addresses: dict[int, Address] = {}
-        self._bootstrap = self._connect_to_any(bootstrap)
+        if self._credentials is not None:
+            self._credentials.start(lambda: None)
+        try:
+            self._bootstrap = self._connect_to_any(bootstrap)
+        except BaseException:
+            self._close_credentials()
+            raise
 
     def _connect_to_any(self, bootstrap: str) -> BlockingConnection:
         try:
@@ -85,7 +91,6 @@ class Client:
         for address in addresses:
             connection = self._connection_to(address)
             try:
-                connection = self._connection_to(address)
                 connection.api_versions()
                 return connection
             except AuthenticationError:
@@ -107,6 +112,11 @@ class Client:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        self._close_credentials()
+
+    def _close_credentials(self) -> None:
+        if self._credentials is not None:
+            self._credentials.close()
 
     def ask(self, request: Request, node_id: int | None = None) -> Any:
         """The response of one broker; without `node_id`, of the bootstrap broker."""

@@ -17,7 +17,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 
-from ..network.config import Config, Item, Key
+from ..network.config import Config, Item, Key, dotted
 from ..network.config_files import read_config_file
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.text import table
@@ -72,14 +72,14 @@ def _explain(options: argparse.Namespace) -> int:
 def _explanation(name: str) -> str:
     entry = ProducerConfig.find(name)
     if entry is None:
-        dotted = name.replace("_", ".")
-        reason = ProducerConfig.why_without_effect(dotted)
+        key_name = dotted(name)
+        reason = ProducerConfig.why_without_effect(key_name)
         if reason is not None:
-            return _wrapped(f"{dotted} has no effect: {reason}.")
-        reason = ProducerConfig.why_left_out(dotted)
+            return _wrapped(f"{key_name} has no effect: {reason}.")
+        reason = ProducerConfig.why_left_out(key_name)
         if reason is not None:
-            return _wrapped(f"{dotted} is not supported: {reason}.")
-        nearest = ProducerConfig.nearest(dotted)
+            return _wrapped(f"{key_name} is not supported: {reason}.")
+        nearest = ProducerConfig.nearest(key_name)
         hint = f"did you mean {nearest}?" if nearest else "`headrace config explain` lists the keys"
         raise KafkaConfigurationError(f"{name} is not a configuration key; {hint}")
     facts = [
@@ -140,7 +140,7 @@ def _settings(config: Config) -> Iterable[tuple[str, str, bool]]:
     """The name, the value as text, and whether it is the default, of each key but `config.file`."""
     for entry in config.entries:
         if entry.attribute != "config_file":
-            is_default = config.origins[entry.name].startswith(_DEFAULT)
+            is_default = not config.is_explicit(entry.name)
             # a default in words, such as that of client.id, may stand for another value in each process
             text = _default_text(entry) if is_default and entry.default_text else _plain(entry.text(config[entry.name]))
             yield entry.name, text, is_default

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Iterable
 
@@ -18,18 +17,9 @@ def ask_before_writing(servers: Iterable[Address], what: str, *, agreed: bool) -
     addresses = list(servers)
     where = ", ".join(map(str, addresses))
     print(f"Writing {what}, at {where}", flush=True)
-    if agreed or all(_is_loopback(address.host) for address in addresses):
+    if agreed or all(address.is_loopback for address in addresses):
         return
     if not sys.stdin.isatty():
         raise KafkaConfigurationError(f"{where} is not on this machine; add --yes to write there")
     if input("This cluster is not on this machine. Write to it? [y/N] ").strip().lower() not in {"y", "yes"}:
         raise KafkaConfigurationError("nothing was written")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

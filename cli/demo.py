@@ -1,8 +1,9 @@
 """`headrace demo`: a broker, a producer and live metrics.
 
 A Kafka broker runs in a process of its own, with its files in a temporary directory. A producer sends orders as JSON
-to it, as fast as it can, with the defaults of Kafka 4: acks=all and idempotence. At the end the command compares what
-was sent with what is in the log. Nothing outside this machine is used, and nothing is left behind.
+to it, as fast as it can, with acks=all and idempotence, the defaults of Kafka 4, and linger.ms=20. At the end the
+command compares what was sent with what is in the log. Nothing outside this machine is used, and nothing is left
+behind.
 
   headrace demo
   headrace demo --seconds 60
@@ -11,7 +12,6 @@ was sent with what is in the log. Nothing outside this machine is used, and noth
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 from collections import deque
@@ -23,10 +23,10 @@ from ..network import _build
 from ..network.clock import SYSTEM_CLOCK
 from ..producer import KafkaProducer
 from .arguments import whole_number
+from .signals import INTERRUPTED, stop_event
 
 _TOPIC = "orders"
 _PARTITIONS = 4
-_INTERRUPTED = 130
 #: Records between two looks at the clock and at Ctrl-C: less than a millisecond.
 _BURST = 500
 _TERMINAL_MS, _PIPE_MS = 250.0, 1000.0
@@ -52,9 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Send until the time is over, or until Ctrl-C or SIGTERM. These end the demo at once, without delivery."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     out = sys.stdout
     print(f"Headrace {_build.VERSION} ({_build.describe()}). Starting a Kafka broker ...", flush=True)
     with broker.ProcessCluster(brokers=1, config=_BROKER) as cluster:
@@ -89,7 +87,7 @@ def _run(producer: KafkaProducer, seconds: int, stop: threading.Event, display: 
     print(f"\n{sent:,} records in {elapsed_s:.1f} s: {sent / max(elapsed_s, 1e-9):,.0f} records/s")
     if stop.is_set():
         print("Interrupted: what was not acknowledged yet is given up.")
-        return _INTERRUPTED
+        return INTERRUPTED
     producer.flush(_FLUSH_S)
     return _compare(producer, sent)
 

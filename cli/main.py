@@ -11,6 +11,7 @@ from typing import Any
 
 from ..network import _build
 from ..network.protocol.errors import KafkaError
+from .signals import INTERRUPTED
 
 # Command -> its description in one line. Each is in the module of that name.
 COMMANDS = {
@@ -27,8 +28,6 @@ COMMANDS = {
     "config": "explain, check, compare and convert configurations of the producer",
     "dump-log": "print the contents of files in a log directory, and where they are damaged",
 }
-
-_INTERRUPTED = 130
 
 
 class _Version(argparse.Action):
@@ -58,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"headrace: {failed}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:

@@ -7,11 +7,10 @@ end.
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 
 from ..registry.embedded import EmbeddedRegistry
 from .arguments import whole_number
+from .signals import stop_event
 
 _DEFAULT_PORT = 8081
 
@@ -30,9 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. The first line on standard output is the address."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = stop_event()
     with EmbeddedRegistry(options.host, options.port) as registry:
         print(f"schema.registry.url={registry.url}", flush=True)
         stop.wait()

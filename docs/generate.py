@@ -450,9 +450,9 @@ removed, mostly on the sender thread, and `close()` when it is closed.
             """\
 ## Not supported
 
-Kafka's metrics of authentication and TLS ciphers are missing, because the producer
-does not count these yet. So are `iotime-total` and `io-waittime-total`, which Kafka deprecates in favor of
-`io-time-ns-total` and `io-wait-time-ns-total`.
+Kafka's metrics of authentication and TLS ciphers are missing, because the producer does not count these yet. So are
+`iotime-total` and `io-waittime-total`, which Kafka deprecates in favor of `io-time-ns-total` and
+`io-wait-time-ns-total`.
 """,
         ]
     )

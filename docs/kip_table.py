@@ -62,6 +62,8 @@ def _words(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
+_OWN = "only the producer's own metrics are pushed (KIP-714)"
+
 #: Release of Kafka -> its proposals.
 KIPS: dict[str, tuple[Kip, ...]] = {
     "Kafka 4.4": (
@@ -95,7 +97,7 @@ KIPS: dict[str, tuple[Kip, ...]] = {
         Kip(1102, "Rebootstrap after a time, or when a broker asks", "key metadata.recovery.rebootstrap.trigger.ms"),
         Kip(896, "No protocol versions older than Kafka 2.1", "none", "brokers from Kafka 0.10 are supported"),
         Kip(1030, "New defaults", "default linger.ms 5"),
-        Kip(1076, "An application's own metrics for brokers", "method register_metric_for_subscription", "see KIP-714"),
+        Kip(1076, "An application's own metrics for brokers", "method register_metric_for_subscription", _OWN),
     ),
     "Kafka 3.7 to 3.9": (
         Kip(714, "Client metrics for brokers", "key enable.metrics.push"),

@@ -26,6 +26,16 @@ class Address(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is this machine's own: `localhost` or a loopback address. Other names are not looked up."""
+        from ipaddress import ip_address  # noqa: PLC0415 - few programs ask
+
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
 
 def parse_address(text: str, default_port: int | None = None) -> Address:
     """Parse `host:port`, `[ipv6]:port` or `PLAINTEXT://host:port`. With `default_port` the port is optional.

@@ -171,7 +171,6 @@ def key(
     default_text: the default in words, if the value itself says nothing.
     accepts: the type of keyword arguments for type checkers, as the text of an annotation, if the annotation of the
     attribute does not show what `parse` takes. docs/keyword_tables.py reads it.
-
     """
     return Key(
         default=default,
@@ -437,8 +436,8 @@ class Config(Mapping[str, Any]):
         return len(self.entries)
 
     def is_explicit(self, name: str) -> bool:
-        """Whether the value of a key comes from a source and not from a default."""
-        return not self.origins[name].startswith(DEFAULT)
+        """Whether the value of a key, named in either spelling, comes from a source and not from a default."""
+        return not self.origins[dotted(name)].startswith(DEFAULT)
 
     def _replaced(self: C, values: Mapping[str, Any], origins: Mapping[str, str]) -> C:
         """A copy with other values (by attribute, parsed and checked) and origins (by name) for some keys."""

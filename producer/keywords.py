@@ -137,7 +137,7 @@ class ProducerKeywords(TypedDict, total=False):
     """The SASL mechanism. Default: none; required by SASL_PLAINTEXT and SASL_SSL."""
     sasl_jaas_config: str | None
     """The credentials as Java programs give them: `PlainLoginModule` or `ScramLoginModule` with `username` and
-    `password`."""
+    `password`, `OAuthBearerLoginModule`, or `Krb5LoginModule`."""
     sasl_username: str | None
     """The user name for PLAIN and SCRAM."""
     sasl_password: str | None

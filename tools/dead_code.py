@@ -1,6 +1,6 @@
 """Find definitions that are unused or only used by tests: `python tools/dead_code.py`, a part of `make check`.
 
-A definition is a function, class, method, constant or attribute of the four packages. It is used if its name is read
+A definition is a function, class, method, constant or attribute of the packages. It is used if its name is read
 outside its own body: anywhere in the packages, in the examples, in the generator of the docs, or in the code of a page.
 A definition of tests/support is used if a test reads it.
 

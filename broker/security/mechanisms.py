@@ -7,9 +7,9 @@ from functools import partial
 
 from ...network.protocol.errors import SaslAuthenticationFailedError
 from ...network.security.mechanism import ClientMechanism, ServerMechanism
-from ...network.security.mechanism_names import OAUTHBEARER
+from ...network.security.mechanism_names import OAUTHBEARER, PLAIN
 from ...network.security.passwords import PasswordCredentials
-from ...network.security.plain import PLAIN, PlainServer, same_secret
+from ...network.security.plain import PlainServer, same_secret
 from ...network.security.scram import ScramMechanism, ScramServer
 from ..config.sasl_keys import SaslListener
 from .users import Users

@@ -10,7 +10,7 @@ Examples:
   headrace doctor --command-config producer.properties --topic orders --write
   headrace doctor -b broker.example.com:9092 --json
 
-The exit code is that of the first step that fails:
+The exit code is the lowest one of the steps that failed:
   3 configuration   4 name   5 TCP   6 TLS   7 SASL   8 ApiVersions (it is not Kafka)   9 brokers (advertised listeners)
   10 topic   11 access   12 write
 It is 0 if none fails (warnings don't count), 2 for wrong options, and 130 after Ctrl-C.
@@ -32,13 +32,13 @@ from ...network.topic_names import validate_topic_name
 from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys, servers_text, whole_number
 from ..client import add_bootstrap_argument
+from ..signals import INTERRUPTED
 from .brokers import check_brokers
 from .connecting import Connector
 from .findings import Finding, Findings, Status, Step
 from .topic import TopicCheck
 from .writing import write_record
 
-_INTERRUPTED = 130
 _WIDTH = 116
 _INDENT = 23
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         Examination(options, findings).run()
     except KeyboardInterrupt:
         interrupted = True
-    code = _INTERRUPTED if interrupted else findings.exit_code
+    code = INTERRUPTED if interrupted else findings.exit_code
     if options.json:
         content = {
             "exit_code": code,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -86,7 +85,7 @@ def _check_broker(connector: Connector, node_id: int, address: Address, reached:
 def _advice(failed: Step, address: Address, node_id: int, reached: Sequence[Address]) -> str:
     if failed not in (Step.NAME, Step.TCP, Step.API_VERSIONS, Step.TLS):
         return ""
-    if _is_local(address.host) and not any(_is_local(each.host) for each in reached):
+    if address.is_loopback and not any(each.is_loopback for each in reached):
         return (
             f"broker {node_id} sends every client to its own machine; set its advertised.listeners to a name that "
             "clients can reach"
@@ -97,12 +96,3 @@ def _advice(failed: Step, address: Address, node_id: int, reached: Sequence[Addr
         f"records for partitions led by broker {node_id} can't be sent; set its advertised.listeners to an address "
         "that this machine can resolve and reach"
     )
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -87,7 +87,7 @@ def _chain_of(ssl_object: Any) -> list[tuple[str, str]]:
         # public only since Python 3.13, and not on an SSLObject of older ones
         verified = ssl_object._sslobj.get_verified_chain()
         fields = [each.get_info() for each in verified or ()]
-    except Exception:
+    except (AttributeError, ValueError, ssl.SSLError):
         # another implementation of SSL objects: only the broker's certificate is described
         fields = [ssl_object.getpeercert()]
     return [

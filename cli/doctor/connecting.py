@@ -74,10 +74,6 @@ class Connector:
             connection = self._authenticate(address, self.credentials, findings)
         return None if connection is None else self._ask(address, connection, findings)
 
-    def connection_to(self, address: Address, *, with_credentials: bool = True) -> BlockingConnection:
-        """A connection whose steps are not reported."""
-        return self._new_connection(address, self._open, self.credentials if with_credentials else None)
-
     def _new_connection(
         self, address: Address, open_socket: OpenSocket, credentials: Credentials | None
     ) -> BlockingConnection:

@@ -74,7 +74,7 @@ def write_record(
 
 
 def _keys(config: ProducerConfig, timeout_ms: float) -> dict[str, Any]:
-    given = {name: config[name] for name in config if not config.origins[name.replace("_", ".")].startswith("default")}
+    given = {name: config[name] for name in config if config.is_explicit(name)}
     bound_ms = int(timeout_ms)
     timeouts = {
         "linger_ms": 0,

@@ -25,6 +25,7 @@ from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys, servers_text, whole_number
 from ..client import Client, add_bootstrap_argument
 from ..consent import ask_before_writing
+from ..signals import INTERRUPTED
 from ..topic_creation import create_missing_topic
 from .load import Load, Payloads, TimedSend
 from .page import page_of
@@ -32,7 +33,6 @@ from .payload_file import values_of_file
 from .report import LinesReport, LiveReport, Report, final_line
 from .results import Summary
 
-_INTERRUPTED = 130
 #: Kafka's default.
 _TRANSACTION_MS = 3000
 
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
         create_missing_topic(client, options.topic, options.partitions)
     report: Report = LiveReport(options.num_records) if LiveReport.is_possible(sys.stdout) else LinesReport()
     load = Load(
-        {entry: config[entry] for entry in config if not config.origins[entry.replace("_", ".")].startswith("default")},
+        {name: config[name] for name in config if config.is_explicit(name)},
         TimedSend(options.topic, payloads, keys=options.keys, headers=options.headers),
         count=options.num_records,
         warmup=options.warmup_records,
@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     if summary.first_error is not None:
         print(f"headrace perf: {summary.failed} records failed, the first with: {summary.first_error}", file=sys.stderr)
     if summary.interrupted:
-        return _INTERRUPTED
+        return INTERRUPTED
     return 1 if summary.failed else 0
 
 
@@ -155,11 +155,8 @@ def _write(summary: Summary, config: ProducerConfig, options: argparse.Namespace
     if options.print_metrics:
         for name, value in sorted(summary.metrics.items()):
             print(f"{name} = {value:g}")
-    settings = {
-        entry.name: entry.text(config[entry.name])
-        for entry in config.entries
-        if not config.origins[entry.name].startswith("default")
-    }
+    explicit = [entry for entry in config.entries if config.is_explicit(entry.name)]
+    settings = {entry.name: entry.text(config[entry.name]) for entry in explicit}
     if options.json is not None:
         content = {"settings": settings, **summary.as_dict()}
         options.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

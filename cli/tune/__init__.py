@@ -37,6 +37,7 @@ from ..consume import Reader
 from ..perf.load import Load, Payloads, TimedSend
 from ..perf.payload_file import values_of_file
 from ..perf.results import Window
+from ..signals import INTERRUPTED
 from ..topic_creation import create_topic
 from .picture import svg_picture, terminal_picture
 from .search import (
@@ -52,7 +53,6 @@ from .search import (
     throughput_goal,
 )
 
-_INTERRUPTED = 130
 _SAMPLE_RECORDS = 5000
 _NO_LIMIT = 10**12
 #: Each measures the given configuration for twice as long as the one before, if no record is acknowledged in time.
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
             outcome = search.run()
     measuring.clear_line()
     _report(outcome, options)
-    return _INTERRUPTED if outcome.stopped and not measuring.is_out_of_bytes else 0
+    return INTERRUPTED if outcome.stopped and not measuring.is_out_of_bytes else 0
 
 
 def _goal(options: argparse.Namespace) -> Goal:

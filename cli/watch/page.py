@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
@@ -69,7 +70,7 @@ def read_page(url: str, timeout_s: float) -> list[ProducerSample]:
         raise KafkaConnectionError(
             f"{url} can't be read: {reason}; check that the program runs and serves its metrics there"
         ) from None
-    except Exception as failed:  # http.client raises classes of its own for what is not HTTP
+    except http.client.HTTPException as failed:
         raise KafkaConnectionError(f"{url} does not answer in HTTP: {type(failed).__name__}") from None
     return samples_of(content.decode("utf-8", "replace"), url, SYSTEM_CLOCK.now_ms())
 

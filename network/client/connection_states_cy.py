@@ -29,8 +29,7 @@ class ConnectionState(enum.Enum):
 
     RESOLVING comes between the first two while the host name is looked up. With SASL, AUTHENTICATING comes before
     READY. A session that is to be renewed is LAPSED while no request is in flight or wanted, and REAUTHENTICATING for
-    the round trips of its renewal.
-    AUTHENTICATION_FAILED is a DISCONNECTED that waiting alone does not resolve.
+    the round trips of its renewal. AUTHENTICATION_FAILED is a DISCONNECTED that waiting alone does not resolve.
     """
 
     DISCONNECTED = "disconnected"
@@ -219,8 +218,8 @@ class ClusterConnectionStates:
         return node is not None and node.state is _READY and node.throttled_until_ms <= now_ms
 
     def is_preparing(self, node_id: int) -> bool:
-        """Whether the connection is being established or renewed: resolving, connecting, checking API versions or
-        authenticating."""
+        """Whether the connection is open or being opened, but not READY: it is being set up or renewed, or its session
+        has lapsed."""
         state = self.state(node_id)
         return not state.is_disconnected and state is not ConnectionState.READY
 

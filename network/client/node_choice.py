@@ -16,7 +16,7 @@ def least_loaded(
     can_send: Callable[[int, float], bool],
     now_ms: float,
 ) -> tuple[Node | None, bool]:
-    """The usable node with the fewest requests in flight, else one being connected, else the one tried longest ago
+    """The usable node with the fewest requests in flight, else one that `is_preparing`, else the one tried longest ago
     among those whose backoff has elapsed; and whether any node is connected. The first of `nodes` among equals."""
     ready: Node | None = None
     connecting: Node | None = None
@@ -34,7 +34,7 @@ def least_loaded(
             resolving = node
         elif states.is_preparing(node.id):
             connecting = node
-        elif (states.is_lapsed(node.id) or states.can_connect(node.id, now_ms)) and (
+        elif states.can_connect(node.id, now_ms) and (
             connectable is None or states.last_attempt_ms(node.id) < states.last_attempt_ms(connectable.id)
         ):
             connectable = node

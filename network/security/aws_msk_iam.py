@@ -10,8 +10,6 @@ from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedE
 from .mechanism_names import AWS_MSK_IAM
 from .token import Token, optional_module
 
-"""kafka-python's name for it. On the wire the mechanism is OAUTHBEARER, which MSK offers on the same port."""
-
 #: The role session name. It is always the same: MSK compares principals when a client re-authenticates.
 ROLE_SESSION_NAME = "headrace"
 

@@ -9,7 +9,8 @@ from typing import Any
 from ..clock import LONG_AGO_MS, SYSTEM_CLOCK, Clock
 from ..protocol.errors import SaslAuthenticationFailedError
 from .mechanism import ClientMechanism
-from .plain import PLAIN, PlainClient
+from .mechanism_names import PLAIN
+from .plain import PlainClient
 from .saslprep import saslprep
 from .scram import ScramClient, ScramMechanism
 

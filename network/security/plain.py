@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 
-PLAIN = "PLAIN"
-
 #: Whether a user with this name has this password.
 VerifyPassword = Callable[[str, str], bool]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import Clock
-from ..config import Config, Draft, Rule, key
+from ..config import Config, Draft, Rule, dotted, key
 from .mechanism import Credentials
 from .mechanism_names import PASSWORD_MECHANISMS, TOKEN_MECHANISMS
 
@@ -103,10 +103,10 @@ _SOURCES = ("sasl_jaas_config", "sasl_username", "sasl_password", "sasl_credenti
 
 
 def _check_sasl(draft: Draft) -> None:
-    """With `SASL_PLAINTEXT` and `SASL_SSL`, `sasl.mechanism` and its credentials are required; with other protocols
-    they are an error. `sasl.jaas.config`, `sasl.credentials`, and the pair `sasl.username` and `sasl.password` exclude
-    each other."""
-    given = [name.replace("_", ".") for name in _SOURCES if draft[name] is not None]
+    """With `SASL_PLAINTEXT` and `SASL_SSL`, `sasl.mechanism` and its credentials are required. With other protocols,
+    credentials are an error. `sasl.jaas.config`, `sasl.credentials`, and the pair `sasl.username` and `sasl.password`
+    exclude each other; the last two are for PLAIN and SCRAM only."""
+    given = [dotted(name) for name in _SOURCES if draft[name] is not None]
     protocol = draft["security_protocol"]
     if protocol not in SASL_PROTOCOLS:
         if given:
@@ -134,6 +134,11 @@ def _check_sasl(draft: Draft) -> None:
         )
     elif mechanism in PASSWORD_MECHANISMS:
         _check_password(draft, mechanism, jaas, given)
+    elif unused := [name for name in given if name != "sasl.jaas.config"]:
+        draft.problem(
+            f"{' and '.join(unused)} would have no effect with sasl.mechanism={mechanism}; remove "
+            f"{'it' if len(unused) == 1 else 'them'}, or set sasl.mechanism to {' or '.join(PASSWORD_MECHANISMS)}"
+        )
 
 
 def _check_password(draft: Draft, mechanism: str, jaas: JaasEntry | None, given: list[str]) -> None:
@@ -171,17 +176,7 @@ def _check_values(draft: Draft, mechanism: str, keys: str, username: str, passwo
         draft.problem(f"{keys}: {problem}")
 
 
-RULES: tuple[Rule, ...] = (Rule(("security_protocol", "sasl_mechanism", *_SOURCES), _check_sasl),)
-
-#: Keys of other clients for SASL that are rejected, with the reason.
-LEFT_OUT: Mapping[str, str] = {
-    "sasl.client.callback.handler.class": "it names a Java class; give a callable as sasl.credentials",
-    "sasl.login.class": "it names a Java class; give a callable as sasl.credentials",
-    "sasl.login.callback.handler.class": "it names a Java class; give a callable as sasl.credentials",
-}
-
-
-class SaslConfig(Config, rules=RULES, left_out=LEFT_OUT):
+class SaslConfig(Config, rules=(Rule(("security_protocol", "sasl_mechanism", *_SOURCES), _check_sasl),)):
     """The keys of a client's SASL authentication. `security_protocol` is declared by the class that includes this."""
 
     sasl_mechanism: str | None = key(
@@ -198,7 +193,7 @@ class SaslConfig(Config, rules=RULES, left_out=LEFT_OUT):
         secret=True,
         check=_check_jaas,
         doc="The credentials as Java programs give them: `PlainLoginModule` or `ScramLoginModule` with `username` and "
-        "`password`. The part before the class name does not matter.",
+        "`password`, `OAuthBearerLoginModule`, or `Krb5LoginModule`. The package of the class does not matter.",
     )
     sasl_username: str | None = key(
         default=None,

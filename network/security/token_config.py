@@ -11,7 +11,10 @@ from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedE
 from .mechanism_names import CLIENT_CREDENTIALS, JWT_BEARER
 from .token_rules import TOKEN_RULES
 
-_JAVA_CLASS = "it names a Java class, which needs the JVM; give a callable as sasl_oauth_token_provider"
+_JAVA_CLASS = (
+    "it names a Java class, which needs the JVM; give a callable as sasl_oauth_token_provider for OAUTHBEARER, or as "
+    "sasl.credentials for PLAIN and SCRAM"
+)
 _JVM_PROPERTY = (
     "it is a property of the JVM that restricts configurations which others submit to a Connect worker; this program's "
     "configuration is its own"

@@ -148,7 +148,7 @@ def _extensions(config: Any, jaas: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _gssapi_settings(config: Any, jaas: Mapping[str, str]) -> GssapiSettings:
-    is_default = config.origins["sasl.kerberos.service.name"].startswith("default")
+    is_default = not config.is_explicit("sasl.kerberos.service.name")
     return GssapiSettings(
         service_name=(is_default and jaas.get("serviceName")) or config.sasl_kerberos_service_name,
         domain_name=config.sasl_kerberos_domain_name,

@@ -20,7 +20,7 @@ def _mechanism(draft: Draft) -> str | None:
 
 def _one_token_source(draft: Draft) -> None:
     """OAUTHBEARER needs exactly one source of tokens: `sasl_oauth_token_provider`, the URL of a token endpoint or
-    token file, MSK IAM, or unsecured tokens.
+    token file, MSK IAM, or unsecured tokens. Without SASL, a source is an error.
     """
     given = [
         name
@@ -36,6 +36,9 @@ def _one_token_source(draft: Draft) -> None:
         draft.problem(f"{' and '.join(given)} are different sources of tokens; keep one")
     if draft["sasl_oauthbearer_method"] == "oidc" and draft["sasl_oauthbearer_token_endpoint_url"] is None:
         draft.problem(f"sasl.oauthbearer.method=oidc needs {_URL}")
+    protocol = draft.values.get("security_protocol")
+    if given and protocol is not None and not protocol.startswith("SASL"):
+        draft.problem(f"{given[0]} is set, but security.protocol={protocol} does not authenticate; set it to SASL_SSL")
     mechanism = _mechanism(draft)
     if given and mechanism not in (None, OAUTHBEARER, AWS_MSK_IAM):
         draft.problem(f"{given[0]} would have no effect with sasl.mechanism={mechanism}; set OAUTHBEARER")

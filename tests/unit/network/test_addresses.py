@@ -88,3 +88,19 @@ def test_who_writes_a_password_into_an_address_does_not_read_it_again(text: str)
 @pytest.mark.parametrize("text", ["localhost:9092", "[::1]:9092", "[fe80::1%eth0]:9092"])
 def test_an_address_prints_as_it_is_written(text: str) -> None:
     assert str(parse_address(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("10.0.0.7", False),
+        ("fe80::1%eth0", False),
+        ("localhost.example.com", False),
+    ],
+)
+def test_addresses_of_this_machine(host: str, is_loopback: bool) -> None:
+    assert Address(host, 9092).is_loopback is is_loopback

@@ -97,6 +97,23 @@ class Harness(ClientHarness):
         self.accept(0, lifetime_ms)
         assert self.ready(0)
 
+    def reach_renewal(self) -> None:
+        """Let the time pass after which the session of node 0 is to be renewed."""
+        self.clock.advance(LIFETIME_MS * RENEWED_AT)
+        self.step()
+
+    def begin_renewal(self) -> None:
+        """Let the session of node 0 lapse, and want the node, so that SaslHandshake is sent."""
+        self.reach_renewal()
+        assert not self.ready(0)
+
+    def renew(self) -> None:
+        """Accept the renewal of node 0; the connection serves requests again."""
+        self.accept(0, LIFETIME_MS)
+        assert self.ready(0)
+        self.ask()
+        assert [each.message for each in self.answer(0, ANSWER)] == [ANSWER]
+
     def ask(self) -> Any:
         return self.send(0, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1))
 
@@ -323,18 +340,13 @@ def test_requests_in_flight_finish_before_and_new_ones_wait():
     assert not harness.ready(0)
     # the last answer and the handshake are in the same poll
     assert len(harness.answer(0, ANSWER)) == 1
-    harness.accept(0, LIFETIME_MS)
-    assert harness.ready(0)
-    harness.ask()
-    assert [each.message for each in harness.answer(0, ANSWER)] == [ANSWER]
+    harness.renew()
 
 
 def test_the_sender_need_not_look_at_a_node_that_is_being_renewed():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
-    assert not harness.ready(0)
+    harness.begin_renewal()
     assert harness.client.poll_delay_ms(harness.node(0), harness.now_ms) == float("inf")
     assert harness.client.authentication_error() is None
 
@@ -342,25 +354,20 @@ def test_the_sender_need_not_look_at_a_node_that_is_being_renewed():
 def test_an_idle_session_is_renewed_by_the_next_request_only():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
+    harness.reach_renewal()
     # long after its end, too
     harness.clock.advance(LIFETIME_MS)
     harness.step(60_000)
     assert harness.selector.polls[-1] > 1000, "nothing is due"
     assert harness.sent_to(0).count(ApiKey.SASL_HANDSHAKE) == 1
     assert not harness.ready(0)
-    harness.accept(0, LIFETIME_MS)
-    assert harness.ready(0)
-    harness.ask()
-    assert [each.message for each in harness.answer(0, ANSWER)] == [ANSWER]
+    harness.renew()
 
 
 def test_a_metadata_update_renews_an_idle_session():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
+    harness.reach_renewal()
     harness.metadata.request_update()
     harness.clock.advance(1000)
     harness.step()
@@ -375,8 +382,7 @@ def test_without_credentials_a_metadata_update_uses_a_session_that_lasts():
     harness = Harness(credentials)
     harness.sign_in(LIFETIME_MS)
     credentials.ready = False
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
+    harness.reach_renewal()
     harness.metadata.request_update()
     harness.clock.advance(1000)
     harness.step()
@@ -403,9 +409,7 @@ def test_a_throttled_connection_is_renewed_and_its_answer_waited_for():
 def test_a_rejected_renewal_closes_the_connection_with_the_error():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
-    assert not harness.ready(0)
+    harness.begin_renewal()
     harness.answer(0, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     waiter = Waiter(harness.metadata, harness.clock)
     harness.answer(0, SaslAuthenticateResponse(error_code=58, error_message="no such user"))
@@ -416,9 +420,7 @@ def test_a_rejected_renewal_closes_the_connection_with_the_error():
 def test_a_broker_that_does_not_renew_the_session_gets_a_new_connection():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
-    assert not harness.ready(0)
+    harness.begin_renewal()
     harness.answer(0, SaslHandshakeResponse(error_code=34, mechanisms=[]))
     assert isinstance(harness.client.connection_errors[0], DisconnectedError)
     assert harness.client.authentication_error() is None
@@ -435,9 +437,7 @@ def test_a_short_session_is_not_renewed_more_often_than_brokers_allow(lifetime_m
 def test_another_principal_gets_a_new_connection_once():
     harness = Harness()
     harness.sign_in(LIFETIME_MS)
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
-    assert not harness.ready(0)
+    harness.begin_renewal()
     harness.answer(0, SaslHandshakeResponse(mechanisms=["PLAIN"]))
     refusal = "Cannot change principals during re-authentication from User.alice: User.bob"
     harness.answer(0, SaslAuthenticateResponse(error_code=58, error_message=refusal))
@@ -458,8 +458,7 @@ def test_without_new_credentials_a_session_is_used_to_its_end(error, caplog):
     harness = Harness(credentials)
     harness.sign_in(LIFETIME_MS)
     credentials.ready, credentials.error = False, error
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
+    harness.reach_renewal()
     assert harness.ready(0)
     harness.step(60_000)
     assert harness.selector.polls[-1] == pytest.approx(1000), "it asks again soon, without spinning"
@@ -475,8 +474,7 @@ def test_credentials_that_come_late_renew_the_session():
     harness = Harness(credentials)
     harness.sign_in(LIFETIME_MS)
     credentials.ready = False
-    harness.clock.advance(LIFETIME_MS * RENEWED_AT)
-    harness.step()
+    harness.reach_renewal()
     assert harness.ready(0), "the session still lasts"
     credentials.ready = True
     harness.clock.advance(1000)

@@ -47,7 +47,19 @@ def config(**keys: Any) -> ProducerConfig:
             "delegation tokens",
         ),
         ({"security.protocol": "PLAINTEXT", "sasl.jaas.config": JAAS}, "does not authenticate; set it to SASL_SSL or"),
-        ({"sasl.login.class": "x"}, r"Java class; give a callable as sasl\.credentials"),
+        (
+            {"security.protocol": "SSL", "sasl.oauth.token.provider": lambda: "hush"},
+            "sasl_oauth_token_provider is set, but security.protocol=SSL does not authenticate; set it to SASL_SSL",
+        ),
+        (
+            {"sasl.mechanism": "GSSAPI", "sasl.username": "a", "sasl.password": "hush"},
+            r"sasl\.username and sasl\.password would have no effect with sasl\.mechanism=GSSAPI; remove them, or set",
+        ),
+        (
+            {"sasl.mechanism": "AWS_MSK_IAM", "sasl.credentials": lambda: ("a", "hush")},
+            r"sasl\.credentials would have no effect with sasl\.mechanism=AWS_MSK_IAM; remove it, or set",
+        ),
+        ({"sasl.login.class": "x"}, r"Java class.* give a callable as .*sasl\.credentials for PLAIN and SCRAM"),
     ],
 )
 def test_a_problem_names_the_key_and_shows_no_secret(keys, problem):
