@@ -1,4 +1,4 @@
-"""Calls that type checkers reject: each line that ends in `# rejected`, and no other. See test_keyword_types.py."""
+"""Calls that type checkers reject: each line that ends in `# rejected`, and no other. See test_type_checkers.py."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ KafkaSink(value_format=3, linger_ms=5)  # rejected
 EmbeddedCluster(num_partition=3)  # rejected
 EmbeddedCluster(num_partitions="many")  # rejected
 EmbeddedCluster(brokers="three")  # rejected
+EmbeddedCluster(console="8642")  # rejected
 ProcessCluster(numpartitions=3)  # rejected
+ProcessCluster(schema_registry=8081)  # rejected
 
 producer = KafkaProducer(bootstrap_servers="localhost:9092")
 producer.metrics()["producer-metrics"]["record-send-rate"].upper()  # rejected
