@@ -129,7 +129,7 @@ def record_row(record: RecordSeen, decode: Decode | None) -> dict[str, Any]:
         "kind": record.kind,
         "status": record.status,
         "problem": record.problem,
-        "header_count": len(record.headers),
+        "header_count": record.header_count,
     }
     for name, content, size in (("key", record.key, record.sizes[0]), ("value", record.value, record.sizes[1])):
         shown = readable(content, size, _schema_header(record, name), decode, pretty=False)

@@ -46,9 +46,10 @@ MAX_BATCH_BYTES = 64 * 2**20
 #: A read ends after that many bytes of the log or records, even if fewer records than requested were found.
 MAX_SCANNED_BYTES = 32 * 2**20
 MAX_SCANNED_RECORDS = 50_000
-#: The bytes of a key or value, and of all headers together, that leave the broker for a list of records.
+#: The bytes of a key, a value or a header that leave the broker for a list of records.
 PREVIEW_BYTES = 4_096
-_MAX_HEADERS = 50
+#: The first headers of a record, which leave the broker.
+MAX_HEADERS = 50
 _READ_BYTES = 2**20
 #: The offsets in which the newest records are looked for first.
 _FIRST_WINDOW = 16
@@ -111,8 +112,8 @@ class BrokerSeen(NamedTuple):
 
 class RecordSeen(NamedTuple):
     """A record, or in place of it what is wrong with its batch. `kind` is "record", "commit", "abort" (markers) or
-    "unreadable"; `status` is "", "committed", "aborted" or "open" for the transaction. `sizes` are those of the whole
-    key and value in bytes, -1 for null."""
+    "unreadable"; `status` is "", "committed", "aborted" or "open" for the transaction. `headers` are the first ones of
+    `header_count`. `sizes` are those of the whole key and value in bytes, -1 for null."""
 
     topic: str
     partition: int
@@ -121,6 +122,7 @@ class RecordSeen(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    header_count: int
     sizes: tuple[int, int]
     kind: str
     status: str
@@ -412,7 +414,8 @@ class _Scan:
             record.timestamp,
             None if key is None else key[:most],
             None if value is None else value[:most],
-            tuple((name[:most], None if each is None else each[:most]) for name, each in record.headers[:_MAX_HEADERS]),
+            tuple((name[:most], None if each is None else each[:most]) for name, each in record.headers[:MAX_HEADERS]),
+            len(record.headers),
             (-1 if key is None else len(key), -1 if value is None else len(value)),
             kind,
             status,
