@@ -37,8 +37,9 @@ class BrokerKeywords(TypedDict, total=False):
     connection_failed_authentication_delay_ms: int
     """How long the answer to a failed authentication, and the end of its connection, are delayed. Default: 100."""
     listener_settings: Mapping[str, Any]
-    """Settings of one listener, `listener.name.<listener>.<key>`, of one mechanism on it,
-    `listener.name.<listener>.<mechanism>.<key>`, or of one mechanism, `<mechanism>.sasl.jaas.config`. Default: {}."""
+    """Settings of one listener, `listener.name.<listener>.<key>`, for keys of TLS and of SASL; of one mechanism on
+    it, `listener.name.<listener>.<mechanism>.<key>`; or of one mechanism, `<mechanism>.sasl.jaas.config`. Default:
+    {}."""
     ssl_truststore_location: str | PathLike[str] | None
     """The certificate authorities that the peer's certificate is verified with: a file in PEM or PKCS12 format, or a
     directory prepared by `openssl rehash`."""

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
-from ...network.security.passwords import password_problem
 from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
 from ..config.principal import ANONYMOUS
-from ..config.sasl_keys import MECHANISMS
+from ..config.sasl_keys import user_problem
 from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
@@ -313,10 +312,9 @@ class ClusterBase(ABC):
 
         Sessions that have begun go on. Raises IllegalArgumentError for a password that cannot be sent.
         """
-        for mechanism in MECHANISMS[:2]:
-            problem = None if password is None else password_problem(mechanism, name, password)
-            if problem is not None:
-                raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
+        problem = None if password is None else user_problem(name, password)
+        if problem is not None:
+            raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
         self.controller.set_passwords({name: password})
 
     # --- Client telemetry ---
