@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..extras import optional_module
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
 from .mechanism_names import AWS_MSK_IAM
-from .token import Token, optional_module
+from .token import Token
 
 """kafka-python's name for it. On the wire the mechanism is OAUTHBEARER, which MSK offers on the same port."""
 
