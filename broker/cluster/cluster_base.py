@@ -310,12 +310,14 @@ class ClusterBase(ABC):
     def set_password(self, name: str, password: str | None) -> None:
         """Add a user of all SASL mechanisms, change the password, or remove the user (None).
 
-        Sessions that have begun go on. Raises IllegalArgumentError for a password that cannot be sent.
+        It is in effect on all running brokers when this returns. Sessions that have begun go on. Raises
+        IllegalArgumentError for a password that cannot be sent.
         """
         problem = None if password is None else user_problem(name, password)
         if problem is not None:
             raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
         self.controller.set_passwords({name: password})
+        self._await_brokers()
 
     # --- Client telemetry ---
 
@@ -348,6 +350,7 @@ class ClusterBase(ABC):
 
     def update_features(self, features: Mapping[str, int]) -> None:
         """Finalize the levels of features while the cluster runs, such as `{"transaction.version": 1}`, which makes
-        clients use the classic protocol of transactions. Clients see it in their next ApiVersions response. Raises
-        KafkaConfigurationError."""
+        clients use the classic protocol of transactions. Clients see it in their next ApiVersions response, from any
+        running broker. Raises KafkaConfigurationError."""
         self.controller.update_features(check_features(features))
+        self._await_brokers()
