@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...network.records.record import Record
     from ..keywords import BrokerKeywords, UnpackedMapping
-    from ..services.observation import BrokerSeen, RecordsRead
+    from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 
 class EmbeddedCluster(ClusterBase):
@@ -367,34 +367,13 @@ class EmbeddedCluster(ClusterBase):
             broker = self.broker(node_id)
             return observation.overview(broker, broker.server.connection_count, after)
 
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead:
+    def read_records(self, query: RecordQuery) -> RecordsRead:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
         with self._lock:
-            broker = self.broker(self.leader_of(topic, partition))
-            key = (topic, partition)
-            return observation.read_records(broker, key, offset, timestamp, count, contains, preview_bytes)
+            return observation.read_records(self.broker(self.leader_of(query.topic, query.partition)), query)
 
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int:
+    def append_record(self, record: NewRecord) -> int:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
-        broker = self.broker(self.leader_of(topic, partition))
-        return observation.append_record(broker, (topic, partition), key, value, headers, timestamp)
+        return observation.append_record(self.broker(self.leader_of(record.topic, record.partition)), record)

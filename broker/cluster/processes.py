@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ...network.records.record import Record
     from ..keywords import BrokerKeywords, UnpackedMapping
-    from ..services.observation import BrokerSeen, RecordsRead
+    from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
@@ -460,31 +460,11 @@ class ProcessCluster(ClusterBase):
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
         return self._link(node_id).ask("overview", after, timeout_s=_OVERVIEW_TIMEOUT_S)
 
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead:
-        link = self._link(self.leader_of(topic, partition))
-        return link.ask("read_records", (topic, partition), offset, timestamp, count, contains, preview_bytes)
+    def read_records(self, query: RecordQuery) -> RecordsRead:
+        return self._link(self.leader_of(query.topic, query.partition)).ask("read_records", query)
 
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int:
-        link = self._link(self.leader_of(topic, partition))
-        return link.ask("append_record", (topic, partition), key, value, headers, timestamp)
+    def append_record(self, record: NewRecord) -> int:
+        return self._link(self.leader_of(record.topic, record.partition)).ask("append_record", record)
 
     # --- Not possible with brokers in other processes ---
 

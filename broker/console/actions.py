@@ -12,6 +12,7 @@ from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalArgumentError, error_classes
 from ..api.registry import apis
 from ..requests.faults import Fault
+from ..services.observation import NewRecord
 from .cluster import ConsoleCluster
 
 #: Kind of fault -> the members that it needs, and the arguments of `Fault` made of them.
@@ -51,7 +52,7 @@ class Actions:
         topic = _text(body, "topic")
         partition = _number(body, "partition", 0, INT32_MAX)
         timestamp = body.get("timestamp")
-        offset = self._cluster.append_record(
+        record = NewRecord(
             topic,
             partition,
             content_of(body.get("key"), "key"),
@@ -59,7 +60,7 @@ class Actions:
             [(name, _encoded(text, "header")) for name, text in headers],
             None if timestamp is None else _number(body, "timestamp", 0, INT64_MAX),
         )
-        return {"topic": topic, "partition": partition, "offset": offset}
+        return {"topic": topic, "partition": partition, "offset": self._cluster.append_record(record)}
 
     def create_topic(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a topic: `name`, `partitions`, `replication_factor`."""
