@@ -20,7 +20,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The keys of `docs/broker-configuration.md`, with underscores."""
 
     users: str | Mapping[str, str]
-    """Users of all SASL mechanisms, with their passwords. Default: {}."""
+    """The users that authenticate with a password, by PLAIN or SCRAM. Default: {}."""
     sasl_enabled_mechanisms: str | Sequence[str]
     """The mechanisms that SASL listeners offer. Default: PLAIN,SCRAM-SHA-256,SCRAM-SHA-512."""
     sasl_mechanism_inter_broker_protocol: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | str

@@ -308,7 +308,7 @@ class ClusterBase(ABC):
     # --- Users ---
 
     def set_password(self, name: str, password: str | None) -> None:
-        """Add a user of all SASL mechanisms, change the password, or remove the user (None).
+        """Add a user of PLAIN and SCRAM, change the password, or remove the user (None).
 
         It is in effect on all running brokers when this returns. Sessions that have begun go on. Raises
         IllegalArgumentError for a password that cannot be sent.

@@ -41,18 +41,22 @@ class EmbeddedCluster(ClusterBase):
         with EmbeddedCluster() as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    brokers: how many (default 1). node_ids: the brokers' ids instead, such as `[0, 1, 2]`; by default they count from
-    1. data_dir: where the logs are kept, by default a temporary directory that is removed with the cluster. Each broker
-    uses `broker-<id>` below it, a single broker the directory itself; the key `log.dirs` takes several directories.
+    brokers: how many (default 1).
+    node_ids: the brokers' ids, such as `[0, 1, 2]`, instead of `brokers`; by default they count from 1.
+    data_dir: where the logs are kept, by default a temporary directory that is removed with the cluster. Each broker
+    uses `broker-<id>` below it, a single broker the directory itself. The key `log.dirs` takes several directories.
     host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
-    With the key `users` ({"alice": "secret"}) that listener has SASL, of all mechanisms. racks: the rack of each broker
-    by its id. features: the finalized level of features, such as `{"transaction.version": 1}`; the newest without it.
-    console: True, or a port, serves a page to look into the cluster at `console_url`, to this machine only.
-    schema_registry: the address of the registry with whose schemas the page decodes records. profile: "test" has
-    defaults that keep tests short, "kafka" has those of Apache Kafka. config and keywords: Kafka's broker keys in
-    either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists them. clock: the
-    source of time, for virtual time.
+    racks: the rack of each broker by its id.
+    security: the listener's security protocol, such as "SASL_SSL", with throw-away certificates and a user;
+    `client_config` returns what clients need. With the key `users` (`{"alice": "secret"}`) the listener has SASL.
+    features: the finalized level of features, such as `{"transaction.version": 1}`; by default the newest.
+    console: True, or a port, serves a page at `console_url` that shows the cluster, to this machine only.
+    schema_registry: the address of the registry with whose schemas the page decodes records.
+    clock: the source of time, for virtual time.
+    profile: "test" has defaults that keep tests short, "kafka" has those of Apache Kafka.
+    config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or `num_partitions=3`);
+    docs/broker-configuration.md lists them.
 
     Start and stop it on one thread; its other methods may be called from any thread.
     """

@@ -215,8 +215,8 @@ class SaslBrokerConfig(
         accepts="str | Mapping[str, str]",
         allowed="a dict of names and passwords, or name:password separated by commas",
         secret=True,
-        doc="Users of all SASL mechanisms, with their passwords. The first one is also the user as which brokers "
-        "connect to each other, unless a login module names another. Not a key of Kafka's.",
+        doc="The users that authenticate with a password, by PLAIN or SCRAM. The first one is also the user as which "
+        "brokers connect to each other, unless a login module names another. Not a key of Kafka's.",
         importance="high",
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
