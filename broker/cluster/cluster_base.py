@@ -67,6 +67,7 @@ class ClusterBase(ABC):
         self._console_port = check_console(console)
         self._schema_registry = check_schema_registry(schema_registry, self._console_port)
         self._console: Console | None = None
+        self._controller: Controller | None = None
         self.profile = profile
         self.config = BrokerConfig.of_profile(profile, config, keywords)
         protocol = check_security(security)
@@ -83,9 +84,11 @@ class ClusterBase(ABC):
         self._ports: dict[int, dict[str, int]] = {}
 
     @property
-    @abstractmethod
     def controller(self) -> Controller:
-        """Raises IllegalStateError before `start` and after `close`."""
+        """The cluster's controller. Raises IllegalStateError before `start` and after `close`."""
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
+        return self._controller
 
     @abstractmethod
     def _await_brokers(self) -> None:

@@ -14,7 +14,6 @@ from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalArgumentError, IllegalStateError, KafkaConfigurationError
 from ..config.profiles import TEST
 from ..config.releases import highest_versions
-from ..controller.controller import Controller
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..replica.connection import CutLinks
@@ -141,7 +140,6 @@ class EmbeddedCluster(ClusterBase):
         self._lock = threading.RLock()
         self._brokers: dict[int, Broker] = {}
         self._links = CutLinks()
-        self._controller: Controller | None = None
 
     # --- Life ---
 
@@ -217,12 +215,6 @@ class EmbeddedCluster(ClusterBase):
     def _await_brokers(self) -> None:
         # The controller returns when all brokers of this process have the image.
         pass
-
-    @property
-    def controller(self) -> Controller:
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        return self._controller
 
     @property
     def brokers(self) -> dict[int, Broker]:

@@ -166,7 +166,6 @@ class ProcessCluster(ClusterBase):
             config=config,
             keywords=keywords,
         )
-        self._controller: Controller | None = None
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._links: dict[int, BrokerLink] = {}
         self._lock = threading.Lock()
@@ -300,12 +299,6 @@ class ProcessCluster(ClusterBase):
     def pids(self) -> dict[int, int]:
         """The process id of each running broker, by the broker's id."""
         return {node_id: link.pid for node_id, link in self._running().items()}
-
-    @property
-    def controller(self) -> Controller:
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        return self._controller
 
     def _running(self) -> dict[int, BrokerLink]:
         with self._lock:
