@@ -20,7 +20,7 @@ class BrokerKeywords(TypedDict, total=False):
     """The keys of `docs/broker-configuration.md`, with underscores."""
 
     users: str | Mapping[str, str]
-    """Users of all SASL mechanisms, with their passwords. Default: {}."""
+    """The users that authenticate with a password, by PLAIN or SCRAM. Default: {}."""
     sasl_enabled_mechanisms: str | Sequence[str]
     """The mechanisms that SASL listeners offer. Default: PLAIN,SCRAM-SHA-256,SCRAM-SHA-512."""
     sasl_mechanism_inter_broker_protocol: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] | str
@@ -37,8 +37,9 @@ class BrokerKeywords(TypedDict, total=False):
     connection_failed_authentication_delay_ms: int
     """How long the answer to a failed authentication, and the end of its connection, are delayed. Default: 100."""
     listener_settings: Mapping[str, Any]
-    """Settings of one listener, `listener.name.<listener>.<key>`, of one mechanism on it,
-    `listener.name.<listener>.<mechanism>.<key>`, or of one mechanism, `<mechanism>.sasl.jaas.config`. Default: {}."""
+    """Settings of one listener, `listener.name.<listener>.<key>`, for keys of TLS and of SASL; of one mechanism on
+    it, `listener.name.<listener>.<mechanism>.<key>`; or of one mechanism, `<mechanism>.sasl.jaas.config`. Default:
+    {}."""
     ssl_truststore_location: str | PathLike[str] | None
     """The certificate authorities that the peer's certificate is verified with: a file in PEM or PKCS12 format, or a
     directory prepared by `openssl rehash`."""

@@ -95,9 +95,9 @@ class ClusterImage:
 
     version: grows by one with each change. brokers: those that are alive. changed: the topics that differ from the
     previous image. deleted: the topics that are gone but whose logs may remain on brokers that are down. configs: those
-    of brokers and groups, by the resource's type and name. acls: the access control entries; the same object as in the
-    previous image unless they have changed. broker_token: by which brokers know each other's connections. users: those
-    of SASL. features: the finalized level of each feature (KIP-584).
+    of brokers, telemetry subscriptions and groups, by the resource's type and name. acls: the access control entries;
+    the same object as in the previous image unless they have changed. broker_token: by which brokers know each other's
+    connections. users: those of SASL. features: the finalized level of each feature (KIP-584).
     """
 
     cluster_id: str

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..registry.embedded import EmbeddedRegistry
     from .cluster.embedded import EmbeddedCluster
     from .group.group import Group
+    from .metadata import ClusterImage
 
 _MARKER = (
     "kafka(brokers=1, config=None, racks=None, security=None, topic_partitions=1, topic_config=None): settings of the "
@@ -91,11 +92,11 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[EmbeddedCluster]:
     wanted = {key: settings[key] for key in _OF_CLUSTER if key in settings}
     if not wanted and "kafka_clock" not in request.fixturenames:
         cluster: EmbeddedCluster = request.getfixturevalue("kafka_session_cluster")
-        kept = set(cluster.controller.image.topics)
+        before = cluster.controller.image
         try:
             yield cluster
         finally:
-            _make_as_new(cluster, kept)
+            _make_as_new(cluster, before)
         return
     from .cluster.embedded import EmbeddedCluster  # noqa: PLC0415
 
@@ -129,8 +130,9 @@ def schema_registry() -> Iterator[EmbeddedRegistry]:
         yield registry
 
 
-def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
-    """Undo a test's changes to the session's cluster: faults, a stopped broker, topics, groups."""
+def _make_as_new(cluster: EmbeddedCluster, before: ClusterImage) -> None:
+    """Undo a test's changes to the session's cluster: faults, a stopped broker, topics, groups, and the rest of the
+    image. `before`: the image before the test."""
     from .requests.faults import Fault  # noqa: PLC0415
 
     cluster.control.clear()
@@ -142,12 +144,28 @@ def _make_as_new(cluster: EmbeddedCluster, kept_topics: set[str]) -> None:
             cluster.start_broker(_ONLY_BROKER)
         _settle(cluster)
         for topic in list(cluster.controller.image.topics.values()):
-            if topic.name not in kept_topics and not topic.is_internal:
+            if topic.name not in before.topics and not topic.is_internal:
                 cluster.controller.delete_topic(topic.name)
         for group in cluster.broker(_ONLY_BROKER).offsets.groups():
             _delete_group(cluster, group)
+        _restore_settings(cluster, before)
+    cluster.broker(_ONLY_BROKER).telemetry.clear()
     cluster.control.requests.clear()
     cluster.control.counts.clear()
+
+
+def _restore_settings(cluster: EmbeddedCluster, before: ClusterImage) -> None:
+    """Undo changes of dynamic configurations, telemetry subscriptions and features, and remove new users."""
+    controller, image = cluster.controller, cluster.controller.image
+    for resource in image.configs.keys() | before.configs.keys():
+        configs = before.configs.get(resource, {})
+        if configs != image.configs.get(resource, {}):
+            controller.set_resource_configs(*resource, configs)
+    if image.features != before.features:
+        controller.update_features(before.features)
+    new_users = image.users.names - before.users.names
+    if new_users:
+        controller.set_passwords(dict.fromkeys(new_users))
 
 
 def _settle(cluster: EmbeddedCluster) -> None:

@@ -367,7 +367,7 @@ class _NetworkThread:
             context = RequestContext(broker, connection, header, now_ms)
             connection.slots.append(context)
             broker.control.seen(_seen(broker, connection, header, payload.nbytes, context.received_ms))
-            if header.api_version not in (api.versions if connection.is_broker else api.versions_of(broker.control)):
+            if header.api_version not in api.versions_of(broker.control, for_broker=connection.is_broker):
                 if header.api_key is not ApiKey.API_VERSIONS:
                     raise UnsupportedVersionError(f"{header.api_key.name} v{header.api_version} is not supported")
                 context.api_version = 0

@@ -34,7 +34,7 @@ from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
 from .metrics_calls import MetricsCalls
 from .plugins.interceptors import ProducerInterceptors
-from .plugins.loading import name_of
+from .plugins.loading import close_plugin
 from .plugins.partitioners import compile_partitioner, resolve_partitioner
 from .plugins.reporters import resolve_reporters
 from .plugins.serializers import column_form, compile_serializer, may_add_headers, resolve_serializer
@@ -491,13 +491,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         """Close interceptors, serializers and partitioner; log one that fails and continue with the others."""
         self._interceptors.close()
         for plugin in self._plugins:
-            # a user's class need not have it
-            close = getattr(plugin, "close", None)
-            if close is not None:
-                try:
-                    close()
-                except Exception:
-                    _log.warning("%s failed", name_of(close), exc_info=True)
+            close_plugin(plugin)
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the topic's partition numbers, waiting at most ``max.block.ms`` for its metadata.

@@ -25,12 +25,12 @@ _OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-def _api_keys(broker: BrokerServices) -> list[ApiVersion]:
+def _api_keys(broker: BrokerServices, *, for_broker: bool) -> list[ApiVersion]:
     keys = []
     for api in sorted(registry.apis.values()):
         if api.key in _OF_TELEMETRY and not broker.telemetry.is_enabled:
             continue
-        versions = api.versions_of(broker.control)
+        versions = api.versions_of(broker.control, for_broker=for_broker)
         if versions.max >= versions.min:
             keys.append(ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=versions.max))
     return keys
@@ -38,7 +38,8 @@ def _api_keys(broker: BrokerServices) -> list[ApiVersion]:
 
 def unsupported_version(broker: BrokerServices) -> ApiVersionsResponse:
     """The response, in version 0, to an unknown version of ApiVersions."""
-    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=_api_keys(broker))
+    keys = _api_keys(broker, for_broker=False)  # brokers know the versions of ApiVersions
+    return ApiVersionsResponse(error_code=UnsupportedVersionError.code, api_keys=keys)
 
 
 @serves(ApiVersionsRequest)
@@ -53,7 +54,7 @@ def handle(broker: BrokerServices, context: RequestContext, request: ApiVersions
     error = context.injected_error("")
     if error is not None:
         return ApiVersionsResponse(error_code=error.code, api_keys=[])
-    response = ApiVersionsResponse(api_keys=_api_keys(broker))
+    response = ApiVersionsResponse(api_keys=_api_keys(broker, for_broker=context.connection.is_broker))
     if broker.control.has_features:
         image = broker.image
         response.supported_features = [

@@ -28,9 +28,10 @@ class Api(NamedTuple):
     advertised_min: int
     waits: bool
 
-    def versions_of(self, control: Control) -> Versions:
-        """The versions in use: fewer if a test makes the cluster act as an older release."""
-        if control.max_versions is None:
+    def versions_of(self, control: Control, *, for_broker: bool) -> Versions:
+        """The versions that a client may use: fewer if a test makes the cluster act as an older release. Brokers use
+        all of them among themselves."""
+        if for_broker or control.max_versions is None:
             return self.versions
         return Versions(self.versions.min, min(self.versions.max, control.max_versions.get(self.key, -1)))
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import BrokerResponseError, IllegalArgumentError, IllegalStateError
-from ...network.security.passwords import password_problem
 from ...network.sockets.selector_cy import describe_address
 from ..config.broker_config import BrokerConfig
 from ..config.listeners import Listener
 from ..config.principal import ANONYMOUS
-from ..config.sasl_keys import MECHANISMS
+from ..config.sasl_keys import user_problem
 from ..controller.controller import Controller
 from ..metadata import advertised_host
 from ..requests.faults import Fault
@@ -68,6 +67,7 @@ class ClusterBase(ABC):
         self._console_port = check_console(console)
         self._schema_registry = check_schema_registry(schema_registry, self._console_port)
         self._console: Console | None = None
+        self._controller: Controller | None = None
         self.profile = profile
         self.config = BrokerConfig.of_profile(profile, config, keywords)
         protocol = check_security(security)
@@ -84,9 +84,11 @@ class ClusterBase(ABC):
         self._ports: dict[int, dict[str, int]] = {}
 
     @property
-    @abstractmethod
     def controller(self) -> Controller:
-        """Raises IllegalStateError before `start` and after `close`."""
+        """The cluster's controller. Raises IllegalStateError before `start` and after `close`."""
+        if self._controller is None:
+            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
+        return self._controller
 
     @abstractmethod
     def _await_brokers(self) -> None:
@@ -309,15 +311,16 @@ class ClusterBase(ABC):
     # --- Users ---
 
     def set_password(self, name: str, password: str | None) -> None:
-        """Add a user of all SASL mechanisms, change the password, or remove the user (None).
+        """Add a user of PLAIN and SCRAM, change the password, or remove the user (None).
 
-        Sessions that have begun go on. Raises IllegalArgumentError for a password that cannot be sent.
+        It is in effect on all running brokers when this returns. Sessions that have begun go on. Raises
+        IllegalArgumentError for a password that cannot be sent.
         """
-        for mechanism in MECHANISMS[:2]:
-            problem = None if password is None else password_problem(mechanism, name, password)
-            if problem is not None:
-                raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
+        problem = None if password is None else user_problem(name, password)
+        if problem is not None:
+            raise IllegalArgumentError(f"the user cannot authenticate: {problem}")
         self.controller.set_passwords({name: password})
+        self._await_brokers()
 
     # --- Client telemetry ---
 
@@ -350,6 +353,7 @@ class ClusterBase(ABC):
 
     def update_features(self, features: Mapping[str, int]) -> None:
         """Finalize the levels of features while the cluster runs, such as `{"transaction.version": 1}`, which makes
-        clients use the classic protocol of transactions. Clients see it in their next ApiVersions response. Raises
-        KafkaConfigurationError."""
+        clients use the classic protocol of transactions. Clients see it in their next ApiVersions response, from any
+        running broker. Raises KafkaConfigurationError."""
         self.controller.update_features(check_features(features))
+        self._await_brokers()

@@ -14,7 +14,6 @@ from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalArgumentError, IllegalStateError, KafkaConfigurationError
 from ..config.profiles import TEST
 from ..config.releases import highest_versions
-from ..controller.controller import Controller
 from ..group.group import Group
 from ..log.producer_state import ProducerStateEntry
 from ..replica.connection import CutLinks
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
     from ...network.records.record import Record
     from ..keywords import BrokerKeywords, UnpackedMapping
-    from ..services.observation import BrokerSeen, RecordsRead
+    from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 
 class EmbeddedCluster(ClusterBase):
@@ -41,18 +40,22 @@ class EmbeddedCluster(ClusterBase):
         with EmbeddedCluster() as cluster:
             producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
 
-    brokers: how many (default 1). node_ids: the brokers' ids instead, such as `[0, 1, 2]`; by default they count from
-    1. data_dir: where the logs are kept, by default a temporary directory that is removed with the cluster. Each broker
-    uses `broker-<id>` below it, a single broker the directory itself; the key `log.dirs` takes several directories.
+    brokers: how many (default 1).
+    node_ids: the brokers' ids, such as `[0, 1, 2]`, instead of `brokers`; by default they count from 1.
+    data_dir: where the logs are kept, by default a temporary directory that is removed with the cluster. Each broker
+    uses `broker-<id>` below it, a single broker the directory itself. The key `log.dirs` takes several directories.
     host (default 127.0.0.1) and port: where to listen. Port 0, the default, takes a free port per broker; any other
     number is the first broker's port, and the others take the next ones. The key `listeners` takes several listeners.
-    With the key `users` ({"alice": "secret"}) that listener has SASL, of all mechanisms. racks: the rack of each broker
-    by its id. features: the finalized level of features, such as `{"transaction.version": 1}`; the newest without it.
-    console: True, or a port, serves a page to look into the cluster at `console_url`, to this machine only.
-    schema_registry: the address of the registry with whose schemas the page decodes records. profile: "test" has
-    defaults that keep tests short, "kafka" has those of Apache Kafka. config and keywords: Kafka's broker keys in
-    either spelling (`{"num.partitions": 3}` or `num_partitions=3`); docs/broker-configuration.md lists them. clock: the
-    source of time, for virtual time.
+    racks: the rack of each broker by its id.
+    security: the listener's security protocol, such as "SASL_SSL", with throw-away certificates and a user;
+    `client_config` returns what clients need. With the key `users` (`{"alice": "secret"}`) the listener has SASL.
+    features: the finalized level of features, such as `{"transaction.version": 1}`; by default the newest.
+    console: True, or a port, serves a page at `console_url` that shows the cluster, to this machine only.
+    schema_registry: the address of the registry with whose schemas the page decodes records.
+    clock: the source of time, for virtual time.
+    profile: "test" has defaults that keep tests short, "kafka" has those of Apache Kafka.
+    config and keywords: Kafka's broker keys in either spelling (`{"num.partitions": 3}` or `num_partitions=3`);
+    docs/broker-configuration.md lists them.
 
     Start and stop it on one thread; its other methods may be called from any thread.
     """
@@ -69,6 +72,8 @@ class EmbeddedCluster(ClusterBase):
         racks: Mapping[int, str] | None = ...,
         security: str | None = ...,
         features: Mapping[str, int] | None = ...,
+        console: bool | int = ...,
+        schema_registry: str | None = ...,
         clock: Clock = ...,
         profile: Literal["test", "kafka"] | str = ...,
         config: Mapping[str, Any] | None = ...,
@@ -86,6 +91,8 @@ class EmbeddedCluster(ClusterBase):
         racks: Any = ...,
         security: Any = ...,
         features: Any = ...,
+        console: Any = ...,
+        schema_registry: Any = ...,
         clock: Any = ...,
         profile: Any = ...,
         config: Any = ...,
@@ -133,7 +140,6 @@ class EmbeddedCluster(ClusterBase):
         self._lock = threading.RLock()
         self._brokers: dict[int, Broker] = {}
         self._links = CutLinks()
-        self._controller: Controller | None = None
 
     # --- Life ---
 
@@ -209,12 +215,6 @@ class EmbeddedCluster(ClusterBase):
     def _await_brokers(self) -> None:
         # The controller returns when all brokers of this process have the image.
         pass
-
-    @property
-    def controller(self) -> Controller:
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        return self._controller
 
     @property
     def brokers(self) -> dict[int, Broker]:
@@ -363,34 +363,13 @@ class EmbeddedCluster(ClusterBase):
             broker = self.broker(node_id)
             return observation.overview(broker, broker.server.connection_count, after)
 
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead:
+    def read_records(self, query: RecordQuery) -> RecordsRead:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
         with self._lock:
-            broker = self.broker(self.leader_of(topic, partition))
-            key = (topic, partition)
-            return observation.read_records(broker, key, offset, timestamp, count, contains, preview_bytes)
+            return observation.read_records(self.broker(self.leader_of(query.topic, query.partition)), query)
 
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int:
+    def append_record(self, record: NewRecord) -> int:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
-        broker = self.broker(self.leader_of(topic, partition))
-        return observation.append_record(broker, (topic, partition), key, value, headers, timestamp)
+        return observation.append_record(self.broker(self.leader_of(record.topic, record.partition)), record)

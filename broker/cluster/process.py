@@ -35,7 +35,7 @@ from .node import Broker
 from .remote import RemoteController, from_text
 
 if TYPE_CHECKING:
-    from ..services.observation import BrokerSeen, RecordsRead
+    from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 _WATCH_S = 0.2
 
@@ -108,15 +108,15 @@ class _Asked:
         broker = self._own()
         return observation.overview(broker, broker.server.connection_count, after)
 
-    def read_records(self, *arguments: Any) -> RecordsRead:
+    def read_records(self, query: RecordQuery) -> RecordsRead:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
-        return observation.read_records(self._own(), *arguments)
+        return observation.read_records(self._own(), query)
 
-    def append_record(self, *arguments: Any) -> int:
+    def append_record(self, record: NewRecord) -> int:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
-        return observation.append_record(self._own(), *arguments)
+        return observation.append_record(self._own(), record)
 
 
 def serve(settings: dict[str, Any]) -> int:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ...network.records.record import Record
     from ..keywords import BrokerKeywords, UnpackedMapping
-    from ..services.observation import BrokerSeen, RecordsRead
+    from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 _START_TIMEOUT_S = 30.0
 _STOP_TIMEOUT_S = 30.0
@@ -107,6 +107,8 @@ class ProcessCluster(ClusterBase):
         racks: Mapping[int, str] | None = ...,
         security: str | None = ...,
         features: Mapping[str, int] | None = ...,
+        console: bool | int = ...,
+        schema_registry: str | None = ...,
         profile: Literal["test", "kafka"] | str = ...,
         config: Mapping[str, Any] | None = ...,
         **keywords: Unpack[BrokerKeywords],
@@ -123,6 +125,8 @@ class ProcessCluster(ClusterBase):
         racks: Any = ...,
         security: Any = ...,
         features: Any = ...,
+        console: Any = ...,
+        schema_registry: Any = ...,
         profile: Any = ...,
         config: Any = ...,
         **keywords: Unpack[UnpackedMapping],
@@ -162,7 +166,6 @@ class ProcessCluster(ClusterBase):
             config=config,
             keywords=keywords,
         )
-        self._controller: Controller | None = None
         self._launchers: list[subprocess.Popen[bytes]] = []
         self._links: dict[int, BrokerLink] = {}
         self._lock = threading.Lock()
@@ -296,12 +299,6 @@ class ProcessCluster(ClusterBase):
     def pids(self) -> dict[int, int]:
         """The process id of each running broker, by the broker's id."""
         return {node_id: link.pid for node_id, link in self._running().items()}
-
-    @property
-    def controller(self) -> Controller:
-        if self._controller is None:
-            raise IllegalStateError("the cluster is not started; use it in a with statement, or call start()")
-        return self._controller
 
     def _running(self) -> dict[int, BrokerLink]:
         with self._lock:
@@ -456,31 +453,11 @@ class ProcessCluster(ClusterBase):
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen:
         return self._link(node_id).ask("overview", after, timeout_s=_OVERVIEW_TIMEOUT_S)
 
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead:
-        link = self._link(self.leader_of(topic, partition))
-        return link.ask("read_records", (topic, partition), offset, timestamp, count, contains, preview_bytes)
+    def read_records(self, query: RecordQuery) -> RecordsRead:
+        return self._link(self.leader_of(query.topic, query.partition)).ask("read_records", query)
 
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int:
-        link = self._link(self.leader_of(topic, partition))
-        return link.ask("append_record", (topic, partition), key, value, headers, timestamp)
+    def append_record(self, record: NewRecord) -> int:
+        return self._link(self.leader_of(record.topic, record.partition)).ask("append_record", record)
 
     # --- Not possible with brokers in other processes ---
 

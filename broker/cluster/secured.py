@@ -82,6 +82,8 @@ class ClusterSecurity:
             raise IllegalArgumentError(f"certificate is {certificate!r}, but {self.protocol} has no certificates")
         login = None
         if self.protocol in SASL_PROTOCOLS:
+            if not users:
+                raise IllegalArgumentError("the cluster has no user any more; add one with set_password")
             name = next(iter(users)) if user is None else user
             if name not in users:
                 raise IllegalArgumentError(f"there is no user {name!r}; the cluster has {', '.join(users)}")

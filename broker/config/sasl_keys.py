@@ -1,4 +1,4 @@
-"""The broker's keys of SASL, and the settings of one listener that they result in (Kafka's KIP-85, KIP-103)."""
+"""The broker's keys of SASL, the settings of single listeners, and SASL of a listener (Kafka's KIP-85, KIP-103)."""
 
 from __future__ import annotations
 
@@ -96,11 +96,17 @@ def _parse_users(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(each, str) for pair in value.items() for each in pair):
         raise ValueError("is not a dict of user names and passwords")
     for name, password in value.items():
-        for mechanism in MECHANISMS[:2]:
-            problem = password_problem(mechanism, name, password)
-            if problem is not None:
-                raise ValueError(f"has a user of whom {problem}")
+        problem = user_problem(name, password)
+        if problem is not None:
+            raise ValueError(f"has a user who can't authenticate: {problem}")
     return dict(value)
+
+
+def user_problem(name: str, password: str) -> str | None:
+    """Why a user can't authenticate by every mechanism with a password, in the words of `password_problem`; None if it
+    can."""
+    problems = (password_problem(mechanism, name, password) for mechanism in PASSWORD_MECHANISMS)
+    return next((each for each in problems if each is not None), None)
 
 
 # --- The settings of a listener ---
@@ -209,8 +215,8 @@ class SaslBrokerConfig(
         accepts="str | Mapping[str, str]",
         allowed="a dict of names and passwords, or name:password separated by commas",
         secret=True,
-        doc="Users of all SASL mechanisms, with their passwords. The first one is also the user as which brokers "
-        "connect to each other, unless a login module names another. Not a key of Kafka's.",
+        doc="The users that authenticate with a password, by PLAIN or SCRAM. The first one is also the user as which "
+        "brokers connect to each other, unless a login module names another. Not a key of Kafka's.",
         importance="high",
     )
     sasl_enabled_mechanisms: tuple[str, ...] = key(
@@ -258,10 +264,10 @@ class SaslBrokerConfig(
         default={},
         parse=_parse_settings,
         prefixes=("listener.name.", *(f"{each.lower()}.{_JAAS}" for each in MECHANISMS)),
-        allowed=f"{_JAAS} (of a mechanism), {_ENABLED}, {_MAX_REAUTH} or {_MAX_RECEIVE}",
+        allowed=f"keys of TLS, {_JAAS} (of a mechanism), {_ENABLED}, {_MAX_REAUTH} or {_MAX_RECEIVE}",
         secret=True,
-        doc="Settings of one listener, `listener.name.<listener>.<key>`, of one mechanism on it, "
-        "`listener.name.<listener>.<mechanism>.<key>`, or of one mechanism, `<mechanism>.sasl.jaas.config`. In "
+        doc="Settings of one listener, `listener.name.<listener>.<key>`, for keys of TLS and of SASL; of one mechanism "
+        "on it, `listener.name.<listener>.<mechanism>.<key>`; or of one mechanism, `<mechanism>.sasl.jaas.config`. In "
         f"`{_JAAS}` of PLAIN, `user_<name>` options are users, as in Kafka; `username` and `password` are those with "
         "which brokers connect to each other.",
     )

@@ -6,7 +6,7 @@ cluster (`ConsoleCluster`), in this process or in theirs; records go through the
 - `server`: HTTP on 127.0.0.1. One thread accepts, and each connection has a thread, at most `MAX_CONNECTIONS`. `guard`
   decides which requests may come in.
 - `feed`: one thread looks at the brokers while anyone watches, and gives each viewer what has changed.
-- `sections`: what it sees, as the JSON that the page shows. `rates` keeps the last minutes.
+- `sections`: what it sees, as the JSON that the page shows, and the rates of the last minute.
 - `actions`: what the page can do; every argument is checked. `search` reads records, `readable` makes their bytes text,
   `schemas` asks the schema registry.
 - `page`: the page itself from `page.html`, `page.css` and `page.js`, in one file.

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...network.config import INT32_MAX
+from ...network.config import INT32_MAX, INT64_MAX
 from ...network.protocol.api import ApiKey
 from ...network.protocol.errors import IllegalArgumentError, error_classes
 from ..api.registry import apis
 from ..requests.faults import Fault
+from ..services.observation import NewRecord
 from .cluster import ConsoleCluster
 
-_INT64_MAX = 2**63 - 1
 #: Kind of fault -> the members that it needs, and the arguments of `Fault` made of them.
 FAULTS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "error": (("error",), lambda of: {"error": _error(of)}),
@@ -52,15 +52,15 @@ class Actions:
         topic = _text(body, "topic")
         partition = _number(body, "partition", 0, INT32_MAX)
         timestamp = body.get("timestamp")
-        offset = self._cluster.append_record(
+        record = NewRecord(
             topic,
             partition,
             content_of(body.get("key"), "key"),
             content_of(body.get("value"), "value"),
             [(name, _encoded(text, "header")) for name, text in headers],
-            None if timestamp is None else _number(body, "timestamp", 0, _INT64_MAX),
+            None if timestamp is None else _number(body, "timestamp", 0, INT64_MAX),
         )
-        return {"topic": topic, "partition": partition, "offset": offset}
+        return {"topic": topic, "partition": partition, "offset": self._cluster.append_record(record)}
 
     def create_topic(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create a topic: `name`, `partitions`, `replication_factor`."""
@@ -114,7 +114,7 @@ class Actions:
     def remove_fault(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Remove a fault by its `number`."""
         _check_members(body, ("number",))
-        number = _number(body, "number", 0, _INT64_MAX)
+        number = _number(body, "number", 0, INT64_MAX)
         for each in self._cluster.faults:
             if each.number == number:
                 each.remove()

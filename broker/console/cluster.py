@@ -9,7 +9,7 @@ from ...network.protocol.api import ApiKey
 from ..controller.controller import Controller
 from ..requests.control import RequestSeen
 from ..requests.faults import Fault
-from ..services.observation import BrokerSeen, RecordsRead
+from ..services.observation import BrokerSeen, NewRecord, RecordQuery, RecordsRead
 
 
 class InjectedFault(Protocol):
@@ -47,27 +47,9 @@ class ConsoleCluster(Protocol):
 
     def overview(self, node_id: int, after: RequestSeen | None) -> BrokerSeen: ...
 
-    def read_records(
-        self,
-        topic: str,
-        partition: int,
-        *,
-        offset: int | None,
-        timestamp: int | None,
-        count: int,
-        contains: bytes | None,
-        preview_bytes: int,
-    ) -> RecordsRead: ...
+    def read_records(self, query: RecordQuery) -> RecordsRead: ...
 
-    def append_record(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]],
-        timestamp: int | None,
-    ) -> int: ...
+    def append_record(self, record: NewRecord) -> int: ...
 
     def create_topic(
         self,

@@ -612,7 +612,10 @@ const search = {
     this.next = found.next_offset;
     $("more").hidden = this.from() === "newest" || found.next_offset === null;
     const notes = [...found.problems];
-    if (key && !found.is_end) notes.push(`searched up to offset ${number(found.next_offset)}; there is more`);
+    if (key && !found.is_end) {
+      const place = found.next_offset === null ? "choose a partition" : `searched up to offset ${number(found.next_offset)}`;
+      notes.push(`${place}; there is more`);
+    }
     setText($("record-note"), notes.join(" · "));
   },
 };
@@ -650,6 +653,8 @@ async function showRecord(row) {
     parts.push(el("h2", null, "Headers"));
     const rows = found.headers.flatMap((each) => [el("dt", { class: "mono" }, each.name), el("dd", { class: "mono" }, each.readable)]);
     parts.push(el("dl", null, ...rows));
+    const more = found.header_count - found.headers.length;
+    if (more > 0) parts.push(el("p", null, `and ${number(more)} more headers`));
   }
   $("record-body").replaceChildren(...parts);
   if (!$("record").open) $("record").showModal();

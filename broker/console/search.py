@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...network.protocol.errors import IllegalArgumentError, KafkaError, UnknownTopicOrPartitionError
-from ..services.observation import PREVIEW_BYTES, RecordSeen, RecordsRead
+from ..services.observation import RecordQuery, RecordSeen, RecordsRead
 from .cluster import ConsoleCluster
 from .readable import Decode, Readable, line_of, printable, raw_views, readable
 
@@ -49,15 +49,7 @@ def list_records(
     problems = []
     for index in indexes:
         try:
-            read = cluster.read_records(
-                topic,
-                index,
-                offset=offset,
-                timestamp=timestamp,
-                count=count,
-                contains=wanted,
-                preview_bytes=PREVIEW_BYTES,
-            )
+            read = cluster.read_records(RecordQuery(topic, index, count, offset, timestamp, wanted))
         except KafkaError as failed:
             problems.append(f"partition {index}: {failed}")
             continue
@@ -93,9 +85,7 @@ def one_record(
     cluster: ConsoleCluster, topic: str, partition: int, offset: int, decode: Decode | None
 ) -> dict[str, Any]:
     """A record with all that is known of it. Raises IllegalArgumentError if there is none at the offset."""
-    read = cluster.read_records(
-        topic, partition, offset=offset, timestamp=None, count=1, contains=None, preview_bytes=WHOLE_BYTES
-    )
+    read = cluster.read_records(RecordQuery(topic, partition, 1, offset, preview_bytes=WHOLE_BYTES))
     if not read.records or read.records[0].offset != offset:
         raise IllegalArgumentError(
             f"there is no record at offset {offset} of {topic}-{partition}; it has offsets {read.log_start} to "
@@ -129,7 +119,7 @@ def record_row(record: RecordSeen, decode: Decode | None) -> dict[str, Any]:
         "kind": record.kind,
         "status": record.status,
         "problem": record.problem,
-        "header_count": len(record.headers),
+        "header_count": record.header_count,
     }
     for name, content, size in (("key", record.key, record.sizes[0]), ("value", record.value, record.sizes[1])):
         shown = readable(content, size, _schema_header(record, name), decode, pretty=False)

@@ -17,7 +17,7 @@ MAX_PARTITIONS = 5_000
 MAX_GROUPS = 500
 MAX_PRODUCERS = 500
 MAX_FAULTS = 200
-#: The samples of the rates that are kept: two minutes.
+#: The samples of the rates that are kept: a minute, at two looks per second.
 SAMPLES_KEPT = 120
 #: An interval longer than this, while nobody watched, has no rate.
 _LONGEST_INTERVAL_MS = 10_000.0

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from ...network.config import INT64_MAX
 from ...network.protocol.errors import (
     BrokerResponseError,
     DisconnectedError,
@@ -41,7 +42,6 @@ _IDLE_TIMEOUT_S = 20.0
 _PING_S = 5.0
 _POLL_S = 0.05
 _CLOSE_TIMEOUT_S = 1.0
-_INT64_MAX = 2**63 - 1
 _MAX_DIGITS = 19
 
 #: Error -> the status of the response; the first that fits.
@@ -373,6 +373,6 @@ def _whole(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS or int(text) > _INT64_MAX:
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS or int(text) > INT64_MAX:
         raise IllegalArgumentError(f"{name} is {text!r}; give a whole number, 0 or more")
     return int(text)

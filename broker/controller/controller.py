@@ -563,7 +563,7 @@ class Controller(ControllerApi):
             return errors
 
     def set_passwords(self, passwords: Mapping[str, str | None]) -> None:
-        """Add, change and remove (None) users of all SASL mechanisms. Raises KafkaStorageError."""
+        """Add, change and remove (None) users of PLAIN and SCRAM. Raises KafkaStorageError."""
         with self._lock:
             self._publish(replace(self.image.with_changes({}), users=self.image.users.with_passwords(passwords)))
 

@@ -151,7 +151,6 @@ class ControllerApi(ABC):
         InvalidUpdateVersionError if the leader's view is out of date, KafkaStorageError."""
 
     @abstractmethod
-    @abstractmethod
     def alter_scram(
         self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
     ) -> dict[str, BrokerResponseError]:

@@ -9,12 +9,21 @@ from typing import Any, Protocol
 
 from ...network.addresses import Address
 from ...network.client.blocking_connection import BlockingConnection, OpenSocket, open_plaintext_socket
-from ...network.protocol.errors import KafkaConnectionError
+from ...network.protocol.errors import (
+    AuthenticationError,
+    KafkaConnectionError,
+    MalformedMessageError,
+    NotKafkaError,
+)
 from ...network.protocol.message import Request
 from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..metadata import BrokerEndpoint
 from ..security.listener_tls import inter_broker_opener
+
+#: Why a request to another broker fails, none of which is a defect of this one: no connection, rejected credentials, or
+#: a peer that is no broker.
+UNREACHABLE = (AuthenticationError, KafkaConnectionError, MalformedMessageError, NotKafkaError)
 
 _MAX_RESPONSE_BYTES = 2**30
 #: Prefix of the client ids of brokers.
@@ -68,8 +77,7 @@ class InterBrokerConnection(BlockingConnection):
         token: str,
         credentials: Credentials | None = None,
     ) -> None:
-        """`open_socket` is that of `inter_broker_socket_opener`. `token` is the image's `broker_token`. `credentials`
-        are for a listener with SASL."""
+        """`token` is the image's `broker_token`. `credentials` are for a listener with SASL."""
         address = Address(peer.host, peer.port)
         super().__init__(
             address,
@@ -101,7 +109,9 @@ class InterBrokerConnector:
         """Raises KafkaConfigurationError."""
         self._own_id = own_id
         self._timeout_ms = config.replica_socket_timeout_ms
-        self._open_socket = inter_broker_socket_opener(config, listener)
+        self._open_socket = inter_broker_opener(
+            config, listener, partial(_open_socket, config.replica_socket_receive_buffer_bytes)
+        )
         self._links = links
         self._credentials = credentials
 
@@ -116,14 +126,6 @@ class InterBrokerConnector:
             token=token,
             credentials=self._credentials,
         )
-
-
-def inter_broker_socket_opener(config: BrokerConfig, listener: str) -> OpenSocket:
-    """What opens connections to other brokers' `listener`, with TLS if it has TLS.
-
-    Raises KafkaConfigurationError.
-    """
-    return inter_broker_opener(config, listener, partial(_open_socket, config.replica_socket_receive_buffer_bytes))
 
 
 def _open_socket(receive_buffer_bytes: int, address: Address, timeout_s: float) -> socket.socket:

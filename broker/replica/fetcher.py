@@ -9,14 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...network.client.blocking_connection import OpenSocket
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.protocol.errors import (
-    AuthenticationError,
     BrokerResponseError,
-    KafkaConnectionError,
-    MalformedMessageError,
-    NotKafkaError,
     OffsetOutOfRangeError,
     make_error,
 )
@@ -30,10 +25,9 @@ from ...network.protocol.messages.records.fetch import (
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ...network.sections import section_thread
-from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey
-from .connection import InterBrokerConnection, Links, inter_broker_socket_opener
+from .connection import UNREACHABLE, InterBrokerConnection, InterBrokerConnector
 from .partition import Partition
 
 _log = logging.getLogger(__name__)
@@ -94,11 +88,9 @@ class FetcherThread:
         *,
         config: BrokerConfig,
         clock: Clock,
-        links: Links,
-        open_socket: OpenSocket,
-        token: str,
-        credentials: Credentials | None,
+        connection: InterBrokerConnection,
     ) -> None:
+        """`connection`: to the leader; this thread closes it."""
         self.leader = leader
         self._broker_id = broker_id
         self._config = config
@@ -110,15 +102,7 @@ class FetcherThread:
         self._fetching = False
         self._failing = False
         self._session = _Session()
-        self._connection = InterBrokerConnection(
-            broker_id,
-            leader,
-            timeout_ms=config.replica_socket_timeout_ms,
-            open_socket=open_socket,
-            links=links,
-            token=token,
-            credentials=credentials,
-        )
+        self._connection = connection
         self.thread = section_thread(self._run, f"broker-{broker_id}-fetcher-{leader.node_id}")
         self.thread.start()
 
@@ -161,7 +145,7 @@ class FetcherThread:
                 break
             try:
                 self._fetch(due)
-            except (AuthenticationError, KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
+            except UNREACHABLE as failed:
                 # It is unknown whether the leader has applied the changes.
                 self._session = _Session()
                 with self._condition:
@@ -308,23 +292,11 @@ class FetcherThread:
 class FetcherManager:
     """The fetchers, one per leader. Called by the replica manager, under its lock, in the order of images."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        *,
-        config: BrokerConfig,
-        clock: Clock,
-        links: Links,
-        listener: str,
-        credentials: Credentials | None,
-    ) -> None:
-        """`listener` is the name of the listener between brokers."""
+    def __init__(self, broker_id: int, *, config: BrokerConfig, clock: Clock, connector: InterBrokerConnector) -> None:
         self._broker_id = broker_id
         self._config = config
         self._clock = clock
-        self._links = links
-        self._open_socket = inter_broker_socket_opener(config, listener)
-        self._credentials = credentials
+        self._connector = connector
         self._threads: dict[int, FetcherThread] = {}
         self._closed = False
 
@@ -341,15 +313,13 @@ class FetcherManager:
         for node_id, followed in by_leader.items():
             thread = self._threads.get(node_id)
             if thread is None:
+                leader = image.brokers[node_id]
                 thread = self._threads[node_id] = FetcherThread(
                     self._broker_id,
-                    image.brokers[node_id],
+                    leader,
                     config=self._config,
                     clock=self._clock,
-                    links=self._links,
-                    token=image.broker_token,
-                    open_socket=self._open_socket,
-                    credentials=self._credentials,
+                    connection=self._connector.connection_to(leader, image.broker_token),
                 )
             thread.follow(followed)
 

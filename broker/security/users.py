@@ -20,6 +20,11 @@ class Users:
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     scram: Mapping[ScramKey, ScramCredential] = field(default_factory=dict, repr=False)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all users."""
+        return frozenset(self.passwords).union(name for name, _ in self.scram)
+
     def with_passwords(self, passwords: Mapping[str, str | None]) -> Users:
         """With these users for all mechanisms; None removes one."""
         plain, scram = dict(self.passwords), dict(self.scram)

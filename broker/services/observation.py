@@ -46,9 +46,10 @@ MAX_BATCH_BYTES = 64 * 2**20
 #: A read ends after that many bytes of the log or records, even if fewer records than requested were found.
 MAX_SCANNED_BYTES = 32 * 2**20
 MAX_SCANNED_RECORDS = 50_000
-#: The bytes of a key or value, and of all headers together, that leave the broker for a list of records.
+#: The bytes of a key, a value or a header that leave the broker for a list of records.
 PREVIEW_BYTES = 4_096
-_MAX_HEADERS = 50
+#: The first headers of a record, which leave the broker.
+MAX_HEADERS = 50
 _READ_BYTES = 2**20
 #: The offsets in which the newest records are looked for first.
 _FIRST_WINDOW = 16
@@ -111,8 +112,8 @@ class BrokerSeen(NamedTuple):
 
 class RecordSeen(NamedTuple):
     """A record, or in place of it what is wrong with its batch. `kind` is "record", "commit", "abort" (markers) or
-    "unreadable"; `status` is "", "committed", "aborted" or "open" for the transaction. `sizes` are those of the whole
-    key and value in bytes, -1 for null."""
+    "unreadable"; `status` is "", "committed", "aborted" or "open" for the transaction. `headers` are the first ones of
+    `header_count`. `sizes` are those of the whole key and value in bytes, -1 for null."""
 
     topic: str
     partition: int
@@ -121,6 +122,7 @@ class RecordSeen(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    header_count: int
     sizes: tuple[int, int]
     kind: str
     status: str
@@ -129,6 +131,33 @@ class RecordSeen(NamedTuple):
     sequence: int
     compression: str
     problem: str = ""
+
+
+class RecordQuery(NamedTuple):
+    """At most `max_records` records of a partition, up to the high watermark.
+
+    They begin at `offset`, or at the first record with at least `timestamp`; without either these are the newest ones.
+    contains: only records whose key contains these bytes. preview_bytes: keys, values and headers are cut there.
+    """
+
+    topic: str
+    partition: int
+    max_records: int
+    offset: int | None = None
+    timestamp: int | None = None
+    contains: bytes | None = None
+    preview_bytes: int = PREVIEW_BYTES
+
+
+class NewRecord(NamedTuple):
+    """A record to append. timestamp: in milliseconds since 1970; None is now."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp: int | None
 
 
 class RecordsRead(NamedTuple):
@@ -246,32 +275,21 @@ def _requests(broker: BrokerServices, after: RequestSeen | None) -> tuple[list[R
 # --- Records ---
 
 
-def read_records(
-    broker: BrokerServices,
-    key: PartitionKey,
-    offset: int | None,
-    timestamp: int | None,
-    count: int,
-    contains: bytes | None,
-    preview_bytes: int,
-) -> RecordsRead:
-    """At most `count` records of a partition that this broker leads, up to the high watermark.
-
-    Begins at `offset`, or at the first record with at least `timestamp`; without either these are the newest ones.
-    contains: only records whose key contains these bytes. preview_bytes: keys and values are cut there.
+def read_records(broker: BrokerServices, query: RecordQuery) -> RecordsRead:
+    """Read records of a partition that this broker leads.
 
     Raises the errors of `Replicas.partition`, NotLeaderForPartitionError, KafkaStorageError.
     """
-    partition = broker.replicas.partition(key)
+    partition = broker.replicas.partition((query.topic, query.partition))
     partition.check_leader()
     log = partition.log
     start, end = log.log_start_offset, log.high_watermark
-    scan = _Scan(log, end, count, contains, preview_bytes)
+    scan = _Scan(log, end, query)
     try:
-        if offset is not None:
-            scan.forward(min(max(offset, start), end))
-        elif timestamp is not None:
-            found = log.offset_for_timestamp(timestamp)
+        if query.offset is not None:
+            scan.forward(min(max(query.offset, start), end))
+        elif query.timestamp is not None:
+            found = log.offset_for_timestamp(query.timestamp)
             scan.forward(end if found is None else min(found[0].offset, end))
         else:
             scan.backward(start)
@@ -286,14 +304,14 @@ def read_records(
 class _Scan:
     """One read of a log, with its limits."""
 
-    def __init__(self, log: Log, end: int, count: int, contains: bytes | None, preview_bytes: int) -> None:
+    def __init__(self, log: Log, end: int, query: RecordQuery) -> None:
         self.found: list[RecordSeen] = []
         self.first_offset = self.next_offset = 0
         self._log = log
         self._end = end
-        self._count = count
-        self._contains = contains
-        self._preview_bytes = preview_bytes
+        self._count = query.max_records
+        self._contains = query.contains
+        self._preview_bytes = query.preview_bytes
         self._bytes_left = MAX_SCANNED_BYTES
         self._records_left = MAX_SCANNED_RECORDS
         self._stable = log.last_stable_offset
@@ -412,7 +430,8 @@ class _Scan:
             record.timestamp,
             None if key is None else key[:most],
             None if value is None else value[:most],
-            tuple((name[:most], None if each is None else each[:most]) for name, each in record.headers[:_MAX_HEADERS]),
+            tuple((name[:most], None if each is None else each[:most]) for name, each in record.headers[:MAX_HEADERS]),
+            len(record.headers),
             (-1 if key is None else len(key), -1 if value is None else len(value)),
             kind,
             status,
@@ -425,23 +444,17 @@ class _Scan:
 # --- The console's own record ---
 
 
-def append_record(
-    broker: BrokerServices,
-    key: PartitionKey,
-    record_key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
-    timestamp: int | None,
-) -> int:
+def append_record(broker: BrokerServices, record: NewRecord) -> int:
     """Append a record as a client's batch with acks=all, and return its offset.
 
-    timestamp: in milliseconds since 1970; None is now. It runs on the broker's request thread, which a broker that
-    stops waits for; a file of a log must not be used after that. Blocks the caller for 5 s at most, and is not for the
-    broker's own threads.
+    It runs on the broker's request thread, which a broker that stops waits for; a file of a log must not be used after
+    that. Blocks the caller for 5 s at most, and is not for the broker's own threads.
 
     Raises the errors of `Partition.append`, KafkaTimeoutError, and IllegalStateError if the broker stops.
     """
-    batch = build_batch([(broker.clock.wall_ms() if timestamp is None else timestamp, record_key, value, headers)])
+    timestamp = broker.clock.wall_ms() if record.timestamp is None else record.timestamp
+    batch = build_batch([(timestamp, record.key, record.value, record.headers)])
+    key = (record.topic, record.partition)
     answered = threading.Event()
     results: dict[PartitionKey, ProduceResult] = {}
 

@@ -109,9 +109,8 @@ class BrokerServices:
             fetch_purgatory=self.fetch_purgatory,
             run_aside=self.request_thread.submit,
         )
-        self.fetchers = FetcherManager(
-            node_id, config=config, clock=clock, links=links, listener=listener, credentials=credentials
-        )
+        connector = InterBrokerConnector(node_id, config, links, listener, credentials)
+        self.fetchers = FetcherManager(node_id, config=config, clock=clock, connector=connector)
         self.replicas.fetchers = self.fetchers
         self.topic_purgatory: DelayedOperationPurgatory = DelayedOperationPurgatory("Topic", self.timer, self.reaper)
         self.offsets = OffsetStore(
@@ -132,7 +131,6 @@ class BrokerServices:
             level=lambda: self.image.transaction_version,
         )
         self.replicas.leadership_listeners.append(self.transaction_store.leadership_changed)
-        connector = InterBrokerConnector(node_id, config, links, listener, credentials)
         self.marker_sender = MarkerSender(
             node_id,
             connector=connector,

@@ -97,6 +97,12 @@ class Collector:
         with self._lock:
             return list(self._pushes)
 
+    def clear(self) -> None:
+        """Forget the pushes, for tests that share a broker."""
+        with self._lock:
+            self._pushes.clear()
+            self._pushed_bytes = 0
+
     def subscribe(self, instance_id: uuid.UUID, client: Client) -> GetTelemetrySubscriptionsResponse:
         """The subscription of a client instance, or of a new one for ZERO_UUID. Raises ThrottlingQuotaExceededError."""
         now_ms = self._clock.now_ms()

@@ -8,10 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from ...network.protocol.errors import KafkaConnectionError, KafkaError, MalformedMessageError, NotKafkaError
+from ...network.protocol.errors import KafkaConnectionError, KafkaError
 from ...network.sections import section_thread
 from ..metadata import BrokerEndpoint, ClusterImage
-from ..replica.connection import InterBrokerConnection, InterBrokerConnector
+from ..replica.connection import UNREACHABLE, InterBrokerConnection, InterBrokerConnector
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class PeerRequests(ABC, Generic[Item]):
 
     @abstractmethod
     def exchange(self, connection: InterBrokerConnection, items: Sequence[Item]) -> None:
-        """Send items to a broker and handle its response. May raise the errors of `BlockingConnection.request`; then
-        `fail` is called for the same items."""
+        """Send items to a broker and handle its response. May raise the errors of `UNREACHABLE`; then `fail` is called
+        for the same items."""
 
     @abstractmethod
     def fail(self, items: Sequence[Item], error: KafkaError) -> None:
@@ -117,7 +117,7 @@ class _Peer(Generic[Item]):
                 items, self._items = self._items, []
             try:
                 self._requests.exchange(self._connect(), items)
-            except (KafkaConnectionError, NotKafkaError, MalformedMessageError) as failed:
+            except UNREACHABLE as failed:
                 if not self._is_stopping:
                     _log.debug("broker %d can't be reached: %s", self._node_id, failed)
                     self._requests.fail(items, failed)

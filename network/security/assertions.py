@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, Protocol
 
 from ..clock import SYSTEM_CLOCK, Clock
 from ..config_values import MASK
+from ..extras import optional_module
 from ..protocol.errors import SaslAuthenticationFailedError
-from .token import jwt_parts, optional_module
+from .token import jwt_parts
 
 #: Files of tokens, keys and templates are read up to this size.
 MAX_FILE_BYTES = 1024 * 1024

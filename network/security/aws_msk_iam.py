@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..extras import optional_module
 from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
 from .mechanism_names import AWS_MSK_IAM
-from .token import Token, optional_module
+from .token import Token
 
 #: The role session name. It is always the same: MSK compares principals when a client re-authenticates.
 ROLE_SESSION_NAME = "headrace"

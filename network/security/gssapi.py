@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ..clock import LONG_AGO_MS, NEVER_MS, SYSTEM_CLOCK, Clock
+from ..extras import optional_module
 from ..protocol.errors import IllegalStateError, SaslAuthenticationFailedError
 from ..sections import here
 from .login_thread import LoginThread, start_thread
 from .mechanism import ClientMechanism
 from .mechanism_names import GSSAPI
-from .token import optional_module, scrubbed
+from .token import scrubbed
 
 #: A context that was begun earlier is not used: its authenticator has a time stamp that the server compares.
 MAX_AGE_MS = 30_000.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib
 import json
 import math
 import re
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from ..config_values import MASK
-from ..protocol.errors import KafkaConfigurationError, SaslAuthenticationFailedError
+from ..protocol.errors import SaslAuthenticationFailedError
 
 #: Apache Kafka's `sasl.server.max.receive.size`, less room for the header and the extensions of the message.
 MAX_TOKEN_CHARACTERS = 500_000
@@ -169,14 +168,3 @@ def scrubbed(text: str, secrets: Iterable[str | None] = ()) -> str:
     text = " ".join(_JWT_IN_TEXT.sub(MASK, text).split())
     text = "".join(each if each.isprintable() else "?" for each in text)
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 3]}..."
-
-
-def optional_module(name: str, extra: str, needed_for: str) -> Any:
-    """A module that an extra of this package installs. Raises KafkaConfigurationError with the command to do so."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as missing:
-        raise KafkaConfigurationError(
-            f"{needed_for} needs {name.partition('.')[0]}, which can't be imported ({missing}): "
-            f"pip install 'headrace[{extra}]'"
-        ) from missing

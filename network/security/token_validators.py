@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..clock import SYSTEM_CLOCK, Clock
+from ..extras import optional_module
 from ..protocol.errors import KafkaConfigurationError
 from .oauthbearer import InvalidTokenError, ValidToken
-from .token import claimed_time_ms, decode_segment, jwt_parts, optional_module, scrubbed
+from .token import claimed_time_ms, decode_segment, jwt_parts, scrubbed
 
 #: Signatures of a public key. Never HMAC, for which the public key would serve as the secret.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")

@@ -576,6 +576,7 @@ class RecordFuture:
         try:
             callback(self._metadata(), self._error())
         except Exception:
+            # the program's code, as on the callback thread; what ends a thread reaches the caller, whose thread it is
             _log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:

@@ -293,7 +293,7 @@ def whole_number(value: Any) -> cython.longlong:
         try:
             value = index(value)
         except Exception:
-            # the checked path calls it again and raises
+            # a TypeError, or whatever an __index__ of the program raises: the checked path calls it again and raises
             return -1
     if cython.compiled:
         try:

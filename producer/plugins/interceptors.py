@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ...network.protocol.errors import KafkaConfigurationError
 from ..accumulator.record_metadata_cy import RecordMetadata
 from ..record import ProducerRecord
-from .loading import name_of, resolve_plugin
+from .loading import close_plugin, name_of, resolve_plugin
 
 if TYPE_CHECKING:
     from .tracing import OpenTelemetryTracing
 
 _log = logging.getLogger(__name__)
 
-_METHODS = ("on_send", "on_acknowledgement", "close")
+_METHODS = ("on_send", "on_acknowledgement")
 
 #: Names of what `interceptor.classes` takes, with their import paths.
 _BUILT_IN = {"opentelemetry": "headrace.producer.otel:OpenTelemetryTracing"}
@@ -65,13 +65,13 @@ class ProducerInterceptors:
         Raises KafkaConfigurationError for an object with none of an interceptor's methods, and for tracing twice.
         """
         paths = (_BUILT_IN.get(value.lower(), value) if isinstance(value, str) else value for value in values)
-        found = [resolve_plugin(value, key, {}, (*_METHODS[:2], "trace_sends")) for value in paths]
+        found = [resolve_plugin(value, key, {}, (*_METHODS, "trace_sends")) for value in paths]
         tracing = [each for each in found if hasattr(each, "trace_sends")]
         if len(tracing) > 1:
             raise KafkaConfigurationError(f"{key} contains OpenTelemetryTracing more than once; name it once")
         interceptors = [each for each in found if not hasattr(each, "trace_sends")]
         for interceptor in interceptors:
-            if not any(callable(getattr(interceptor, method, None)) for method in _METHODS[:2]):
+            if not any(callable(getattr(interceptor, method, None)) for method in _METHODS):
                 raise KafkaConfigurationError(
                     f"{key} contains an object of type {type(interceptor).__name__}, which has neither on_send nor "
                     "on_acknowledgement"
@@ -89,6 +89,7 @@ class ProducerInterceptors:
                 if not isinstance(result, ProducerRecord):
                     raise TypeError(f"on_send has to return a ProducerRecord, not {type(result).__name__}")
             except Exception:
+                # the program's code, which may raise anything; what ends a thread reaches the caller of `send`
                 _log.warning(
                     "%s failed for a record of topic %s, partition %s; it is sent as it was before",
                     name_of(on_send),
@@ -120,11 +121,8 @@ class ProducerInterceptors:
 
     def close(self) -> None:
         """Close every interceptor that has a `close`."""
-        for close in _methods(self._interceptors, "close"):
-            try:
-                close()
-            except Exception:
-                _log.warning("%s failed", name_of(close), exc_info=True)
+        for interceptor in self._interceptors:
+            close_plugin(interceptor)
 
 
 def _copied(record: ProducerRecord) -> ProducerRecord:

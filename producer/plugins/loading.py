@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...network.protocol.errors import KafkaConfigurationError
+
+_log = logging.getLogger(__name__)
 
 
 def resolve_plugin(value: Any, key: str, built_in: Mapping[str, type], methods: tuple[str, ...]) -> Any:
@@ -69,6 +72,17 @@ def takes_context(function: Callable[..., Any]) -> bool:
     second = positional[1]
     is_context = second.name in ("ctx", "context") or "SerializationContext" in str(second.annotation)
     return is_context or second.default is second.empty
+
+
+def close_plugin(plugin: Any) -> None:
+    """Call a plugin's `close`, if it has one. An error is logged, so that the next plugin is closed, too."""
+    close = getattr(plugin, "close", None)
+    if callable(close):
+        try:
+            close()
+        except Exception:
+            # the program's code, which may raise anything
+            _log.warning("%s failed", name_of(close), exc_info=True)
 
 
 def name_of(thing: Any) -> str:

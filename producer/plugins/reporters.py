@@ -9,7 +9,6 @@ All of them pull: values are computed only when they are read. Custom reporters 
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import re
@@ -19,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 from ...network._build import VERSION
+from ...network.extras import optional_module
 from ...network.metrics import Metric, MetricName, Metrics, MetricsReporter, Tags, is_counter
 from ...network.protocol.errors import KafkaConfigurationError
 from ...network.sections import here
@@ -181,7 +181,7 @@ class PrometheusReporter(MetricsReporter):
 
         Raises KafkaConfigurationError if prometheus_client isn't installed.
         """
-        client = _imported("prometheus_client", "prometheus", self)
+        client = optional_module("prometheus_client", "prometheus", type(self).__name__)
         registry = client.REGISTRY if registry is None else registry
         with here.section, _places:
             place = _prometheus_places.get(registry)
@@ -248,7 +248,7 @@ class OpenTelemetryReporter(MetricsReporter):
 
         Raises KafkaConfigurationError if opentelemetry-api isn't installed.
         """
-        api = _imported("opentelemetry.metrics", "otel", self)
+        api = optional_module("opentelemetry.metrics", "otel", type(self).__name__)
         with here.section, _places:
             # the API stands for the global provider, which is a different object before and after it is set
             key = api if meter_provider is None else meter_provider
@@ -267,16 +267,6 @@ class OpenTelemetryReporter(MetricsReporter):
 
 
 _open_telemetry_places: weakref.WeakKeyDictionary[Any, _OpenTelemetryInstruments] = weakref.WeakKeyDictionary()
-
-
-def _imported(module: str, extra: str, reporter: MetricsReporter) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as missing:
-        raise KafkaConfigurationError(
-            f"{type(reporter).__name__} needs {module.partition('.')[0]}, which can't be imported ({missing}): "
-            f"pip install 'headrace[{extra}]'"
-        ) from missing
 
 
 _BUILT_IN = {"prometheus": PrometheusReporter, "opentelemetry": OpenTelemetryReporter}

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...network._build import VERSION
-from ...network.protocol.errors import BrokerResponseError, KafkaConfigurationError
+from ...network.extras import optional_module
+from ...network.protocol.errors import BrokerResponseError
 from ..record import ProducerRecord
 
 if TYPE_CHECKING:
@@ -49,17 +50,12 @@ class OpenTelemetryTracing:
 
         Raises KafkaConfigurationError if opentelemetry-api isn't installed.
         """
-        try:
-            from opentelemetry import context, propagate, trace  # noqa: PLC0415 - an extra
-        except ImportError as missing:
-            raise KafkaConfigurationError(
-                f"OpenTelemetryTracing needs opentelemetry, which can't be imported ({missing}): "
-                "pip install 'headrace[otel]'"
-            ) from missing
-        self._api = trace
-        self._propagate = propagate
+        self._api, self._propagate, context = (
+            optional_module(f"opentelemetry.{name}", "otel", type(self).__name__)
+            for name in ("trace", "propagate", "context")
+        )
         self._new_context = context.Context
-        self._tracer = trace.get_tracer("headrace", VERSION, tracer_provider, _SCHEMA_URL)
+        self._tracer = self._api.get_tracer("headrace", VERSION, tracer_provider, _SCHEMA_URL)
 
     def trace_sends(self, client_id: str) -> TracedSends:
         """What traces the sends of the producer with this client id."""

@@ -69,7 +69,10 @@ class Telemetry:
             if (known := self._client.api_versions(node_id)) is not None
         ]
         if any(known.range_of(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS) is not None for known in versions):
-            self._unavailable = None
+            if self._unavailable is not None:
+                # in this order: `client_instance_id` reads them in the other one
+                self._known = Latch()
+                self._unavailable = None
             self._reporter = self._start(self)
             return self._reporter.step(now_ms)
         if versions:
@@ -119,11 +122,12 @@ class Telemetry:
         end_ms = self._clock.now_ms() + timeout_ms
         self._is_wanted = True
         self._client.wakeup()
-        self._clock.await_latch(self._known, end_ms)
-        if self._instance_id is not None:
-            return self._instance_id
-        if self._unavailable is not None:
-            raise self._unavailable.with_traceback(None)
+        while self._clock.await_latch(self._known, end_ms):
+            error = self._unavailable
+            if self._instance_id is not None:
+                return self._instance_id
+            if error is not None:
+                raise error.with_traceback(None)
         raise KafkaTimeoutError(
             f"no broker assigned a client instance id within {timeout_ms / 1000.0:g} s: check that the brokers can be "
             "reached"

@@ -90,6 +90,10 @@ def test_each_user_has_its_own_configuration() -> None:
             cluster.client_config(user="carol")
         with pytest.raises(IllegalArgumentError, match="client is 'sarama'; give one of headrace"):
             cluster.client_config("sarama")
+        for name in ("alice", "bob"):
+            cluster.set_password(name, None)
+        with pytest.raises(IllegalArgumentError, match="the cluster has no user any more"):
+            cluster.client_config()
 
 
 def test_a_token_is_validated_by_a_callable() -> None:

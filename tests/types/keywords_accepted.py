@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.broker import BrokerKeywords, EmbeddedCluster, ProcessCluster, Record
+from headrace.network.clock import MockClock
 from headrace.producer import AsyncKafkaProducer, KafkaProducer, ProducerConfig, ProducerKeywords
 from headrace.producer.partitioners import RoundRobinPartitioner
 from headrace.producer.serializers import JsonSerializer
@@ -32,7 +33,9 @@ def in_keywords(server: str, codec: str) -> None:
     KafkaSink({"bootstrap.servers": server}, topic="t", value_format="json", linger_ms=5)
     KafkaSink(bootstrap_servers=server, topic="t", delivery_guarantee="exactly_once", delivery_id="nightly")
     EmbeddedCluster(brokers=3, num_partitions=2, log_dirs=["a", "b"], auto_create_topics_enable=False, profile="kafka")
+    EmbeddedCluster(console=True, racks={1: "a"}, features={"transaction.version": 1}, clock=MockClock())
     ProcessCluster(security="SASL_SSL", users={"alice": "secret"}, log_retention_ms=None)
+    ProcessCluster(console=8642, schema_registry="http://localhost:8081", node_ids=[0, 1])
 
 
 def in_dicts(settings: dict[str, Any], of_text: dict[str, str], mapping: Mapping[str, Any]) -> None:
@@ -49,6 +52,7 @@ def in_dicts(settings: dict[str, Any], of_text: dict[str, str], mapping: Mapping
     AsyncKafkaProducer(**{"bootstrap.servers": "localhost:9092", "linger.ms": 20})
     KafkaSink(**{"bootstrap.servers": "localhost:9092", "linger.ms": 20})
     EmbeddedCluster(**{"num.partitions": 2, "log.dirs": "/logs"})
+    EmbeddedCluster(console=True, schema_registry="http://localhost:8081", **{"num.partitions": 2})
     ProcessCluster(config={"num.partitions": 2})
 
 

@@ -24,7 +24,9 @@ KafkaSink(delivery_id=3, linger_ms=5)  # rejected
 EmbeddedCluster(num_partition=3)  # rejected
 EmbeddedCluster(num_partitions="many")  # rejected
 EmbeddedCluster(brokers="three")  # rejected
+EmbeddedCluster(console="8642")  # rejected
 ProcessCluster(numpartitions=3)  # rejected
+ProcessCluster(schema_registry=8081)  # rejected
 
 producer = KafkaProducer(bootstrap_servers="localhost:9092")
 producer.metrics()["producer-metrics"]["record-send-rate"].upper()  # rejected

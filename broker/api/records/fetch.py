@@ -64,6 +64,7 @@ def _read_aside(
     try:
         _read(broker, context, request, asked, session)
     except Exception:
+        # a defect, which the request thread reports; the client gets no response, so it must not wait for one
         context.close_connection()
         raise
 

@@ -10,6 +10,7 @@ from ....network.protocol.messages.security.alter_user_scram_credentials import 
 )
 from ...controller.controller_api import ScramDeletion, ScramUpsertion
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices
 from ..registry import serves
 
@@ -18,17 +19,17 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Returns per user the errors of `ControllerApi.alter_scram`."""
+    """Returns per user the errors of `ControllerApi.alter_scram`. Needs ALTER on the cluster."""
     deletions = [ScramDeletion(each.name, each.mechanism) for each in request.deletions]
     upsertions = [
         ScramUpsertion(each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password))
         for each in request.upsertions
     ]
     names = dict.fromkeys([each.name for each in (*deletions, *upsertions)])
-    injected = context.injected_error("")
+    refused = context.injected_error("") or context.refusal(AclOperation.ALTER, ResourceType.CLUSTER)
     try:
         errors: dict[str, BrokerResponseError] = (
-            broker.controller.alter_scram(deletions, upsertions) if injected is None else dict.fromkeys(names, injected)
+            broker.controller.alter_scram(deletions, upsertions) if refused is None else dict.fromkeys(names, refused)
         )
     except BrokerResponseError as failed:
         errors = dict.fromkeys(names, failed)

@@ -12,6 +12,7 @@ from ....network.protocol.messages.security.describe_user_scram_credentials impo
     ScramCredentialInfo,
 )
 from ...requests.request import RequestContext
+from ...security.acls import AclOperation, ResourceType
 from ...security.users import Users
 from ...services.services import BrokerServices
 from ..registry import serves
@@ -21,8 +22,9 @@ from ..registry import serves
 def handle(
     broker: BrokerServices, context: RequestContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Returns RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one that is named twice."""
-    error = context.injected_error("")
+    """Returns RESOURCE_NOT_FOUND for a user without credentials, DUPLICATE_RESOURCE for one that is named twice. Needs
+    DESCRIBE on the cluster."""
+    error = context.injected_error("") or context.refusal(AclOperation.DESCRIBE, ResourceType.CLUSTER)
     if error is not None:
         return DescribeUserScramCredentialsResponse(error_code=error.code, error_message=str(error), results=[])
     users = broker.controller.image.users

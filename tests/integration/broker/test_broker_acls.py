@@ -23,7 +23,14 @@ from headrace.network.protocol.errors import (
     UnknownTopicOrPartitionError,
 )
 from headrace.network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.network.protocol.messages.security.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from headrace.network.protocol.messages.security.describe_acls import DescribeAclsRequest
+from headrace.network.protocol.messages.security.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
 from headrace.network.protocol.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.producer import KafkaProducer
@@ -99,6 +106,26 @@ def test_the_error_names_the_missing_acl(cluster: EmbeddedCluster, connection: B
     new = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     (answer,) = connection.request(CreateTopicsRequest(topics=[new])).topics
     assert answer.error_message == ("User:ANONYMOUS, from 127.0.0.1, has no ACL that allows CREATE on TOPIC 't'")
+
+
+def test_scram_credentials_need_acls_on_the_cluster(cluster: EmbeddedCluster, connection: BlockingConnection) -> None:
+    secret = {"iterations": 4096, "salt": b"salt", "salted_password": b"x" * 32}
+    alice = ScramCredentialUpsertion(name="alice", mechanism=1, **secret)
+    alter = AlterUserScramCredentialsRequest(deletions=[], upsertions=[alice])
+    describe = DescribeUserScramCredentialsRequest(users=None)
+    (refused,) = connection.request(alter).results
+    assert (refused.user, refused.error_code) == ("alice", ClusterAuthorizationFailedError.code)
+    assert refused.error_message is not None
+    assert "ALTER on the cluster" in refused.error_message
+    answer = connection.request(describe)
+    assert (answer.error_code, answer.results) == (ClusterAuthorizationFailedError.code, [])
+    cluster.add_acl(operation="DESCRIBE", cluster=True)
+    answer = connection.request(describe)
+    assert (answer.error_code, answer.results) == (0, [])  # nothing was stored
+    assert connection.request(alter).results[0].error_code == ClusterAuthorizationFailedError.code
+    cluster.add_acl(operation="ALTER", cluster=True)
+    assert connection.request(alter).results[0].error_code == 0
+    assert [each.user for each in connection.request(describe).results] == ["alice"]
 
 
 # --- Life ---

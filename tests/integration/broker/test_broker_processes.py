@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import confluent_kafka
@@ -138,6 +139,28 @@ def test_it_acts_as_an_older_release(cluster, topic):
     assert {each.api_key for each in cluster.requests if each.client_id == "old"} >= {ApiKey.PRODUCE}
     assert max(versions) <= 12
     cluster.act_as(None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cluster: cluster.set_password("alice", "secret"),
+        lambda cluster: cluster.update_features({"transaction.version": 2}),
+        lambda cluster: cluster.telemetry.unsubscribe(),
+    ],
+    ids=["set_password", "update_features", "telemetry"],
+)
+def test_a_change_waits_until_every_broker_has_it(cluster, change):
+    changing = threading.Thread(target=change, args=(cluster,), daemon=True)
+    os.kill(cluster.pids[2], signal.SIGSTOP)
+    try:
+        changing.start()
+        changing.join(0.5)
+        assert changing.is_alive()
+    finally:
+        os.kill(cluster.pids[2], signal.SIGCONT)
+    changing.join(20)
+    assert not changing.is_alive()
 
 
 def test_groups_producers_and_what_waits_are_told(cluster, topic):

@@ -376,6 +376,20 @@ def test_an_older_release_has_the_classic_protocol_only(one):
     assert read(one, "t") == [b"v"]
 
 
+@pytest.mark.parametrize("release", ["2.1", "2.8", "3.6"])
+def test_transactions_with_an_older_release(three, release):
+    """Brokers ask each other, in versions that the older release does not offer its clients."""
+    three.create_topic("spread", 3, 1)
+    three.act_as(release)
+    producer = confluent_producer(three, "x")
+    for commit in (True, False):
+        producer.begin_transaction()
+        for partition in range(3):
+            producer.produce("spread", b"committed" if commit else b"aborted", partition=partition)
+        (producer.commit_transaction if commit else producer.abort_transaction)(PATIENCE_S)
+    assert [read(three, "spread", partition=partition) for partition in range(3)] == [[b"committed"]] * 3
+
+
 class TestFaults:
     """Each request of a transaction can be hit."""
 

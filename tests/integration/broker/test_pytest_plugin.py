@@ -80,14 +80,26 @@ def test_the_session_cluster_is_shared_and_as_new_for_every_test(run):
         kafka_cluster.inject(ApiKey.PRODUCE, Fault(error=NotEnoughReplicasError), times=None)
         kafka_cluster.kill_broker(1)
 
+    def test_that_changes_the_settings(kafka_cluster):
+        kafka_cluster.telemetry.subscribe(metrics=["org.apache.kafka.producer."], interval_ms=100)
+        with KafkaProducer(bootstrap_servers=kafka_cluster.bootstrap_servers) as producer:
+            producer.client_instance_id(10)
+        assert kafka_cluster.telemetry.pushes
+        kafka_cluster.controller.set_resource_configs(4, "1", {"log.cleaner.threads": "2"})
+        kafka_cluster.update_features({"transaction.version": 1})
+        kafka_cluster.set_password("alice", "secret")
+
     def test_that_finds_nothing_of_it(kafka_cluster):
         assert (id(kafka_cluster), kafka_cluster.bootstrap_servers) == CLUSTERS[0]
         assert [each for each in kafka_cluster.controller.image.topics.values() if not each.is_internal] == []
         assert [group for group in kafka_cluster.broker(1).offsets.groups() if group.offsets] == []
+        image = kafka_cluster.controller.image
+        assert (dict(image.configs), image.users.names, dict(image.features)) == ({}, set(), {"transaction.version": 2})
+        assert kafka_cluster.telemetry.pushes == []
         LEFT_OPEN.pop().close()
         send(kafka_cluster, "orders", b"2")
         assert values(kafka_cluster, "orders") == [b"2"]
-    """).assert_outcomes(passed=2)
+    """).assert_outcomes(passed=3)
 
 
 def test_groups_that_the_broker_has_not_loaded_yet_are_reset(run):

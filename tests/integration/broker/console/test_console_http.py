@@ -271,6 +271,15 @@ def test_a_produced_record_reaches_consumers(console, cluster):
         consumer.close()
 
 
+def test_of_many_headers_the_first_are_shown_and_all_are_counted(console):
+    body = {"topic": "t", "partition": 0, "key": None, "value": None, "headers": [[f"h{at}", ""] for at in range(60)]}
+    console.ask("POST", "/api/records", body)
+    (row,) = console.records("t", partition=0)["rows"]
+    found = console.ask("GET", "/api/record?topic=t&partition=0&offset=0")
+    assert [each["name"] for each in found["headers"]] == [f"h{at}" for at in range(50)]
+    assert (row["header_count"], found["header_count"]) == (60, 60)
+
+
 def test_the_newest_records_of_all_partitions_come_first(console, producer):
     for number in range(30):
         producer.send("t", value=b"%d" % number, partition=number % 2, timestamp_ms=1_000 + number)

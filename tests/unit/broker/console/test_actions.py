@@ -9,6 +9,7 @@ import pytest
 
 from headrace.broker import ApiKey, Fault
 from headrace.broker.console.actions import Actions, choices, content_of
+from headrace.broker.services.observation import NewRecord
 from headrace.network.protocol.errors import IllegalArgumentError, NotLeaderForPartitionError
 
 
@@ -38,7 +39,7 @@ RECORD = {"topic": "t", "partition": 0, "key": {"as": "text", "text": "ü"}, "va
 def test_a_record_of_text_and_bytes(cluster):
     made = Actions(cluster).produce({**RECORD, "headers": [["a", "b"]], "timestamp": 5})
     assert made == {"topic": "t", "partition": 0, "offset": 12}
-    assert cluster.calls == [("append_record", "t", 0, "ü".encode(), b"\x00\xff", [("a", b"b")], 5)]
+    assert cluster.calls == [("append_record", NewRecord("t", 0, "ü".encode(), b"\x00\xff", [("a", b"b")], 5))]
 
 
 @pytest.mark.parametrize(

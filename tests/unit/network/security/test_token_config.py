@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.network import extras
 from headrace.network.config import key
 from headrace.network.protocol.errors import KafkaConfigurationError
 from headrace.network.security import token
@@ -225,7 +226,7 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch):
     def import_module(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(token.importlib, "import_module", import_module)
+    monkeypatch.setattr(extras.importlib, "import_module", import_module)
     for given, extra in (
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "msk"),
         ({"sasl.mechanism": "GSSAPI"}, "gssapi"),

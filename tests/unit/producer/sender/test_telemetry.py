@@ -149,6 +149,29 @@ def test_a_node_without_telemetry_is_not_asked():
     assert [type(each.message) for each in harness.client.sent] == [GetTelemetrySubscriptionsRequest]
 
 
+def test_an_error_that_is_obsolete_does_not_end_the_wait_for_an_id(monkeypatch):
+    harness = SenderHarness(telemetry=True)
+    harness.client.node_api_versions[NODE] = NodeApiVersions({}, name="an old broker")
+    harness.client.connected.add(NODE)
+    harness.sender.run_once()
+    del harness.client.node_api_versions[NODE]
+    harness.step(LOOK_AGAIN_MS)
+    (request,) = harness.client.requests
+    answer = GetTelemetrySubscriptionsResponse(
+        client_instance_id=INSTANCE, accepted_compression_types=[], requested_metrics=[], push_interval_ms=INTERVAL_MS
+    )
+
+    def await_latch(latch, end_ms):
+        # the response comes while the thread waits
+        if not latch.is_set:
+            harness.client.respond(answer, request=request)
+            harness.sender.run_once()
+        return latch.is_set
+
+    monkeypatch.setattr(harness.clock, "await_latch", await_latch)
+    assert harness.telemetry.client_instance_id(10_000) == INSTANCE
+
+
 def test_without_metrics_the_subscription_is_asked_for_again_after_the_interval():
     harness = Pushing()
     harness.subscribe(requested_metrics=[])
