@@ -8,9 +8,10 @@ HOT := $(shell find network registry producer broker cli -name '*_cy.py' -o -nam
 # The build requirements are in pyproject.toml, quoted and separated by commas.
 comma := ,
 BUILD_NEEDS = $(subst $(comma), ,$(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml))
-# The tests that also run with the interpreted modules. PYTEST_ARGS apply to both runs.
 # Each of its tests starts Spark several times: make storm runs them.
 KILLED_DRIVERS := test_spark_exactly_once_drivers.py
+# The tests that also run with the interpreted modules, but for those whose subject is never compiled or is in another
+# process. PYTEST_ARGS apply to both runs.
 PURE_TESTS := tests/unit tests/property tests/integration
 # xdist 3.8 hangs at the end of a run in which it replaced a crashed worker (its issue 1323): end the run instead.
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
@@ -58,7 +59,8 @@ test: build/compiled
 	@$(FIND_JAVA) || echo "make test: the tests that need Java are skipped"; \
 	set -ex; \
 	HEADRACE_PURE=1 $(PYTEST) $(XDIST) $(PYTEST_ARGS) --ignore-glob='*/integration/spark/*' --ignore-glob='*/integration/site/*' \
-	  --ignore-glob='*/integration/benchmarks/*' --ignore-glob='*/integration/examples/*' $(PURE_TESTS); \
+	  --ignore-glob='*/integration/benchmarks/*' --ignore-glob='*/integration/examples/*' \
+	  --ignore-glob='*/integration/cli/*' --ignore-glob='*/integration/broker/console/*' $(PURE_TESTS); \
 	$(PYTEST) $(XDIST) --ignore-glob='*/$(KILLED_DRIVERS)' $(PYTEST_ARGS)
 
 pythons:

@@ -426,7 +426,8 @@ def test_stopping_fails_the_sends_that_wait(
                 await send
         produce_blocked.set()
         await stopped
-        await asyncio.wait([blocked])
+        with pytest.raises(errors.ProducerClosedError):
+            await blocked
 
     run(main())
 
