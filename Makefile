@@ -32,7 +32,7 @@ BENCH = @$(if $(findstring java,$(CLIENTS))$(findstring apache,$(BROKER)),$(FIND
   benchmarks/bench.py $(SHAPES:%=--shapes %) $(CLIENTS:%=--clients %) $(BROKER:%=--broker %) $(ROUNDS:%=--rounds %)
 
 .PHONY: help demo test pythons wheels storm check lint types floors dead-code prose docs-check bench bench-check bench-broker bench-spark \
-  bench-scale compile docs site clean distclean
+  bench-micro-batches bench-scale compile docs site clean distclean
 
 help:
 	@echo "make demo          real data: Spark -> KafkaProducer -> broker -> confluent-kafka, compared record by record"
@@ -46,6 +46,7 @@ help:
 	@echo "make bench-check   compare the ratios of make bench with the stored ones"
 	@echo "make bench-broker  compare the embedded broker with Apache Kafka (needs Java and Maven)"
 	@echo "make bench-spark   compare this Spark sink with confluent-kafka and Spark's own"
+	@echo "make bench-micro-batches  compare exactly once with at least once in Spark's streaming"
 	@echo "make bench-scale   1,000 brokers and 200,000 partitions by simulation, 10,000 partitions for real"
 	@echo "make compile       compile the hot modules (*_cy.py) in place"
 	@echo "make docs          write the generated pages of docs/"
@@ -125,6 +126,9 @@ bench-broker: build/compiled
 
 bench-spark: build/compiled
 	@$(FIND_JAVA) && $(PYTHON_IN_VENV) benchmarks/spark_bench.py $(BENCH_ARGS)
+
+bench-micro-batches: build/compiled
+	@$(FIND_JAVA) && $(PYTHON_IN_VENV) benchmarks/spark_micro_batches.py $(BENCH_ARGS)
 
 bench-scale: build/compiled
 	$(PYTHON_IN_VENV) benchmarks/scale.py $(BENCH_ARGS)
