@@ -2,6 +2,9 @@
 
 This is the only module that imports cramjam.
 
+A batch is compressed in as few calls as its format allows: each call releases the GIL, and while other threads compute,
+getting it back may take longer than compressing a block.
+
 Data to decompress is not trusted, so the size of the result has two bounds: the caller's limit and, if the format
 declares sizes, the maximum that the compressed bytes can hold. No more memory than that is allocated before the bytes
 are verified. All functions run on any thread; the codecs release the GIL.
@@ -9,10 +12,11 @@ are verified. All functions run on any thread; the codecs release the GIL.
 Formats, as written by the Java client (``org.apache.kafka.common.compress``):
 
 - gzip: one member. Several can be read.
-- snappy: xerial's stream (snappy-java's ``SnappyOutputStream``) with blocks of 32 KiB. A single raw snappy block, as
-  written by librdkafka, can be read too.
-- lz4: an LZ4 frame of independent blocks of up to 64 KiB (KIP-57). Messages of format v0 have a wrong checksum in the
-  frame's header, which brokers before 0.10 require.
+- snappy: xerial's stream (snappy-java's ``SnappyOutputStream``) with blocks of up to 1 MiB; Java writes 32 KiB. A
+  single raw snappy block, as written by librdkafka, can be read too.
+- lz4: an LZ4 frame of independent blocks (KIP-57). Its block size is the smallest that holds all data in one block;
+  Java writes 64 KiB. Messages of format v0 have a wrong checksum in the frame's header, which brokers before 0.10
+  require.
 - zstd: one frame (KIP-110). Several can be read.
 """
 
@@ -241,7 +245,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 #: The magic, the format version and the oldest compatible version.
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_BLOCK_BYTES = 1024 * 1024
 _INT32 = struct.Struct(">i")
 
 
@@ -307,31 +311,46 @@ def _snappy_size(block: memoryview) -> int:
 _LZ4_LEVELS = LevelRange(minimum=1, maximum=17, default=9)
 _LZ4_MAGIC = 0x184D2204
 _LZ4_VERSION = 1
-#: FLG bits: block checksums, content size, content checksum, and the bits that must be zero (reserved, dictionary).
+#: FLG bits: independent blocks, block checksums, content size, content checksum, and the bits that must be zero
+#: (reserved, dictionary).
+_LZ4_INDEPENDENT = 0x20
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM, _LZ4_UNSUPPORTED = 0x10, 0x08, 0x04, 0x03
 _LZ4_STORED = 0x80000000
-_LZ4_BLOCK_BYTES = 64 * 1024
+#: The sizes that the frame's header can name, by their codes.
+_LZ4_BLOCK_BYTES = {4: 64 * 1024, 5: 256 * 1024, 6: 1024 * 1024, 7: 4 * 1024 * 1024}
+#: Blocks of the high compressor, see `_lz4_high_block`.
+_LZ4_HIGH_CODE = 4
 #: The maximum number of bytes per compressed byte, in a long run of one value.
 _LZ4_MAX_RATIO = 255
 _LZ4_HEADER = struct.Struct("<IBB")
-#: Independent blocks of up to 64 KiB without options, then the checksum of those two bytes.
-_LZ4_JAVA_HEADER = bytes.fromhex("04224d18604082")
-#: The header for Kafka 0.8 and 0.9: unlike in the format, the checksum includes the magic.
-_LZ4_JAVA_HEADER_V0 = bytes.fromhex("04224d1860401a")
 _LZ4_END = bytes(4)
 _UINT32_LE = struct.Struct("<I")
 _UINT64_LE = struct.Struct("<Q")
 
 
 def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
-    # Block by block: cramjam's streaming compressor, which writes frames of independent blocks, keeps the GIL.
+    # not by cramjam's streaming compressor, which writes frames of independent blocks, too, but keeps the GIL
     view = memoryview(data)
-    block = _lz4_fast_block if level == _LZ4_LEVELS.default else _lz4_high_block
-    parts: list[bytes | memoryview | _CramjamBuffer] = [_LZ4_JAVA_HEADER_V0 if magic == 0 else _LZ4_JAVA_HEADER]
-    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
-        parts += block(view[start : start + _LZ4_BLOCK_BYTES], level)
+    if level == _LZ4_LEVELS.default:
+        block = _lz4_fast_block
+        code = next((code for code, size in _LZ4_BLOCK_BYTES.items() if len(view) <= size), max(_LZ4_BLOCK_BYTES))
+    else:
+        block = _lz4_high_block
+        code = _LZ4_HIGH_CODE
+    block_bytes = _LZ4_BLOCK_BYTES[code]
+    parts: list[bytes | memoryview | _CramjamBuffer] = [_lz4_header(code, magic)]
+    for start in range(0, len(view), block_bytes):
+        parts += block(view[start : start + block_bytes], level)
     parts.append(_LZ4_END)
     return b"".join(parts)
+
+
+@cache
+def _lz4_header(code: int, magic: int) -> bytes:
+    """The header of a frame of independent blocks of that size, without options, with its checksum."""
+    header = _LZ4_HEADER.pack(_LZ4_MAGIC, _LZ4_VERSION << 6 | _LZ4_INDEPENDENT, code << 4)
+    # in format v0 the checksum includes the magic, unlike in LZ4's format
+    return header + bytes([_lz4_header_checksum(header if magic == 0 else header[4:])])
 
 
 def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | _CramjamBuffer]:
@@ -353,7 +372,7 @@ def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
 def has_lz4_levels() -> bool:
     """Whether the installed cramjam supports lz4 levels other than the default: 2.14 does, on Python 3.11."""
     try:
-        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES)), _LZ4_LEVELS.maximum)
+        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES[_LZ4_HIGH_CODE])), _LZ4_LEVELS.maximum)
     except UnsupportedCodecError:
         return False
     return True
@@ -361,7 +380,7 @@ def has_lz4_levels() -> bool:
 
 def _only_lz4_block(frame: memoryview) -> memoryview:
     """The only block of a frame, with its size. It therefore refers to no other block."""
-    start = len(_LZ4_JAVA_HEADER)
+    start = len(_lz4_header(_LZ4_HIGH_CODE, 2))
     (size,) = _UINT32_LE.unpack_from(frame, start)
     end = start + _UINT32_LE.size + (size & ~_LZ4_STORED)
     checksums = bool(frame[4] & _LZ4_BLOCK_CHECKSUM) + bool(frame[4] & _LZ4_CONTENT_CHECKSUM)

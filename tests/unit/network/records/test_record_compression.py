@@ -10,6 +10,7 @@ import zlib
 from typing import Any
 
 import cramjam
+import lz4.frame
 import pyarrow
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_level_makes_a_difference(codec: Compression):
 
 
 def test_snappy_is_written_as_xerials_stream():
-    data = SAMPLES["noise-65537"]
+    data = bytes(2 * MIB + 1)
     compressed = compress(Compression.SNAPPY, data)
     assert compressed[:16] == b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01"
     position, sizes = 16, []
@@ -129,7 +130,7 @@ def test_snappy_is_written_as_xerials_stream():
         (size,) = struct.unpack_from(">i", compressed, position)
         sizes.append(cramjam.snappy.decompress_raw_len(compressed[position + 4 : position + 4 + size]))
         position += 4 + size
-    assert sizes == [32 * 1024, 32 * 1024, 1]
+    assert sizes == [MIB, MIB, 1]
 
 
 def test_a_xerial_stream_with_little_endian_versions_is_read():
@@ -155,13 +156,27 @@ def test_a_frame_that_is_cut_into_linked_blocks_gives_none_away():
         _only_lz4_block(memoryview(sized))
 
 
-def test_lz4_frames_are_javas():
-    data = SAMPLES["noise-65537"]
-    frame = compress(Compression.LZ4, data)
-    # version 1, independent blocks, no other flag; blocks of 64 KiB; both stored, since they don't get smaller
-    assert frame[:7].hex() == "04224d18604082"
-    assert frame[7:11] == struct.pack("<I", 0x80000000 | 65536)
-    assert frame[11 + 65536 :] == struct.pack("<I", 0x80000001) + data[65536:] + bytes(4)
+@pytest.mark.parametrize(
+    ("level", "size", "header", "block_bytes"),
+    [
+        (None, 64 * 1024, "186040 82", 64 * 1024),  # as Java writes it
+        (None, 64 * 1024 + 1, "186050 fb", 256 * 1024),
+        (None, 256 * 1024 + 1, "186060 51", MIB),
+        (None, MIB + 1, "186070 73", 4 * MIB),
+        (None, 4 * MIB + 1, "186070 73", 4 * MIB),
+        *([(3, 64 * 1024 + 1, "186040 82", 64 * 1024)] if has_lz4_levels() else []),
+    ],
+)
+def test_lz4_frames_have_the_smallest_blocks_that_hold_all(level: int | None, size: int, header: str, block_bytes: int):
+    data = RANDOM.randbytes(size)
+    frame = compress(Compression.LZ4, data, level)
+    # version 1, independent blocks, no other flag, the size of the blocks, the checksum of the header
+    assert frame[:7] == bytes.fromhex("04224d" + header)
+    blocks = [data[start : start + block_bytes] for start in range(0, size, block_bytes)]
+    # the blocks are stored, since they don't get smaller
+    stored = (struct.pack("<I", 0x80000000 | len(block)) + block for block in blocks)
+    assert frame[7:] == b"".join(stored) + bytes(4)
+    assert lz4.frame.decompress(frame) == data
 
 
 def test_an_lz4_frame_of_format_v0_has_the_wrong_checksum_which_only_v0_takes():
