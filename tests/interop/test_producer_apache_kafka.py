@@ -124,14 +124,16 @@ def test_java_s_console_consumer_prints_what_was_sent(apache_kafka: ApacheKafka,
         producer.send(topic, None, b"tombstone", timestamp_ms=1_234_568)
         producer.send(topic, b"no key", timestamp_ms=1_234_569)
         producer.send(topic, b"", b"", headers=[("null", None)], timestamp_ms=0)
+        producer.send(topic, b"long " * 80_000, timestamp_ms=1)  # several of Java's blocks of snappy or lz4
     names = ("timestamp", "partition", "offset", "headers", "key")
     formatter = {f"print.{name}": "true" for name in names} | {"null.literal": "NULL", "key.separator": "|"}
-    lines = apache_kafka.console_consumer(topic, max_messages=4, formatter=formatter)
+    lines = apache_kafka.console_consumer(topic, max_messages=5, formatter=formatter)
     assert [line.decode() for line in lines] == [
         "CreateTime:1234567|Partition:0|Offset:0|h1:v1,h2:v2|key|grüße",
         "CreateTime:1234568|Partition:0|Offset:1|NO_HEADERS|tombstone|NULL",
         "CreateTime:1234569|Partition:0|Offset:2|NO_HEADERS|NULL|no key",
         "CreateTime:0|Partition:0|Offset:3|null:NULL||",
+        "CreateTime:1|Partition:0|Offset:4|NO_HEADERS|NULL|" + "long " * 80_000,
     ]
 
 
