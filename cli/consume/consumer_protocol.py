@@ -1,4 +1,4 @@
-"""The protocol of type "consumer": what members of a group tell each other through the coordinator.
+"""The protocol of type "consumer": the bytes that members of a group exchange through the coordinator.
 
 Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment. This module writes version 0, which clients of all
 releases read, and reads every version: later ones append fields that the range assignor doesn't use.

@@ -34,8 +34,8 @@ _PAUSE_MS = 100.0
 class Consumption:
     """Prints the records, and commits the offsets of those printed or left out. One thread, and that of heartbeats.
 
-    Before it asks the group for other partitions, it stops printing and commits, so whoever gets a partition goes on
-    behind the last printed record. A record may be printed again if the commit failed.
+    Before it asks the group for other partitions, it stops printing and commits, so the next owner of a partition
+    goes on behind the last printed record. A record may be printed again if the commit failed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Consumption:
     def _begin(self, reader: Reader) -> bool:
         """Seek to where to begin, and keep that as the group's place. Returns False if the group must be joined again.
 
-        Keeping it at once matters with `--from end`: whoever gets the partition next would begin at a later end.
+        Keeping it at once matters with `--from end`: the next owner of a partition would begin at a later end.
         """
         options = self._options
         committed = None if self._offsets is None else self._offsets.fetch(list(reader.next_offsets))
@@ -136,7 +136,10 @@ class Consumption:
         for partition, end in reader.ends.items():
             reader.ends[partition] = self._ends.setdefault(partition, end)
         self._positions = dict(reader.next_offsets)
-        return self._try_to_commit()
+        is_kept = self._try_to_commit()
+        if not is_kept:
+            self._positions = {}
+        return is_kept
 
     def _print(self, reader: Reader) -> bool:
         """Print the reader's records. Returns False if the group must be joined again before all are printed."""

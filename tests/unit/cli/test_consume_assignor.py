@@ -1,4 +1,4 @@
-"""The range assignor of `headrace consume`, and what members of a group tell each other."""
+"""The range assignor of `headrace consume`, and the bytes that members of a group exchange."""
 
 from __future__ import annotations
 
