@@ -88,7 +88,8 @@ class Consumption:
             partitions = self._join(member)
             self._announce(partitions)
             reader = Reader(self._client, self._topic, partitions)
-            if self._begin(reader) and self._print(reader):
+            self._begin(reader)
+            if self._print(reader):
                 return
             self._give_up()
 
@@ -122,10 +123,11 @@ class Consumption:
 
     # --- Reading ---
 
-    def _begin(self, reader: Reader) -> bool:
-        """Seek to where to begin, and keep that as the group's place. Returns False if the group must be joined again.
+    def _begin(self, reader: Reader) -> None:
+        """Seek to where to begin.
 
-        Keeping it at once matters with `--from end`: the next owner of a partition would begin at a later end.
+        The next commit keeps that as the group's place, even if nothing was read: with `--from end` the next owner of a
+        partition would otherwise begin at a later end.
         """
         options = self._options
         committed = None if self._offsets is None else self._offsets.fetch(list(reader.next_offsets))
@@ -136,10 +138,6 @@ class Consumption:
         for partition, end in reader.ends.items():
             reader.ends[partition] = self._ends.setdefault(partition, end)
         self._positions = dict(reader.next_offsets)
-        is_kept = self._try_to_commit()
-        if not is_kept:
-            self._positions = {}
-        return is_kept
 
     def _print(self, reader: Reader) -> bool:
         """Print the reader's records. Returns False if the group must be joined again before all are printed."""
