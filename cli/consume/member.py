@@ -20,7 +20,6 @@ group in its place. The coordinator's lock guards the state.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import threading
 from typing import Any
@@ -160,14 +159,12 @@ class GroupMember:
         with self._coordinator.lock:
             if self.state not in {MemberState.STABLE, MemberState.REBALANCING}:
                 return
-            # a lost coordinator is found by a later heartbeat
-            with contextlib.suppress(*COORDINATOR_LOST):
-                try:
-                    self._beat()
-                except COORDINATOR_LOST:
-                    raise
-                except KafkaError as failed:
-                    self._failure = failed
+            try:
+                self._beat()
+            except COORDINATOR_LOST:
+                pass  # a later heartbeat finds it
+            except KafkaError as failed:
+                self._failure = failed
 
     def _beat(self) -> None:
         now_ms = self._clock.now_ms()
