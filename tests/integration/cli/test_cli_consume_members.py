@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import confluent_kafka
 import kafka
@@ -135,7 +136,7 @@ def everything(count: int) -> set[tuple[int, int]]:
     return {(partition, offset) for partition in range(PARTITIONS) for offset in range(count)}
 
 
-def is_all(commands: Iterable[Command], count: int) -> bool:
+def is_all(commands: Iterable[Any], count: int) -> bool:
     return {record for each in commands for record in each.records} >= everything(count)
 
 
@@ -234,93 +235,107 @@ def test_rebalances_while_reading_lose_and_double_nothing(cluster, topic, start)
             assert offsets == sorted(offsets)
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["as the leader", "as a follower"])
-def test_consumers_of_other_clients_in_the_same_group(cluster, topic, start, is_first):
-    ours = [start()] if is_first else []
-    if is_first:
-        await_members(cluster, topic, 1)
-    keys = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
-    confluent = confluent_kafka.Consumer({**keys, "heartbeat.interval.ms": 100})
-    confluent.subscribe([topic])
-    python = kafka.KafkaConsumer(
-        topic, bootstrap_servers=cluster.bootstrap_servers, group_id=topic, auto_offset_reset="earliest"
-    )
-    read: Counter[str] = Counter()
-    seen: set[tuple[int, int]] = set()
-    end = threading.Event()
+class KafkaPython:
+    """A consumer of kafka-python in the group of the topic's name, whose member id sorts before those of others.
 
-    def read_confluent() -> None:
-        while not end.is_set():
-            message = confluent.poll(0.1)
-            if message is not None and message.error() is None:
-                read["confluent"] += 1
-                seen.add((message.partition(), message.offset()))
-
-    def read_python() -> None:
-        while not end.is_set():
-            for records in python.poll(100).values():
-                read["python"] += len(records)
-                seen.update((each.partition, each.offset) for each in records)
-
-    threads = [threading.Thread(target=read_confluent), threading.Thread(target=read_python)]
-    for thread in threads:
-        thread.start()
-    try:
-        if not is_first:
-            await_members(cluster, topic, 2)
-            ours = [start()]
-        await_members(cluster, topic, 3)
-        group = cluster.group(topic)
-        assert (group.members[group.leader_id].client_id == "headrace") is is_first
-        send(cluster, topic, 5)
-        wait_until(lambda: seen.union(ours[0].records) == everything(5))
-        assert (read["confluent"], read["python"], len(ours[0].records)) == (10, 10, 10)
-        assert ours[0].end() == 130
-        await_members(cluster, topic, 2)
-        assert {committed(cluster, topic)[each] for each in ours[0].partitions()} == {5}
-        send(cluster, topic)
-        wait_until(lambda: seen.union(ours[0].records) == everything(6))
-        assert read["confluent"] + read["python"] + 10 == PARTITIONS * 6
-    finally:
-        end.set()
-        for thread in threads:
-            thread.join()
-        confluent.close()
-        python.close()
-
-
-def test_more_members_than_partitions(cluster, topic, start):
-    small = f"{topic}-small"
-    cluster.create_topic(small, 1)
-    with Reading(cluster, small):
-        command = Command(cluster, small)
-        assert command.wait() == 0
-    assert command.records == []
-    assert command.notes == [f"headrace consume: group {small} has other members, too; this one has no partitions"]
-
-
-class Reading:
-    """A consumer of kafka-python in the group of the topic's name, whose member id sorts before that of others."""
+    Its polls are long: kafka-python 3.0.12 sends no heartbeats any more if a poll ends while it joins.
+    """
 
     def __init__(self, cluster: EmbeddedCluster, topic: str) -> None:
+        self.records: list[tuple[int, int]] = []
+        self._cluster = cluster
+        self._topic = topic
         self._consumer = kafka.KafkaConsumer(
-            topic, bootstrap_servers=cluster.bootstrap_servers, group_id=topic, client_id="a", heartbeat_interval_ms=100
+            topic,
+            bootstrap_servers=cluster.bootstrap_servers,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            client_id="a",
+            heartbeat_interval_ms=100,
         )
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._end.is_set():
-            self._consumer.poll(50)
+            for records in self._consumer.poll(60_000).values():
+                self.records += [(each.partition, each.offset) for each in records]
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> KafkaPython:
         self._thread.start()
-        wait_until(self._consumer.assignment)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        while self._thread.is_alive():
+            # its poll ends with a record
+            with KafkaProducer(bootstrap_servers=self._cluster.bootstrap_servers) as producer:
+                for partition in producer.partitions_for(self._topic):
+                    producer.send(self._topic, b"", partition=partition)
+            self._thread.join(1)
+        self._consumer.close()
+
+
+class Confluent:
+    """A consumer of confluent-kafka in the group of the topic's name."""
+
+    def __init__(self, cluster: EmbeddedCluster, topic: str) -> None:
+        keys = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": topic, "auto.offset.reset": "earliest"}
+        self.records: list[tuple[int, int]] = []
+        self._consumer = confluent_kafka.Consumer({**keys, "heartbeat.interval.ms": 100})
+        self._consumer.subscribe([topic])
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self.records.append((message.partition(), message.offset()))
+
+    def __enter__(self) -> Confluent:
+        self._thread.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
         self._thread.join()
         self._consumer.close()
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["as the leader", "as a follower"])
+def test_consumers_of_other_clients_in_the_same_group(cluster, topic, start, is_first):
+    ours = [start()] if is_first else []
+    if is_first:
+        await_members(cluster, topic, 1)
+    with Confluent(cluster, topic) as confluent, KafkaPython(cluster, topic) as python:
+        if not is_first:
+            await_members(cluster, topic, 2)
+            ours = [start()]
+        await_members(cluster, topic, 3)
+        members = [*ours, confluent, python]
+        group = cluster.group(topic)
+        assert (group.members[group.leader_id].client_id == "headrace") is is_first
+        send(cluster, topic, 5)
+        wait_until(lambda: is_all(members, 5))
+        assert [len(each.records) for each in members] == [10, 10, 10]
+        assert ours[0].end() == 130
+        await_members(cluster, topic, 2)
+        assert {committed(cluster, topic)[each] for each in ours[0].partitions()} == {5}
+        send(cluster, topic)
+        wait_until(lambda: is_all(members, 6))
+        assert Counter(record for each in members for record in each.records) == Counter(everything(6))
+
+
+def test_more_members_than_partitions(cluster, topic):
+    small = f"{topic}-small"
+    cluster.create_topic(small, 1)
+    with KafkaPython(cluster, small):
+        await_members(cluster, small, 1)
+        command = Command(cluster, small)
+        assert command.wait() == 0
+    assert command.records == []
+    assert command.notes == [f"headrace consume: group {small} has other members, too; this one has no partitions"]
 
 
 def test_ctrl_c_while_it_waits_for_a_member_that_does_not_rejoin(cluster, topic, start):
