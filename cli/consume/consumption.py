@@ -23,9 +23,11 @@ from .member import GroupMember, Heartbeats
 from .reader import Reader
 
 _BEGINNING = "beginning"
+#: Seconds for leaving the group.
+_LEAVE_TIMEOUT_S = 5.0
 #: Seconds for the last commit after Ctrl-C, and then for leaving the group.
 _LAST_COMMIT_TIMEOUT_S = 0.6
-_LEAVE_TIMEOUT_S = 0.3
+_LAST_LEAVE_TIMEOUT_S = 0.3
 #: After how many seconds it says that it waits for others. A new group waits for three, with Apache Kafka's defaults.
 _WAITING_S = 5.0
 _PAUSE_MS = 100.0
@@ -76,9 +78,9 @@ class Consumption:
             self._stop_at_once()
             raise
         except BaseException:
-            self._leave()
+            self._leave(_LEAVE_TIMEOUT_S)
             raise
-        self._leave()
+        self._leave(_LEAVE_TIMEOUT_S)
         self._report_nothing()
 
     # --- As a member ---
@@ -194,13 +196,13 @@ class Consumption:
             return
         except KafkaError as failed:
             self._note(f"the last offsets were not committed: {failed}")
-        self._leave()
+        self._leave(_LAST_LEAVE_TIMEOUT_S)
 
-    def _leave(self) -> None:
+    def _leave(self, timeout_s: float) -> None:
         """Leave the group; if that fails, the group notices at the end of the session."""
         if self._member is not None:
             with contextlib.suppress(TimeoutError, KafkaError):
-                within(self._member.leave, _LEAVE_TIMEOUT_S)
+                within(self._member.leave, timeout_s)
 
     # --- Output ---
 
