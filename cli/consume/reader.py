@@ -35,9 +35,9 @@ class Reader:
         self._topic = topic
         self._chosen = partitions
         self._partition_bytes = _PARTITION_BYTES
-        self.find_leaders()
-        self.next_offsets: dict[int, int] = dict.fromkeys(self._leaders, 0)
+        self.next_offsets: dict[int, int] = {}
         self.ends: dict[int, int] = {}
+        self.find_leaders()
 
     def find_leaders(self) -> None:
         (topic,) = self._client.metadata([self._topic]).topics
@@ -46,6 +46,10 @@ class Reader:
         if unknown:
             raise UnknownTopicOrPartitionError(f"{self._topic} has partitions 0 to {len(leaders) - 1}, not {unknown}")
         self._leaders = {each: leaders[each] for each in leaders if self._chosen is None or each in self._chosen}
+        for partition in self._leaders:
+            # one that was added since has nothing but new records
+            self.next_offsets.setdefault(partition, 0)
+            self.ends.setdefault(partition, 0)
         self.topic_id = topic.topic_id
 
     def _by_leader(self, partitions: list[int]) -> dict[int, list[int]]:
@@ -106,12 +110,11 @@ class Reader:
             return [f"{self._topic}-{partition} no longer has offset {wanted}; the first one there is {first}"]
         return []
 
-    def records(
-        self, *, follow: bool, after_round: Callable[[], object] = lambda: None
-    ) -> Iterator[tuple[int, Record]]:
+    def records(self, *, follow: bool, go_on: Callable[[], bool] = lambda: True) -> Iterator[tuple[int, Record]]:
         """Partition and record, in offset order within a partition; without `follow`, up to the recorded ends.
 
-        `after_round` is called whenever every leader has been asked once, and every record of it was taken.
+        `go_on` is called after each response of a leader, when every record of it was taken, and returns whether to
+        ask on.
         """
         while True:
             unread = [each for each in self._leaders if follow or self.next_offsets[each] < self.ends[each]]
@@ -122,7 +125,8 @@ class Reader:
                     for record in self._take(part):
                         if follow or record.offset < self.ends[part.partition_index]:
                             yield part.partition_index, record
-            after_round()
+                if not go_on():
+                    return
 
     def _fetch(self, leader: int, partitions: list[int]) -> list[Any]:
         asked = [

@@ -124,13 +124,13 @@ def test_offsets_that_another_client_committed(cluster, topic, consume, send):
     assert consume("-g", "other")[1] == ["d"]
 
 
-def test_a_group_with_members_keeps_its_offsets(cluster, topic, consume, send):
+def test_a_group_with_members_takes_no_offsets_from_others(cluster, topic, consume, send):
     send("a")
     member = kafka.KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="busy")
     while not member.assignment():
         member.poll(100)
     try:
-        code, _, err = consume("-g", "busy")
+        code, _, err = consume("-g", "busy", "-p", "0")
     finally:
         member.close()
     assert code == 1

@@ -26,6 +26,7 @@ CONNECTED = {
     "list": ("topics", "list"),
     "describe": ("topics", "describe", "t"),
     "consume": ("consume", "t"),
+    "consume as a member": ("consume", "t", "--group", "g"),
 }
 
 
