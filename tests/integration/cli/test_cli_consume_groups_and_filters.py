@@ -9,6 +9,7 @@ import sys
 
 import kafka
 import pytest
+from support import kafka_python_members
 from support.waiting import wait_until
 
 from headrace.broker import EmbeddedCluster, Fault
@@ -126,13 +127,8 @@ def test_offsets_that_another_client_committed(cluster, topic, consume, send):
 
 def test_a_group_with_members_takes_no_offsets_from_others(cluster, topic, consume, send):
     send("a")
-    member = kafka.KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id="busy")
-    while not member.assignment():
-        member.poll(100)
-    try:
+    with kafka_python_members.member(cluster.bootstrap_servers, topic, "busy"):
         code, _, err = consume("-g", "busy", "-p", "0")
-    finally:
-        member.close()
     assert code == 1
     assert "group busy has members, so its offsets are theirs to commit" in err
 

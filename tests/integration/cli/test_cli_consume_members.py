@@ -15,6 +15,7 @@ import confluent_kafka
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
+from support import kafka_python_members
 from support.waiting import JumpingClock, wait_until
 
 from headrace.broker import EmbeddedCluster, Fault
@@ -339,17 +340,14 @@ def test_more_members_than_partitions(cluster, topic):
 
 
 def test_ctrl_c_while_it_waits_for_a_member_that_does_not_rejoin(cluster, topic, start):
-    stuck = kafka.KafkaConsumer(topic, bootstrap_servers=cluster.bootstrap_servers, group_id=topic)
-    while not stuck.assignment():
-        stuck.poll(100)
-    command = start()
-    wait_until(lambda: command.notes)
-    assert command.end() == 130
-    assert command.notes == [f"headrace consume: waiting for the other members of group {topic} to join again"]
-    group = cluster.group(topic)
-    with group.lock:
-        assert [each.client_id for each in group.members.values()] == ["kafka-python-" + kafka.__version__]
-    stuck.close()
+    with kafka_python_members.member(cluster.bootstrap_servers, topic, topic):
+        command = start()
+        wait_until(lambda: command.notes)
+        assert command.end() == 130
+        assert command.notes == [f"headrace consume: waiting for the other members of group {topic} to join again"]
+        group = cluster.group(topic)
+        with group.lock:
+            assert [each.client_id for each in group.members.values()] == ["kafka-python-" + kafka.__version__]
 
 
 def test_a_member_that_the_group_has_removed_goes_on_where_the_group_is(cluster, topic, start):
@@ -410,16 +408,9 @@ def test_a_coordinator_that_moves_while_members_join(cluster, topic, capsys):
 
 def test_a_group_with_other_assignors(cluster, topic, capsys):
     assignors = [kafka.coordinator.assignors.roundrobin.RoundRobinPartitionAssignor]
-    member = kafka.KafkaConsumer(
-        topic,
-        bootstrap_servers=cluster.bootstrap_servers,
-        group_id=topic,
-        partition_assignment_strategy=assignors,
-    )
-    while not member.assignment():
-        member.poll(100)
-    assert main(["consume", topic, "-b", cluster.bootstrap_servers, "-g", topic]) == 1
-    member.close()
+    config = {"partition_assignment_strategy": assignors}
+    with kafka_python_members.member(cluster.bootstrap_servers, topic, topic, **config):
+        assert main(["consume", topic, "-b", cluster.bootstrap_servers, "-g", topic]) == 1
     assert capsys.readouterr().err == (
         f"headrace consume: group {topic}: its members don't support the assignor range, or are no consumers; stop "
         "them, or give another --group\n"
