@@ -48,6 +48,11 @@ def producer(cluster) -> Iterator[KafkaProducer]:
         yield producer
 
 
+#: Playwright's own filter also finds the text of hidden elements, such as what a table says when it is empty.
+VISIBLE_TEXT = """([selector, text]) => [...document.querySelectorAll(selector)].some(
+  (each) => each.checkVisibility() && each.innerText.toLowerCase().replace(/\\s+/g, " ").includes(text))"""
+
+
 class Opened:
     """A page of the console, and what the browser complained about."""
 
@@ -79,8 +84,8 @@ class Opened:
         wait_until(lambda: self.page.evaluate(expression))
 
     def see(self, selector: str, text: str) -> None:
-        """Until an element has a text."""
-        self.page.locator(selector, has_text=text).first.wait_for()
+        """Until a visible element has a text that is visible in it."""
+        wait_until(lambda: self.page.evaluate(VISIBLE_TEXT, [selector, text.lower()]))
 
 
 @pytest.fixture
