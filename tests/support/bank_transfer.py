@@ -1,11 +1,12 @@
 """A bank: workers move money between accounts in transactions while they are killed, and no money appears or vanishes.
 
 python tests/support/bank_transfer.py --seconds 60 --workers 4                       # on an embedded cluster
+python tests/support/bank_transfer.py --seconds 60 --apache                          # on three brokers of Apache Kafka
 python tests/support/bank_transfer.py --seconds 60 --bootstrap-servers HOST:PORT     # on any other
 
 Each worker consumes transfers, and produces a debit and a credit for each, with the loop of `docs/transactions.md`. A
-consumer with read_committed has to find both, once, for every transfer. `--kill-brokers` kills those of the embedded
-cluster, too.
+consumer with read_committed has to find both, once, for every transfer. `--kill-brokers` kills brokers, too, one at a
+time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -29,6 +31,7 @@ import confluent_kafka
 from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.producer import KafkaProducer
+from support.apache_kafka.cluster import ApacheKafka
 from support.confluent import create_topic, read_committed
 from support.pages import ROOT, blocks_of
 
@@ -167,8 +170,16 @@ class Bank:
         assert sum(entry["amount"] for entry in ledger) == 0
 
 
-def run(bank: Bank, *, seconds: float, cluster: EmbeddedCluster | None = None) -> None:
-    """Order transfers and kill workers for `seconds`, and the brokers of `cluster`, one at a time; then check."""
+class Brokers(NamedTuple):
+    """How to kill the brokers of a cluster, as by `kill -9`, and start them again."""
+
+    ids: Sequence[int]
+    kill: Callable[[int], object]
+    start: Callable[[int], object]
+
+
+def run(bank: Bank, *, seconds: float, brokers: Brokers | None = None) -> None:
+    """Order transfers and kill workers for `seconds`, and `brokers`, one at a time; then check."""
     end_ms = SYSTEM_CLOCK.now_ms() + seconds * 1000
     down: int | None = None
     with KafkaProducer(bootstrap_servers=bank.servers) as producer:
@@ -178,15 +189,15 @@ def run(bank: Bank, *, seconds: float, cluster: EmbeddedCluster | None = None) -
             bank.send(producer, 200)
             bank.check_workers()
             bank.kill_a_worker()
-            if cluster is not None:
+            if brokers is not None:
                 if down is None:
-                    down = bank.random.choice(list(cluster.node_ids))
-                    cluster.kill_broker(down)
+                    down = bank.random.choice(brokers.ids)
+                    brokers.kill(down)
                 else:
-                    cluster.start_broker(down)
+                    brokers.start(down)
                     down = None
-        if cluster is not None and down is not None:
-            cluster.start_broker(down)
+        if brokers is not None and down is not None:
+            brokers.start(down)
         producer.flush(PATIENCE_S)
     bank.check()
 
@@ -197,23 +208,36 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bootstrap-servers", default="")
-    parser.add_argument("--kill-brokers", action="store_true", help="of the embedded cluster of three")
+    parser.add_argument("--kill-brokers", action="store_true", help="of the cluster of three")
+    parser.add_argument("--apache", action="store_true", help="on three brokers of Apache Kafka, from Maven Central")
     parser.add_argument("--level", type=int, default=2, help="of the embedded cluster's transaction.version")
     parser.add_argument("--work", nargs=5, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
         work(*options.work)
         return
+    settings = {"workers": options.workers, "seed": options.seed}
     if options.bootstrap_servers:
-        with Bank(options.bootstrap_servers, workers=options.workers, seed=options.seed) as bank:
+        if options.kill_brokers:
+            parser.error("--kill-brokers needs a cluster that this program starts: leave out --bootstrap-servers")
+        with Bank(options.bootstrap_servers, **settings) as bank:
             run(bank, seconds=options.seconds)
+    elif options.apache:
+        apache = {name: str(value) for name, value in BROKER_CONFIG.items()}
+        with (
+            ApacheKafka(brokers=3, properties={**apache, "min.insync.replicas": "2"}) as kafka,
+            Bank(kafka.bootstrap_servers, **settings) as bank,
+        ):
+            killable = Brokers(kafka.broker_ids, kafka.kill, kafka.restart)
+            run(bank, seconds=options.seconds, brokers=killable if options.kill_brokers else None)
     else:
-        config = {**BROKER_CONFIG, "default.replication.factor": 3, "min.insync.replicas": 2}
+        config: dict[str, Any] = {**BROKER_CONFIG, "default.replication.factor": 3, "min.insync.replicas": 2}
         with (
             EmbeddedCluster(3, config=config, features={"transaction.version": options.level}) as cluster,
-            Bank(cluster.bootstrap_servers, workers=options.workers, seed=options.seed) as bank,
+            Bank(cluster.bootstrap_servers, **settings) as bank,
         ):
-            run(bank, seconds=options.seconds, cluster=cluster if options.kill_brokers else None)
+            killable = Brokers(list(cluster.node_ids), cluster.kill_broker, cluster.start_broker)
+            run(bank, seconds=options.seconds, brokers=killable if options.kill_brokers else None)
     print(f"{bank.sent} transfers, {bank.kills} kills: every transfer was made once")
 
 
