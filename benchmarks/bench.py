@@ -2,7 +2,7 @@
 
     python benchmarks/bench.py [--shapes NAME,...] [--clients NAME,...] [--broker NAME] [--rounds N] [--json FILE]
     python benchmarks/bench.py --check      # compare the ratios with those stored in expected.json
-    python benchmarks/bench.py --store      # replace the stored ratios of the measured shapes
+    python benchmarks/bench.py --store      # replace the stored results of the measured shapes; then run `make docs`
 
 All clients have their defaults, unless the shape says otherwise, and send idempotently with the murmur2 partitioner.
 Every measurement runs in its own process. The time begins after one acknowledged record, so it excludes imports,
@@ -17,6 +17,7 @@ record. MiB is its peak resident memory.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import platform
@@ -63,9 +64,10 @@ def read_expected() -> dict[str, Any]:
 
 
 def store(broker: str, results: Sequence[ShapeResult]) -> None:
-    """Replace the stored ratios of the measured shapes."""
+    """Replace the stored results of the measured shapes."""
     expected = read_expected()
-    for clients, shapes in to_store(results).items():
+    today = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    for clients, shapes in to_store(results, today).items():
         expected.setdefault(broker, {}).setdefault(clients, {}).update(shapes)
     EXPECTED.write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -124,7 +126,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, default=Path("build/bench.json"), help="default: build/bench.json")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="compare the ratios with the stored ones")
-    what.add_argument("--store", action="store_true", help="store the ratios")
+    what.add_argument("--store", action="store_true", help="store the results")
     return parser
 
 

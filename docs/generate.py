@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import benchmark_page
 from drawing import FILES
 from keyword_tables import MODULES
 from kip_table import kips
@@ -489,12 +490,14 @@ def _metric_groups() -> list[str]:
 
 #: File -> the function that renders it.
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/benchmarks.md": lambda: benchmark_page.page(NOTICE),
     "docs/broker-configuration.md": broker_configuration,
     "docs/configuration.md": configuration,
     "docs/errors.md": errors,
     "docs/kips.md": lambda: kips(NOTICE),
     "docs/metrics.md": metrics,
     **MODULES,
+    "docs/drawings/benchmarks.svg": benchmark_page.chart,
     **{name: drawing.svg for name, drawing in FILES.items()},
 }
 

@@ -31,7 +31,7 @@ class Ratio:
         return {"ratio": round(self.value, 3), "low": round(self.low, 3), "high": round(self.high, 3)}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, float]) -> Ratio:
+    def from_json(cls, stored: Mapping[str, Any]) -> Ratio:
         return cls(stored["ratio"], stored["low"], stored["high"])
 
     def __str__(self) -> str:
@@ -181,13 +181,24 @@ def latency_lines(results: Sequence[ShapeResult]) -> list[str]:
 # --- The check ---
 
 
-def to_store(results: Sequence[ShapeResult]) -> dict[str, dict[str, dict[str, float]]]:
-    """The ratios that the check compares with later: peer -> shape -> ratio and range."""
-    stored: dict[str, dict[str, dict[str, float]]] = {}
+def to_store(results: Sequence[ShapeResult], date: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """What the check compares with later, and the page of benchmarks shows: peer -> shape -> ratio, range, medians."""
+    stored: dict[str, dict[str, dict[str, Any]]] = {}
     for result in results:
         for peer, each in result.ratios().items():
-            stored.setdefault(f"{result.base} / {peer}", {})[result.shape.name] = each.to_json()
+            pair = (result.clients[result.base], result.clients[peer])
+            stored.setdefault(f"{result.base} / {peer}", {})[result.shape.name] = {
+                **each.to_json(),
+                "medians": [_rounded(statistics.median(client.measured(result.shape))) for client in pair],
+                "cpu_us": [_rounded(client.median_cpu_us()) for client in pair],
+                "date": date,
+            }
     return stored
+
+
+def _rounded(value: float) -> float:
+    """To three digits."""
+    return float(f"{value:.3g}")
 
 
 def has_fallen(stored: Ratio, fresh: Ratio) -> bool:
@@ -198,7 +209,7 @@ def has_fallen(stored: Ratio, fresh: Ratio) -> bool:
     return fresh.high < stored.low and fresh.value < stored.value * (1 - LEAST_FALL)
 
 
-def fallen(stored: Mapping[str, Mapping[str, Mapping[str, float]]], results: Sequence[ShapeResult]) -> list[str]:
+def fallen(stored: Mapping[str, Mapping[str, Mapping[str, Any]]], results: Sequence[ShapeResult]) -> list[str]:
     """A sentence for each ratio that has fallen. A shape or client that was stored and can't be measured has, too."""
     found = []
     for result in results:

@@ -93,8 +93,9 @@ class Bank:
         self.random = random.Random(seed)
         name = uuid.uuid4().hex[:8]
         self.group = f"bank-{name}"
-        self.source = create_topic(servers, partitions=PARTITIONS, name=f"transfers-{name}")
-        self.target = create_topic(servers, partitions=PARTITIONS, name=f"ledger-{name}")
+        # -1: as many replicas as the cluster's default
+        self.source = create_topic(servers, partitions=PARTITIONS, replication_factor=-1, name=f"transfers-{name}")
+        self.target = create_topic(servers, partitions=PARTITIONS, replication_factor=-1, name=f"ledger-{name}")
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * workers
         self.sent = 0
         self.kills = 0

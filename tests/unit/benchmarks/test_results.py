@@ -137,6 +137,10 @@ def test_the_check_names_what_can_not_be_measured_any_more():
 
 def test_stored_ratios_are_what_the_check_reads():
     measured = [result(THROUGHPUT, at_rates(300, 200), at_rates(100, 100))]
-    kept = json.loads(json.dumps(to_store(measured)))
+    kept = json.loads(json.dumps(to_store(measured, "2026-11-23")))
+    (shapes,) = kept.values()
+    assert shapes["1kb"].pop("medians") == [250.0, 100.0]
+    assert len(shapes["1kb"].pop("cpu_us")) == 2
+    assert shapes["1kb"].pop("date") == "2026-11-23"
     assert kept == stored("1kb", 2.5, 2.0, 3.0)
     assert fallen(kept, measured) == []
