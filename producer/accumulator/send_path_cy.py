@@ -26,12 +26,14 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import acquire_fence, release_fence
     from ...network.records.headers_cy import pack_headers
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
     from .serializing_cy import SerializeFunction
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import acquire_fence, release_fence
     from cython.cimports.headrace.network.records.headers_cy import pack_headers
     from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
@@ -93,6 +95,7 @@ class SendPath:
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
         self._trace = trace
+        release_fence()
         self._direct = direct
 
     def _take_direct_path(self) -> None:
@@ -149,6 +152,8 @@ class SendPath:
     ) -> RecordFuture:
         future: RecordFuture | None = None
         if self._direct:
+            if cython.compiled:
+                acquire_fence()
             if type(topic) is str:
                 future = self._send_direct(topic, value, key, headers, partition, timestamp_ms, callback)
             elif (
@@ -187,6 +192,8 @@ class SendPath:
         queues: TopicQueues | None = topics.get(topic)
         # read once: it becomes 0 if the topic leaves the metadata
         count: cython.Py_ssize_t = 0 if queues is None else queues.partition_count
+        if cython.compiled:
+            acquire_fence()
         if queues is None or count <= 0 or self._stashed or (callback is not None and not callable(callback)):
             return None
         if partition is not None:

@@ -58,7 +58,8 @@ class Stash:
     """The stashed records. `check_room`, `put` and `take_back` take no lock and never wait: they are safe anywhere.
 
     `waiting` holds the records in order until the sender thread takes them out. `pending` holds the batches whose
-    memory is not the pool's until they complete.
+    memory is not the pool's until they complete. Copies of `waiting` are made by its own method, which is atomic with and
+    without the GIL.
     """
 
     __slots__ = ("_taken_up", "pending", "waiting")
@@ -86,7 +87,7 @@ class Stash:
 
     def take_back(self, batch: ProducerBatch) -> bool:
         """Remove the record of a batch; False if the sender thread has taken it out already."""
-        for record in list(self.waiting):
+        for record in self.waiting.copy():
             if record.batch is batch:
                 try:
                     self.waiting.remove(record)
@@ -98,12 +99,12 @@ class Stash:
 
     def take_back_older(self, created_by_ms: float) -> list[ProducerBatch]:
         """Take back the batches created at or before a time. Sender thread."""
-        batches = [record.batch for record in list(self.waiting)]
+        batches = [record.batch for record in self.waiting.copy()]
         return [batch for batch in batches if batch.created_ms <= created_by_ms and self.take_back(batch)]
 
     def oldest_ms(self) -> float:
         """When the oldest waiting batch was created; NEVER_MS if none waits."""
-        return min([record.batch.created_ms for record in list(self.waiting)], default=NEVER_MS)
+        return min([record.batch.created_ms for record in self.waiting.copy()], default=NEVER_MS)
 
     def release(self, batch: ProducerBatch) -> None:
         """Remove a batch from `pending`, because it is complete or its record has moved to another batch."""
@@ -111,7 +112,7 @@ class Stash:
 
     def holds(self, topic: str) -> bool:
         """Whether records of a topic are waiting. They come before records sent after them."""
-        return any([record.batch.topic == topic for record in list(self.waiting)])
+        return any([record.batch.topic == topic for record in self.waiting.copy()])
 
     def await_taken_up(self, topic: str, clock: Clock, end_ms: float) -> None:
         """Wait until no record of a topic is waiting, or until `end_ms` on the clock.
