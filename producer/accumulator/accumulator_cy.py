@@ -358,7 +358,7 @@ class RecordAccumulator:
         topic_queues: TopicQueues
         count: cython.Py_ssize_t
         left: list = []
-        for record in self.stash.waiting.copy():
+        for record in list(self.stash.waiting):
             topic_queues = self.topics[record.batch.topic]
             count = topic_queues.partition_count
             if count == 0 or record.partition >= count:

@@ -7,7 +7,6 @@ sends the batch unchanged. The batch's memory isn't the pool's, because the pool
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from ...network.clock import NEVER_MS, Clock
@@ -58,15 +57,15 @@ class Stash:
     """The stashed records. `check_room`, `put` and `take_back` take no lock and never wait: they are safe anywhere.
 
     `waiting` holds the records in order until the sender thread takes them out. `pending` holds the batches whose
-    memory is not the pool's until they complete. Copies of `waiting` are made by its own method, which is atomic with and
-    without the GIL.
+    memory is not the pool's until they complete. `waiting` is a list, which other threads may copy while it changes; without
+    the GIL a deque can't be copied then.
     """
 
     __slots__ = ("_taken_up", "pending", "waiting")
 
     def __init__(self) -> None:
         self.pending: dict[ProducerBatch, int] = {}
-        self.waiting: deque[StashedRecord] = deque()
+        self.waiting: list[StashedRecord] = []
         # set and replaced each time the sender thread has taken records out
         self._taken_up = Latch()
 
@@ -87,7 +86,7 @@ class Stash:
 
     def take_back(self, batch: ProducerBatch) -> bool:
         """Remove the record of a batch; False if the sender thread has taken it out already."""
-        for record in self.waiting.copy():
+        for record in list(self.waiting):
             if record.batch is batch:
                 try:
                     self.waiting.remove(record)
@@ -99,12 +98,12 @@ class Stash:
 
     def take_back_older(self, created_by_ms: float) -> list[ProducerBatch]:
         """Take back the batches created at or before a time. Sender thread."""
-        batches = [record.batch for record in self.waiting.copy()]
+        batches = [record.batch for record in list(self.waiting)]
         return [batch for batch in batches if batch.created_ms <= created_by_ms and self.take_back(batch)]
 
     def oldest_ms(self) -> float:
         """When the oldest waiting batch was created; NEVER_MS if none waits."""
-        return min([record.batch.created_ms for record in self.waiting.copy()], default=NEVER_MS)
+        return min([record.batch.created_ms for record in list(self.waiting)], default=NEVER_MS)
 
     def release(self, batch: ProducerBatch) -> None:
         """Remove a batch from `pending`, because it is complete or its record has moved to another batch."""
@@ -112,7 +111,7 @@ class Stash:
 
     def holds(self, topic: str) -> bool:
         """Whether records of a topic are waiting. They come before records sent after them."""
-        return any([record.batch.topic == topic for record in self.waiting.copy()])
+        return any([record.batch.topic == topic for record in list(self.waiting)])
 
     def await_taken_up(self, topic: str, clock: Clock, end_ms: float) -> None:
         """Wait until no record of a topic is waiting, or until `end_ms` on the clock.
