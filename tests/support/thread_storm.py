@@ -1,4 +1,7 @@
-"""Many threads that send to one producer, while others flush, abort, describe and close it: what must hold afterwards.
+"""Many threads that send to one producer, while others flush, abort, describe and close it, and topics grow.
+
+Afterwards the log has what was sent, in order per thread and partition, callbacks were called once, and all memory is
+back. Then several event loops share one producer: no await hangs.
 
 python tests/support/thread_storm.py 0:200                  # two hundred rounds, the seeds 0 to 199
 python3.13t tests/support/thread_storm.py 0:200             # without the GIL, where a race has no switch interval to wait for
@@ -9,6 +12,7 @@ A seed fixes what is sent and how the producer is configured, but not how the th
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import sys
 import threading
@@ -24,10 +28,13 @@ if __name__ == "__main__":
 from support.waiting import memory_comes_back
 
 from headrace.broker import EmbeddedCluster
-from headrace.producer import KafkaProducer, ProducerRecord, RecordFuture, errors
+from headrace.broker.controller.controller_api import MorePartitions
+from headrace.producer import AsyncKafkaProducer, KafkaProducer, ProducerRecord, RecordFuture, errors
 
 PARTITIONS = 3
+MOST_PARTITIONS = 12
 THREADS = 16
+LOOPS = 4
 PATIENCE_S = 120.0
 
 
@@ -62,6 +69,8 @@ class Round:
         self.records = records
         dice = random.Random(seed)
         self.topics = [f"threads-{seed}-{number}" for number in range(2)]
+        for topic in self.topics:
+            cluster.create_topic(topic, PARTITIONS)
         self.closes_early = dice.random() < 0.3
         self.aborts = dice.random() < 0.5
         self.producer = KafkaProducer(
@@ -72,6 +81,7 @@ class Round:
             buffer_memory=dice.choice([20_000, 200_000, 33_554_432]),
             compression_type=dice.choice(["none", "gzip"]),
             max_in_flight_requests_per_connection=dice.choice([1, 5]),
+            metadata_max_age_ms=dice.choice([10, 300_000]),
         )
         self.start = threading.Barrier(THREADS)
         self.left = THREADS - 2
@@ -163,7 +173,11 @@ class Round:
 
     def _disturb(self, number: int) -> None:
         dice = random.Random(self.seed)
+        partitions = PARTITIONS
         while self.left:
+            if partitions < MOST_PARTITIONS:
+                partitions += 1
+                self.cluster.controller.create_partitions([MorePartitions(self.topics[1], partitions)])
             if self.aborts and dice.random() < 0.3:
                 self.producer.abort()
             self.producer.flush(PATIENCE_S)
@@ -177,7 +191,7 @@ class Round:
     def _check(self) -> None:
         log: dict[tuple[str, int, int], Any] = {}
         for topic in self.topics:
-            for partition in range(PARTITIONS):
+            for partition in range(len(self.cluster.controller.image.topics[topic].partitions)):
                 for record in self.cluster.records(topic, partition):
                     log[topic, partition, record.offset] = record
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
@@ -206,6 +220,47 @@ class Round:
         assert self.producer._engine.accumulator.has_incomplete is False
 
 
+def share_between_loops(cluster: EmbeddedCluster, seed: int, records: int) -> None:
+    """Send from several event loops, each in a thread, with one producer; every await must end."""
+    topic = f"loops-{seed}"
+    cluster.create_topic(topic, PARTITIONS)
+    dice = random.Random(seed)
+    producer = AsyncKafkaProducer(
+        bootstrap_servers=cluster.bootstrap_servers,
+        linger_ms=dice.choice([0, 1]),
+        buffer_memory=dice.choice([20_000, 33_554_432]),
+    )
+    failures: list[BaseException] = []
+
+    async def send(number: int) -> None:
+        for count in range(records // 20):
+            value = b"%d:%d" % (number, count)
+            assert (await producer.send_and_wait(topic, value)).offset >= 0
+            futures = [await producer.send(topic, value) for _ in range(9)]
+            while not futures[0].done():
+                await asyncio.sleep(0)
+            assert futures[0].result().offset >= 0
+            assert len(await asyncio.gather(*futures, *(producer.send_and_wait(topic, value) for _ in range(10)))) == 19
+
+    def run(number: int) -> None:
+        try:
+            asyncio.run(asyncio.wait_for(send(number), PATIENCE_S))
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(LOOPS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S + 10)
+        assert not thread.is_alive(), f"seed {seed}: a loop hangs"
+    asyncio.run(producer.stop())
+    if failures:
+        raise failures[0]
+    in_log = sum(len(cluster.records(topic, partition)) for partition in range(PARTITIONS))
+    assert in_log == LOOPS * (records // 20) * 20, f"seed {seed}: {in_log} records in the log"
+
+
 def main() -> None:
     """Run the rounds that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -218,6 +273,7 @@ def main() -> None:
     with EmbeddedCluster(brokers=1, config={"num.partitions": PARTITIONS}) as cluster:
         for seed in range(int(first), int(last or int(first) + 1)):
             Round(cluster, seed, options.records).run()
+            share_between_loops(cluster, seed, options.records)
     print("ok")
 
 
