@@ -282,7 +282,7 @@ class PartitionQueue:
             return NEVER_MS if self.open is None else self.open.created_ms
 
     @cython.cfunc
-    def leading_node(self) -> object:
+    def leading_node(self) -> Any:
         """The leader, for a thread that does not hold the lock of updates."""
         with cython.critical_section(self):
             return self.leader

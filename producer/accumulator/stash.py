@@ -57,8 +57,8 @@ class Stash:
     """The stashed records. `check_room`, `put` and `take_back` take no lock and never wait: they are safe anywhere.
 
     `waiting` holds the records in order until the sender thread takes them out. `pending` holds the batches whose
-    memory is not the pool's until they complete. `waiting` is a list, which other threads may copy while it changes; without
-    the GIL a deque can't be copied then.
+    memory is not the pool's until they complete. `waiting` is a list, which other threads may copy while it changes;
+    without the GIL a deque can't be copied then.
     """
 
     __slots__ = ("_taken_up", "pending", "waiting")

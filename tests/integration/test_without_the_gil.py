@@ -53,8 +53,9 @@ def test_sending_to_an_embedded_broker_leaves_the_gil_off() -> None:
         import sys
         from headrace.broker import EmbeddedCluster
         from headrace.producer import KafkaProducer
-        with EmbeddedCluster(brokers=1) as cluster, KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
-            print(producer.send("t", b"v", key=b"k", headers=[("h", b"v")]).get(60).offset)
+        with EmbeddedCluster(brokers=1) as cluster:
+            with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+                print(producer.send("t", b"v", key=b"k", headers=[("h", b"v")]).get(60).offset)
         assert not sys._is_gil_enabled()
     """
     assert without_the_gil(program) == "0"

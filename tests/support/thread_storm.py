@@ -4,7 +4,7 @@ Afterwards the log has what was sent, in order per thread and partition, callbac
 back. Then several event loops share one producer: no await hangs.
 
 python tests/support/thread_storm.py 0:200                  # two hundred rounds, the seeds 0 to 199
-python3.13t tests/support/thread_storm.py 0:200             # without the GIL, where a race has no switch interval to wait for
+python3.14t tests/support/thread_storm.py 0:200             # without the GIL
 
 A seed fixes what is sent and how the producer is configured, but not how the threads interleave.
 """
@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import functools
 import random
 import sys
 import threading
@@ -25,11 +27,10 @@ from typing import Any, NamedTuple
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.waiting import memory_comes_back
-
 from headrace.broker import EmbeddedCluster
 from headrace.broker.controller.controller_api import MorePartitions
 from headrace.producer import AsyncKafkaProducer, KafkaProducer, ProducerRecord, RecordFuture, errors
+from support.waiting import memory_comes_back
 
 PARTITIONS = 3
 MOST_PARTITIONS = 12
@@ -139,11 +140,7 @@ class Round:
             callback = None
             if dice.random() < 0.3:
                 self.wants_call.add(value)
-
-                def callback(metadata: Any, error: Any, value: bytes = value) -> None:
-                    with self.lock:
-                        self.called[value] += 1
-
+                callback = functools.partial(self._note_call, value)
             kind = dice.random()
             try:
                 if kind < 0.1:
@@ -165,11 +162,13 @@ class Round:
             elif kind > 0.97 and not self.closes_early and not self.aborts:
                 assert future.get(PATIENCE_S).offset >= 0
 
+    def _note_call(self, value: bytes, metadata: Any, error: Any) -> None:
+        with self.lock:
+            self.called[value] += 1
+
     def _send_from_finalizer(self) -> None:
-        try:
+        with contextlib.suppress(errors.ProducerClosedError, errors.BufferExhaustedError):
             self.from_finalizers.append(self.producer.send(self.topics[0], b"finalizer", partition=0))
-        except (errors.ProducerClosedError, errors.BufferExhaustedError):
-            pass
 
     def _disturb(self, number: int) -> None:
         dice = random.Random(self.seed)
