@@ -97,4 +97,5 @@ double: TypeAlias = float
 p_const_char: TypeAlias = bytes
 p_const_uchar: TypeAlias = bytes
 p_uchar: TypeAlias = Any
+p_void: TypeAlias = Any
 size_t: TypeAlias = builtins.int

@@ -17,7 +17,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
-from ...network.clock import Clock
+from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.records.builder_cy import encoded_size
 from ...network.sections import here, interrupted
 from ..record import ProducerRecord
@@ -39,6 +39,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
     from cython.cimports.headrace.producer.accumulator.serializing_cy import SerializeFunction
+    from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
 
 if TYPE_CHECKING:
     from .record_metadata_cy import RecordMetadata
@@ -55,6 +56,7 @@ class SendPath:
     _topics: dict
     _stashed: object
     _wall_ns: Callable
+    _has_system_clock: cython.bint
     _trace: Callable | None
     _direct: cython.bint
     _keys_choose: cython.bint
@@ -67,6 +69,7 @@ class SendPath:
         self._topics = {}
         self._stashed = ()
         self._wall_ns = clock.wall_ns
+        self._has_system_clock = clock.wall_ns is SYSTEM_CLOCK.wall_ns
         self._trace = None
         self._direct = False
         self._keys_choose = keys_choose
@@ -188,8 +191,9 @@ class SendPath:
         timestamp: cython.longlong = -1
         chosen: cython.longlong = -1
         size: cython.Py_ssize_t = 0
-        topics: dict = self._topics
-        queues: TopicQueues | None = topics.get(topic)
+        # no reference to what all threads share, if it can be helped: without the GIL, counting them slows threads down
+        topics: cython.p_void = cython.cast(cython.p_void, self._topics)
+        queues: TopicQueues | None = self._topics.get(topic)
         # read once: it becomes 0 if the topic leaves the metadata
         count: cython.Py_ssize_t = 0 if queues is None else queues.partition_count
         if cython.compiled:
@@ -231,7 +235,7 @@ class SendPath:
         if encoded_key is not None:
             size += len(encoded_key)
         # a serializer may have closed the producer, or may have forked
-        if size <= self._max_direct_bytes and self._direct and self._topics is topics:
+        if size <= self._max_direct_bytes and self._direct and cython.cast(cython.p_void, self._topics) is topics:
             if chosen >= 0:
                 queue = queues.queues[chosen]
             elif encoded_key is not None and self._keys_choose:
@@ -240,8 +244,7 @@ class SendPath:
                 queue = queues.sticky
                 queues.sticky_bytes += size + 8
             if timestamp < 0:
-                timestamp = self._wall_ns()
-                timestamp //= 1_000_000
+                timestamp = self._wall_ms()
             if cython.compiled:
                 # no Python code can run under this lock, see `queues_cy`
                 with queue.lock:
@@ -254,6 +257,16 @@ class SendPath:
             if future is not None:
                 return future
         return self._send_serialized(topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback)
+
+    @cython.cfunc
+    @cython.inline
+    def _wall_ms(self) -> cython.longlong:
+        if cython.compiled and self._has_system_clock:
+            now: timespec  # pyright: ignore[reportUndefinedVariable]  # noqa: F821
+            clock_gettime(CLOCK_REALTIME, cython.address(now))  # type: ignore  # noqa: F821
+            return cython.cast(cython.longlong, now.tv_sec) * 1000 + now.tv_nsec // 1_000_000
+        nanoseconds: cython.longlong = self._wall_ns()
+        return nanoseconds // 1_000_000
 
     def _send_checked(
         self,
