@@ -72,6 +72,7 @@ wheels:
 
 storm: build/compiled
 	$(PYTHON_IN_VENV) tests/support/producer_storm.py $(STORM_SEEDS)
+	$(PYTHON_IN_VENV) tests/support/thread_storm.py $(STORM_SEEDS)
 	$(PYTHON_IN_VENV) tests/support/broker_storm.py $(STORM_SEEDS)
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120
 	$(PYTHON_IN_VENV) tests/support/bank_transfer.py --seconds 120 --level 1 --kill-brokers

@@ -49,6 +49,24 @@ class _NoGil:
         return None
 
 
+class _NoSection:
+    """`cython.critical_section`: an interpreter without the GIL guards each attribute of a Python object itself."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+_no_section = _NoSection()
+
+
+def critical_section(_object: object) -> _NoSection:
+    """Nothing: with the GIL it is nothing in compiled code either."""
+    return _no_section
+
+
 nogil = _NoGil()
 cclass = ccall = cfunc = inline = final = no_gc = _unchanged
 exceptval = freelist = _decorator
@@ -79,4 +97,5 @@ double: TypeAlias = float
 p_const_char: TypeAlias = bytes
 p_const_uchar: TypeAlias = bytes
 p_uchar: TypeAlias = Any
+p_void: TypeAlias = Any
 size_t: TypeAlias = builtins.int

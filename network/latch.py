@@ -37,7 +37,9 @@ class Latch:
     def wake(self) -> None:
         """Make the waiting threads check again."""
         turns = self._turns
-        while turns:
+        # Seen empty, the list is copied, which takes its own lock: without the GIL, `set` could otherwise read it
+        # before other threads see that the latch is set.
+        while turns or turns.copy():
             try:  # noqa: SIM105  (runs for every record that is waited for)
                 turns.pop().release()
             except IndexError:

@@ -320,7 +320,7 @@ class EmbeddedCluster(ClusterBase):
     @property
     def requests(self) -> list[RequestSeen]:
         """The last requests that reached the cluster, oldest first."""
-        return list(self.control.requests)
+        return self.control.recent()
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
         """The state of idempotent producers in a partition's log on its leader, by producer id."""

@@ -82,7 +82,7 @@ class _Asked:
         self._own().server.close_connections()
 
     def requests(self) -> list[RequestSeen]:
-        return list(self._control.requests)
+        return self._control.recent()
 
     def records(self, topic: str, partition: int) -> list[Record]:
         return inspection.records(self._own(), topic, partition)

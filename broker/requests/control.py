@@ -141,8 +141,14 @@ class Control:
             self._registrations = ()
 
     def seen(self, request: RequestSeen) -> None:
-        self.requests.append(request)
-        self.counts[request.api_key] += 1
+        with self._lock:
+            self.requests.append(request)
+            self.counts[request.api_key] += 1
+
+    def recent(self) -> list[RequestSeen]:
+        """The last requests, oldest first."""
+        with self._lock:
+            return list(self.requests)
 
     def intercept(self, context: RequestContext, message: Request) -> Fault | None:
         """The fault for a request, from the first handler that returns one."""

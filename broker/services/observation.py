@@ -260,8 +260,7 @@ def _group(group: Group) -> GroupSeen:
 def _requests(broker: BrokerServices, after: RequestSeen | None) -> tuple[list[RequestSeen], int]:
     found: list[RequestSeen] = []
     count = 0
-    # a copy is made in one step, whichever threads append
-    for each in reversed(list(broker.control.requests)):
+    for each in reversed(broker.control.recent()):
         if each.node_id != broker.node_id:
             continue
         if each == after:

@@ -19,6 +19,7 @@ cdef class RecordBatchBuilder:
 
     cpdef object attach(self, bytearray buffer)
     cpdef object raise_limit(self, Py_ssize_t limit_bytes)
+    cpdef bytes first_records(self, Py_ssize_t max_bytes)
     cdef bint next_chunk(self, Py_ssize_t size) noexcept
     cdef bint try_append(self, long long timestamp, bytes key, bytes value, bytes headers) noexcept
     cdef Py_ssize_t append_rows(

@@ -34,6 +34,7 @@ if not cython.compiled:
     from .columns_cy import BytesColumn, Columns, ListColumn
 elif not TYPE_CHECKING:
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.headrace.network.records.columns_cy import (
         BytesColumn,
         Columns,
@@ -171,7 +172,8 @@ class RecordBatchBuilder:
 
     Invariants: ``chunks[place][:position]`` is written, ``position <= capacity``. The chunks before it are complete;
     `used` has their sizes, with the sum `earlier_bytes`. Not thread-safe: the owner of the batch serialises the calls.
-    Nothing that the garbage collector tracks is allocated by `try_append`, `append_rows`, `attach` and `raise_limit`.
+    Nothing that the garbage collector tracks is allocated by `try_append`, `append_rows`, `attach`, `raise_limit` and
+    `first_records`.
     """
 
     if not cython.compiled:
@@ -386,13 +388,28 @@ class RecordBatchBuilder:
         """Append one record. Returns False if there is no room. `timestamp` is in milliseconds since 1970."""
         return self.try_append(timestamp, key, value, encode_headers(headers) if headers else None)
 
-    def first_records(self, max_bytes: int) -> bytes:
-        """A copy of the first encoded records, at most `max_bytes`.
-
-        Callable while the owner appends. After `detach` the bytes are undefined, as the chunks may be in use elsewhere.
-        """
-        parts = self._views()
-        return b"".join(parts)[RECORD_BATCH_OVERHEAD:][:max_bytes]
+    @cython.ccall
+    def first_records(self, max_bytes: cython.Py_ssize_t) -> bytes:
+        """A copy of the first encoded records, at most `max_bytes`; ``b""`` after `detach`."""
+        if not cython.compiled:
+            return b"".join(self._views())[RECORD_BATCH_OVERHEAD:][:max_bytes]
+        if len(self.chunks) == 0:
+            return b""
+        left: cython.Py_ssize_t = min(self.earlier_bytes + self.position - RECORD_BATCH_OVERHEAD, max_bytes)
+        copy: bytes = PyBytes_FromStringAndSize(cython.NULL, left)  # pyright: ignore
+        out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(copy))  # pyright: ignore
+        start: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
+        place: cython.Py_ssize_t = 0
+        size: cython.Py_ssize_t
+        while left > 0:
+            size = (self.used[place] if place < self.place else self.position) - start
+            size = min(size, left)
+            memcpy(out, view_of(self.chunks[place]) + start, size)  # pyright: ignore
+            out += size
+            left -= size
+            start = 0
+            place += 1
+        return copy
 
     def _views(self) -> list[memoryview]:
         """The written part of each chunk."""

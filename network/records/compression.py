@@ -264,15 +264,18 @@ def _decompress_snappy(view: memoryview, max_bytes: int, magic: int) -> bytearra
     total = sum(sizes)
     if total > max_bytes:
         raise _too_large("snappy", max_bytes)
-    out = bytearray(total)
-    position = 0
-    with memoryview(out) as target:
-        for block, size in zip(blocks, sizes, strict=True):
-            try:
-                cramjam().snappy.decompress_raw_into(block, target[position : position + size])
-            except cramjam().DecompressionError as error:
-                raise _corrupt("snappy", error) from error
-            position += size
+    out = bytearray()
+    for block, size in zip(blocks, sizes, strict=True):
+        # into a bytearray: without the GIL the codec writes into no memoryview
+        part = bytearray(size)
+        try:
+            cramjam().snappy.decompress_raw_into(block, part)
+        except cramjam().DecompressionError as error:
+            raise _corrupt("snappy", error) from error
+        if out:
+            out += part
+        else:
+            out = part
     return out
 
 

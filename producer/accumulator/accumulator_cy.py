@@ -29,6 +29,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import store_load_fence
     from .batch_cy import ProducerBatch, RecordFuture
     from .batch_memory_cy import BatchMemory
     from .buffer_pool_cy import BufferPool, Lease, Turn
@@ -37,6 +38,7 @@ if not cython.compiled:
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import store_load_fence
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease, Turn
@@ -295,14 +297,21 @@ class RecordAccumulator:
             is_full = queue.open is None or queue.open.full
         if is_new:
             self.estimate.sample(topic_queues, queue)
-        if is_new and queue.leader_id not in self.busy:
-            # the response of a busy broker wakes the sender anyway
-            self.wakeup()
+        if is_new:
+            # as in `_wake_for`
+            store_load_fence()
+            with cython.critical_section(self):
+                busy = self.busy
+            if queue.leader_id not in busy:
+                # the response of a busy broker wakes the sender anyway
+                self.wakeup()
         return is_full
 
     @cython.cfunc
     def _wake_for(self, queue: PartitionQueue, batch: ProducerBatch) -> object:
         """Wake the sender for a new batch, unless it will look by itself by the time the batch can be sent."""
+        # the batch is in its queue before `next_look_ms` is read: in the reverse order of `ready`
+        store_load_fence()
         if (
             batch.closed
             or batch.full
@@ -476,7 +485,9 @@ class RecordAccumulator:
         """`Drain.ready`; a pending flush or a closing producer makes every batch sendable."""
         # in this order: a batch whose thread finds its broker busy, or the next look early enough, is seen by `ready`
         self.next_look_ms = NEVER_MS
-        self.busy = busy
+        with cython.critical_section(self):
+            self.busy = busy
+        store_load_fence()
         if now_ms >= self.bounds.next_ms:
             self.bounds.raise_due(now_ms)
         return self.drainer.ready(now_ms, busy, self.closed or len(self.flushes) > 0, again)
@@ -548,7 +559,7 @@ class RecordAccumulator:
         self.stash.release(batch)
         if lease is not None:
             # the parts have their own buffers
-            lease.drop_buffers()
+            self.pool.drop_buffers(lease)
 
     @cython.ccall
     def release(self, batch: ProducerBatch) -> object:

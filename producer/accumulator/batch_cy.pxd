@@ -59,6 +59,8 @@ cdef class RecordFuture:
     cdef Py_ssize_t value_size
     cdef Py_ssize_t headers_size
 
+    cdef ProducerBatch _first_batch(self)
     cdef ProducerBatch _live_batch(self)
+    cdef bint _is_done(self) noexcept
     cdef RecordMetadata _metadata(self)
     cdef object _error(self)

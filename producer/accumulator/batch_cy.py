@@ -32,11 +32,13 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import acquire_fence, release_fence
     from ...network.records.builder_cy import RecordBatchBuilder
     from .buffer_pool_cy import Lease
     from .listeners_cy import Listener, Run, new_listener
     from .record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import acquire_fence, release_fence
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
     from cython.cimports.headrace.producer.accumulator.listeners_cy import Listener, Run, new_listener
@@ -210,7 +212,7 @@ class ProducerBatch:
         self.lease = whole.lease
         if self.lease is not None and start > 0:
             # the first part takes the whole's place among the holders
-            self.lease.holders += 1
+            self.lease.share()
         self.first_index = whole.first_index + start
         self.last_attempt_ms = whole.last_attempt_ms
         if whole.has_sequence:
@@ -259,8 +261,11 @@ class ProducerBatch:
                 return False
             self.base_offset = base_offset
             self.log_append_time = log_append_time
-            self.exception = exception
-            self.record_errors = record_errors
+            with cython.critical_section(self):
+                self.exception = exception
+                self.record_errors = record_errors
+            # an event loop's thread reads `done` without the lock, and then the outcome
+            release_fence()
             # from here on no listener is added and no thread starts to wait: the lists are final
             self.done = True
             self.settled = not self.callbacks
@@ -328,6 +333,7 @@ class ProducerBatch:
         listener: Listener
         part: ProducerBatch
         with here.section, _completion:
+            release_fence()
             self.children = children
             callbacks: list = self.callbacks
             self.callbacks = None
@@ -351,7 +357,8 @@ class ProducerBatch:
         """
         batch: ProducerBatch = appended.batch
         with here.section, _completion:
-            future.batch = batch
+            with cython.critical_section(future):
+                future.batch = batch
             future.index = appended.index
             batch.callbacks.extend(self.callbacks)
             batch.wakers.extend(self.wakers)
@@ -453,11 +460,26 @@ class RecordFuture:
         headers_size: int
 
     @cython.cfunc
+    def _first_batch(self) -> ProducerBatch:
+        """The batch it was appended to. The sender thread replaces the own batch of a stashed record (`move_to`)."""
+        with cython.critical_section(self):
+            return self.batch
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _is_done(self) -> cython.bint:
+        """`done` without the lock, for event loops: if it is true, the outcome can be read."""
+        done: cython.bint = self._live_batch().done
+        acquire_fence()
+        return done
+
+    @cython.cfunc
     def _live_batch(self) -> ProducerBatch:
         """The batch that has the record now: the one it was appended to, or a part of it after a split."""
-        batch: ProducerBatch = self.batch
+        batch: ProducerBatch = self._first_batch()
         child: ProducerBatch
         while batch.children is not None:
+            acquire_fence()
             for _, child in reversed(batch.children):
                 if self.index >= child.first_index:
                     batch = child
@@ -571,13 +593,14 @@ class RecordFuture:
         return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
-        if self.batch.listen(self, callback, waker):
+        batch: ProducerBatch = self._first_batch()
+        if batch.listen(self, callback, waker):
             return
         try:
             callback(self._metadata(), self._error())
         except Exception:
             # the program's code, as on the callback thread; what ends a thread reaches the caller, whose thread it is
-            _log.exception("a callback of a record for %s-%d raised", self.batch.topic, self.batch.partition)
+            _log.exception("a callback of a record for %s-%d raised", batch.topic, batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         return awaited(self._listen, True)
@@ -607,7 +630,8 @@ class RecordFuture:
     @property
     def topic_partition(self) -> TopicPartition:
         """The record's destination, known as soon as it is sent."""
-        return TopicPartition(self.batch.topic, self.batch.partition)
+        batch: ProducerBatch = self._first_batch()
+        return TopicPartition(batch.topic, batch.partition)
 
     def cancelled(self) -> bool:
         """Always False: a single record can't be cancelled once `send` has accepted it."""
@@ -615,6 +639,7 @@ class RecordFuture:
 
     def __repr__(self) -> str:
         if not self.done():
-            return f"<RecordFuture for {self.batch.topic}-{self.batch.partition}: pending>"
+            batch: ProducerBatch = self._first_batch()
+            return f"<RecordFuture for {batch.topic}-{batch.partition}: pending>"
         error = self._error()
         return f"<RecordFuture: {self._metadata() if error is None else repr(error)}>"

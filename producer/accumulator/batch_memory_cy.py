@@ -105,12 +105,13 @@ class BatchMemory:
         created_after_ms: cython.double = self.clock.now_ms() - self.max_open_ms
         with queue.lock:
             batch = queue.open
+            # read here: a batch that has been drained gives its lease away
+            lease = None if batch is None else batch.lease
             wanted = queue.bytes_wanted(size, created_after_ms)
         if batch is None or wanted < 0:
             return False
         if wanted == 0:
             return True
-        lease = batch.lease
         if lease is not None:
             buffer = self.pool.extend(lease, self.pool.chunk_bytes(wanted))
         with queue.lock:

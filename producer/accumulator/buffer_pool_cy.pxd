@@ -8,6 +8,9 @@ cdef class Lease:
     cdef object reference
     cdef object __weakref__
 
+    cpdef object share(self)
+    cdef bint is_returned(self)
+
 cdef class Turn:
     cdef Lease lease
     cdef bint granted

@@ -57,7 +57,7 @@ class Lease:
     """A share of ``buffer.memory``, in bytes, and its buffers: `buffer`, and `more` since it was extended.
 
     `holders` is the number of batches that share the lease: more than one after a split. The memory becomes free when
-    the last of them returns it.
+    the last of them returns it. The buffers change under the pool's lock.
     """
 
     if not cython.compiled:
@@ -74,10 +74,21 @@ class Lease:
         #: Its key in the pool's table, None once the lease has been returned.
         self.reference = None
 
-    def drop_buffers(self) -> None:
-        """Drop the buffers and keep the share of the memory: for a batch that was split."""
-        self.buffer = None
-        self.more = None
+    @cython.ccall
+    def share(self) -> object:
+        """Count one more holder. Any thread: another holder may return it at the same time."""
+        with cython.critical_section(self):
+            self.holders += 1
+        return None
+
+    @cython.cfunc
+    def is_returned(self) -> cython.bint:
+        """Count one holder less; whether it was the last one."""
+        with cython.critical_section(self):
+            if self.holders > 1:
+                self.holders -= 1
+                return False
+        return True
 
 
 @cython.cfunc
@@ -471,12 +482,16 @@ class BufferPool:
     def deallocate(self, lease: Lease) -> object:
         """Return a lease, whose buffer must not be used afterwards. Returning it again does nothing. Any thread."""
         with here.section, self._lock:
-            if lease.holders > 1:
-                lease.holders -= 1
-            else:
+            if lease.is_returned():
                 self._take_back(lease)
                 self._serve()
         return None
+
+    def drop_buffers(self, lease: Lease) -> None:
+        """Drop a lease's buffers and keep its share of the memory: for a batch that was split. Any thread."""
+        with here.section, self._lock:
+            lease.buffer = None
+            lease.more = None
 
     def reclaim(self) -> None:
         """Recover leases that an exception out of a send has dropped, and grant them to waiting threads. Any thread."""

@@ -9,7 +9,7 @@ batches that are small once compressed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...network import _cython as cython
 from ...network.records.compression import Compression, compress
@@ -18,8 +18,10 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from .batch_cy import ProducerBatch
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
 
 # A batch that will be compressed is full at the size its records are expected to need for batch.size on the wire, at
@@ -64,19 +66,15 @@ class CompressionEstimate:
     @cython.cfunc
     def sample(self, topic_queues: TopicQueues, queue: PartitionQueue) -> object:
         """Compress part of the queue's open batch, which is full, if the topic has no estimate yet. In a section."""
-        batch: Any = None
-        is_there: cython.bint = False
+        batch: ProducerBatch | None
+        records: bytes = b""
         if not self.compresses or topic_queues.compression_ratio != 0.0:
             return None
         with queue.lock:
             batch = queue.open
-        if batch is None:
-            return None
-        records: bytes = batch.builder.first_records(SAMPLE_BYTES)
-        # copied without the lock, so the copy counts only if the batch was not sent meanwhile
-        with queue.lock:
-            is_there = queue.open is batch
-        if is_there and len(records) >= min(self.batch_size, SAMPLE_BYTES) // 2:
+            if batch is not None:
+                records = batch.builder.first_records(SAMPLE_BYTES)
+        if len(records) > 0 and len(records) >= min(self.batch_size, SAMPLE_BYTES) // 2:
             packed: cython.double = len(compress(self.compression, records))
             topic_queues.compression_ratio = min(packed / len(records), 1.0)
         return None

@@ -141,7 +141,12 @@ class Drain:
                     elif pressure:
                         others.setdefault(queue.leader_id, []).append(queue)
             if wait_ms <= 0.0:
-                nodes[queue.leader_id] = queue.leader
+                node = queue.leading_node()
+                if node is None:
+                    # without the GIL: a caller's thread has just applied metadata
+                    leaderless.add(queue.topic)
+                    continue
+                nodes[node.id] = node
                 if pressure and self.transactions is not None and not self.transactions.may_drain(batch):
                     continue
                 ready.setdefault(queue.leader_id, []).append(queue)
@@ -155,8 +160,10 @@ class Drain:
         for node_id, queues in others.items():
             if node_id not in ready and node_id not in busy:
                 queues.sort(key=PartitionQueue.first_bytes, reverse=True)
-                nodes[node_id] = cython.cast(PartitionQueue, queues[0]).leader
-                ready[node_id] = queues
+                node = cython.cast(PartitionQueue, queues[0]).leading_node()
+                if node is not None:
+                    nodes[node.id] = node
+                    ready[node_id] = queues
         self.sendable = ready
         self.later_ms = next_check_ms
         self.found = [queue for queues in ready.values() for queue in queues]
@@ -238,9 +245,7 @@ class Drain:
                 batch = queue.first()
             if batch is not None:
                 oldest_ms = min(oldest_ms, batch.created_ms)
-            batch = queue.open
-            if batch is not None:
-                open_ms = min(open_ms, batch.created_ms)
+            open_ms = min(open_ms, queue.open_since_ms())
         gone.extend(self.given_up.take_older(created_by_ms))
         gone.extend(self.stash.take_back_older(created_by_ms))
         oldest_ms = min(oldest_ms, self.given_up.oldest_ms(), self.stash.oldest_ms())

@@ -19,7 +19,10 @@ cdef class PartitionQueue:
     cdef RecordFuture try_append(self, long long timestamp, bytes key, bytes value, bytes headers, object callback)
     cdef ProducerBatch first_to_send(self, double linger_ms)
     cpdef ProducerBatch first(self)
+    cdef double open_since_ms(self)
+    cdef object leading_node(self)
     cpdef Py_ssize_t depth(self) noexcept
+    cdef Py_ssize_t _depth(self) noexcept
     cpdef ProducerBatch first_in_time(self, double created_from_ms)
     cpdef ProducerBatch take_first(self, dict active)
     cdef object close_open(self)
@@ -32,6 +35,7 @@ cdef class TopicQueues:
     cdef readonly str topic
     cdef object rack
     cdef readonly list queues
+    cdef list _former_queues
     cdef readonly Py_ssize_t partition_count
     cdef readonly PartitionQueue sticky
     cdef Py_ssize_t sticky_bytes

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.clock import LONG_AGO_MS
+from ...network.clock import LONG_AGO_MS, NEVER_MS
 from ...network.cluster import Cluster, Node
 from ...network.records.builder_cy import NO_LIMIT
 
@@ -26,9 +26,11 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import FREE_THREADED, release_fence
     from ...network.records.builder_cy import RecordBatchBuilder
     from .batch_cy import ProducerBatch, RecordFuture
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import FREE_THREADED, release_fence
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 
@@ -40,7 +42,8 @@ class PartitionQueue:
 
     Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
     accumulator's set of active queues; before `lingers_until_ms` the first batch is open, not full and has a leader.
-    `leader`, its `leader_id` (-1: none), `leader_epoch` (-1: unknown) and `muted` belong to the sender thread.
+    `leader`, its `leader_id` (-1: none) and `leader_epoch` (-1: unknown) are written under the accumulator's lock of
+    updates; without it, `leading_node` reads the leader. `muted` belongs to the sender thread.
     """
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -257,10 +260,11 @@ class PartitionQueue:
 
     def take_all(self, active: dict) -> list[ProducerBatch]:
         """Remove every batch, for a producer that closes immediately."""
-        empty: list = []
+        taken: list = []
         with self.lock:
-            taken = self.batches
-            self.batches = empty
+            # the list stays: other threads read its length without the lock
+            taken.extend(self.batches)
+            self.batches.clear()
             self.open = None
             self.lingers_until_ms = LONG_AGO_MS
             active.pop(self, None)
@@ -271,10 +275,32 @@ class PartitionQueue:
         """Milliseconds a batch still backs off; 0 as soon as the partition has a new leader (KIP-951)."""
         return 0.0 if self.leader_epoch > batch.leader_epoch else batch.retry_at_ms - now_ms
 
+    @cython.cfunc
+    def open_since_ms(self) -> cython.double:
+        """When the open batch was created; NEVER_MS if there is none."""
+        with self.lock:
+            return NEVER_MS if self.open is None else self.open.created_ms
+
+    @cython.cfunc
+    def leading_node(self) -> Any:
+        """The leader, for a thread that does not hold the lock of updates."""
+        with cython.critical_section(self):
+            return self.leader
+
     @cython.ccall
     @cython.exceptval(check=False)
     def depth(self) -> cython.Py_ssize_t:
-        """The waiting bytes, in numbers of full batches. Without the lock an estimate, enough for the partitioner."""
+        """The waiting bytes, in numbers of full batches. Takes no lock with the GIL: an estimate is enough."""
+        if FREE_THREADED:
+            # the open batch could be freed meanwhile
+            with self.lock:
+                return self._depth()
+        return self._depth()
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _depth(self) -> cython.Py_ssize_t:
         batch: ProducerBatch | None = self.open
         depth: cython.Py_ssize_t = len(self.batches)
         if batch is not None and batch.full_bytes > 0:
@@ -291,8 +317,9 @@ class TopicQueues:
     """A topic's queues, and the sticky partition for records without a key.
 
     `partition_count` is 0 while the topic's partitions aren't known. `queues` never shrinks, so a batch keeps its
-    queue. The sender thread replaces both when metadata changes; callers read them. Sticky partitions are preferably
-    led in `rack` (KIP-1123); None: anywhere.
+    queue. Both are replaced, under the accumulator's lock of updates, when metadata changes; callers read them without
+    a lock. A list they may read is therefore never changed and, like a queue, never freed while the topic is there.
+    Sticky partitions are preferably led in `rack` (KIP-1123); None: anywhere.
     """
 
     if not cython.compiled:
@@ -303,6 +330,8 @@ class TopicQueues:
         self.topic = topic
         self.rack = rack
         self.queues = []
+        #: The lists that were `queues` before. A topic gets more partitions a few times at most.
+        self._former_queues = []
         self.partition_count = 0
         self.sticky = None
         self.sticky_bytes = 0
@@ -312,24 +341,32 @@ class TopicQueues:
         self.max_batch_bytes = NO_LIMIT
 
     def update(self, cluster: Cluster) -> None:
-        """Apply the topic's metadata. The sender thread, or a caller that waits for the topic's first metadata."""
+        """Apply the topic's metadata. The sender thread, or a caller that waits for the topic's first metadata.
+
+        One thread at a time: the accumulator holds its lock of updates.
+        """
         partitions = cluster.partitions_for(self.topic) or ()
         count = len(partitions)
         if count > len(self.queues):
-            more = [PartitionQueue(self.topic, index) for index in range(len(self.queues), count)]
-            self.queues = self.queues + more
+            longer = [*self.queues, *[PartitionQueue(self.topic, index) for index in range(len(self.queues), count)]]
+            self._former_queues.append(self.queues)
+            release_fence()
+            self.queues = longer
         known: dict[int, Any] = {info.partition: info for info in partitions}
         queue: PartitionQueue
         for queue in self.queues:
             info = known.get(queue.partition)
-            queue.leader = None if info is None else info.leader
-            queue.leader_id = -1 if queue.leader is None else queue.leader.id
+            leader = None if info is None else info.leader
+            with cython.critical_section(queue):
+                queue.leader = leader
+            queue.leader_id = -1 if leader is None else leader.id
             queue.leader_epoch = -1 if info is None else info.leader_epoch
             with queue.lock:
                 queue.lingers_until_ms = LONG_AGO_MS
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
         # Last, because threads that send use the rest once they see it.
+        release_fence()
         self.partition_count = count
 
     def needs_switch(self, batch_size: int, record_bytes: int) -> bool:
@@ -344,6 +381,7 @@ class TopicQueues:
         `usable`: whether a leader's batches are drained; None: all are.
         `adaptive`: choose shorter queues with a higher probability.
         `count`: the new number of partitions, if `partition_count` is not updated yet.
+        One thread at a time, as for `update`.
         """
         # if the topic has just left the metadata, choose among its former partitions: it may return
         partitions = self.queues[: count or self.partition_count] or self.queues
@@ -354,7 +392,11 @@ class TopicQueues:
             candidates = [queue for queue in candidates if queue.leader.rack == self.rack] or candidates
         if not candidates:
             candidates = partitions
-        self.sticky = _choose_shorter(candidates) if adaptive else candidates[int(random.random() * len(candidates))]
+        chosen: PartitionQueue = (
+            _choose_shorter(candidates) if adaptive else candidates[int(random.random() * len(candidates))]
+        )
+        release_fence()
+        self.sticky = chosen
         self.sticky_bytes = 0
 
 

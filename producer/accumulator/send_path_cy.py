@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
+# pyright: reportArgumentType=false
 """The path of one record from the caller into its batch.
 
 `SendPath.send` is all that runs per record, beside the configured serializers: it looks up the topic's queues, chooses
@@ -17,7 +18,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
-from ...network.clock import Clock
+from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.records.builder_cy import encoded_size
 from ...network.sections import here, interrupted
 from ..record import ProducerRecord
@@ -26,17 +27,20 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from ...network.records.headers_cy import pack_headers
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
     from .serializing_cy import SerializeFunction
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from cython.cimports.headrace.network.records.headers_cy import pack_headers
     from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
     from cython.cimports.headrace.producer.accumulator.serializing_cy import SerializeFunction
+    from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
 
 if TYPE_CHECKING:
     from .record_metadata_cy import RecordMetadata
@@ -51,8 +55,11 @@ class SendPath:
     """
 
     _topics: dict
+    _recent: cython.p_void[8]  # pyright: ignore
+    _engines: cython.Py_ssize_t
     _stashed: object
     _wall_ns: Callable
+    _has_system_clock: cython.bint
     _trace: Callable | None
     _direct: cython.bint
     _keys_choose: cython.bint
@@ -63,8 +70,10 @@ class SendPath:
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
         """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
         self._topics = {}
+        self._engines = 0
         self._stashed = ()
         self._wall_ns = clock.wall_ns
+        self._has_system_clock = clock.wall_ns is SYSTEM_CLOCK.wall_ns
         self._trace = None
         self._direct = False
         self._keys_choose = keys_choose
@@ -87,12 +96,19 @@ class SendPath:
         `stashed` records, which go before all others. Otherwise they take the checked path. Without a serializer, keys
         or values are bytes. `trace` is called in place of `send`, with a function that sends and the arguments.
         """
+        place: cython.Py_ssize_t
+        if cython.compiled:
+            for place in range(8):
+                self._recent[place] = cython.cast(cython.p_void, 0)
+        # a send that has begun before knows that its queues are no longer there
+        self._engines += 1
         self._topics = topics
         self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
         self._trace = trace
+        release_fence()
         self._direct = direct
 
     def _take_direct_path(self) -> None:
@@ -149,6 +165,8 @@ class SendPath:
     ) -> RecordFuture:
         future: RecordFuture | None = None
         if self._direct:
+            if cython.compiled:
+                acquire_fence()
             if type(topic) is str:
                 future = self._send_direct(topic, value, key, headers, partition, timestamp_ms, callback)
             elif (
@@ -183,11 +201,16 @@ class SendPath:
         timestamp: cython.longlong = -1
         chosen: cython.longlong = -1
         size: cython.Py_ssize_t = 0
-        topics: dict = self._topics
-        queues: TopicQueues | None = topics.get(topic)
+        # Without the GIL, counting the references to what all threads share would cost more than everything else.
+        queues: cython.p_void = self._known(topic)
+        engines: cython.Py_ssize_t = self._engines
+        if not queues:
+            return None
         # read once: it becomes 0 if the topic leaves the metadata
-        count: cython.Py_ssize_t = 0 if queues is None else queues.partition_count
-        if queues is None or count <= 0 or self._stashed or (callback is not None and not callable(callback)):
+        count: cython.Py_ssize_t = cython.cast(TopicQueues, queues).partition_count
+        if cython.compiled:
+            acquire_fence()
+        if count <= 0 or self._stashed or (callback is not None and not callable(callback)):
             return None
         if partition is not None:
             chosen = whole_number(partition)
@@ -224,17 +247,16 @@ class SendPath:
         if encoded_key is not None:
             size += len(encoded_key)
         # a serializer may have closed the producer, or may have forked
-        if size <= self._max_direct_bytes and self._direct and self._topics is topics:
+        if size <= self._max_direct_bytes and self._direct and self._engines == engines:
             if chosen >= 0:
-                queue = queues.queues[chosen]
+                queue = cython.cast(TopicQueues, queues).queues[chosen]
             elif encoded_key is not None and self._keys_choose:
-                queue = queues.queues[(murmur2_of(encoded_key) & 0x7FFFFFFF) % count]
+                queue = cython.cast(TopicQueues, queues).queues[(murmur2_of(encoded_key) & 0x7FFFFFFF) % count]
             else:
-                queue = queues.sticky
-                queues.sticky_bytes += size + 8
+                queue = cython.cast(TopicQueues, queues).sticky
+                cython.cast(TopicQueues, queues).sticky_bytes = cython.cast(TopicQueues, queues).sticky_bytes + size + 8
             if timestamp < 0:
-                timestamp = self._wall_ns()
-                timestamp //= 1_000_000
+                timestamp = self._wall_ms()
             if cython.compiled:
                 # no Python code can run under this lock, see `queues_cy`
                 with queue.lock:
@@ -247,6 +269,40 @@ class SendPath:
             if future is not None:
                 return future
         return self._send_serialized(topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _known(self, topic: str) -> cython.p_void:
+        """The queues of a topic, not counted as a reference, or nothing. They live as long as this object's topics.
+
+        Without the GIL even the dict's reference is saved, for up to eight topics whose name is the same object.
+        """
+        place: cython.size_t = 0
+        if FREE_THREADED:
+            place = (cython.cast(cython.size_t, cython.cast(cython.p_void, topic)) >> 4) & 7
+            known: cython.p_void = self._recent[place]
+            acquire_fence()
+            if known and cython.cast(TopicQueues, known).topic is topic:
+                return known
+        queues: TopicQueues | None = self._topics.get(topic)
+        if queues is None:
+            return cython.cast(cython.p_void, 0)
+        if FREE_THREADED and not self._recent[place] and queues.topic is topic:
+            # never replaced: another thread may be using it. Two threads may fill it at once; either is right.
+            release_fence()
+            self._recent[place] = cython.cast(cython.p_void, queues)
+        return cython.cast(cython.p_void, queues)
+
+    @cython.cfunc
+    @cython.inline
+    def _wall_ms(self) -> cython.longlong:
+        if cython.compiled and self._has_system_clock:
+            now: timespec  # pyright: ignore[reportUndefinedVariable]
+            clock_gettime(CLOCK_REALTIME, cython.address(now))  # type: ignore  # noqa: F821
+            return cython.cast(cython.longlong, now.tv_sec) * 1000 + now.tv_nsec // 1_000_000  # noqa: F821
+        nanoseconds: cython.longlong = self._wall_ns()
+        return nanoseconds // 1_000_000
 
     def _send_checked(
         self,

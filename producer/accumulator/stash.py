@@ -7,7 +7,6 @@ sends the batch unchanged. The batch's memory isn't the pool's, because the pool
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from ...network.clock import NEVER_MS, Clock
@@ -58,14 +57,15 @@ class Stash:
     """The stashed records. `check_room`, `put` and `take_back` take no lock and never wait: they are safe anywhere.
 
     `waiting` holds the records in order until the sender thread takes them out. `pending` holds the batches whose
-    memory is not the pool's until they complete.
+    memory is not the pool's until they complete. `waiting` is a list, which other threads may copy while it changes;
+    without the GIL a deque can't be copied then.
     """
 
     __slots__ = ("_taken_up", "pending", "waiting")
 
     def __init__(self) -> None:
         self.pending: dict[ProducerBatch, int] = {}
-        self.waiting: deque[StashedRecord] = deque()
+        self.waiting: list[StashedRecord] = []
         # set and replaced each time the sender thread has taken records out
         self._taken_up = Latch()
 

@@ -29,9 +29,11 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.memory_order import store_load_fence
     from ..accumulator.batch_cy import ProducerBatch, RecordFuture
     from ..accumulator.record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.memory_order import store_load_fence
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 
     from ..accumulator.record_metadata_cy import RecordMetadata
@@ -117,6 +119,8 @@ class Completions:
     def _note_completed(self, batch: ProducerBatch, metadata: object, exception: object) -> None:
         """Take a batch that is done, and wake the loop unless it is awake. Any thread."""
         self._completed.append(batch)
+        # in the reverse order of `_settle_some`, so that one of the two sees the other
+        store_load_fence()
         if not self._scheduled:
             self._scheduled = True
             try:
@@ -139,6 +143,7 @@ class Completions:
         end_ms: cython.double = self._clock.now_ms() + SLICE_MS
         # first: a batch that is appended from here on schedules the next call
         self._scheduled = False
+        store_load_fence()
         try:
             while True:
                 if not self._settling:
@@ -151,8 +156,7 @@ class Completions:
                     waiting.reverse()
                     self._settling = waiting
                 future = self._settling.pop()
-                batch = future.record._live_batch()
-                if batch.done:
+                if future.record._is_done():
                     future._settle()
                 elif future.callbacks:
                     # the batch was split, and this record's part is still pending
@@ -268,7 +272,7 @@ class AsyncRecordFuture:
 
     def done(self) -> bool:
         """Whether the record has been acknowledged or has failed, or the future was cancelled."""
-        return self.is_cancelled or self.record._live_batch().done
+        return self.is_cancelled or self.record._is_done()
 
     def cancelled(self) -> bool:
         """Whether the future was cancelled before the record was acknowledged."""
@@ -287,7 +291,7 @@ class AsyncRecordFuture:
         if self.is_cancelled:
             raise self._cancellation()
         if self.found is None:
-            if not self.record._live_batch().done:
+            if not self.record._is_done():
                 raise asyncio.InvalidStateError("the record has not been acknowledged yet")
             error = self.record._error()
             if error is not None:
@@ -300,7 +304,7 @@ class AsyncRecordFuture:
         """Return the delivery's error, None if it succeeded; raises like `result`."""
         if self.is_cancelled:
             raise self._cancellation()
-        if not self.record._live_batch().done:
+        if not self.record._is_done():
             raise asyncio.InvalidStateError("the record has not been acknowledged yet")
         return self.record._error()
 
@@ -382,7 +386,7 @@ class AsyncRecordFuture:
 
     def __next__(self) -> AsyncRecordFuture:
         """A step of an ``await``: the loop is given the future to wait for until it is done."""
-        if self.is_cancelled or self.record._live_batch().done:
+        if self.is_cancelled or self.record._is_done():
             raise StopIteration(self._outcome())
         self._asyncio_future_blocking = True
         return self

@@ -186,7 +186,8 @@ class Sender:
             )
         except BaseException as death:
             # No other thread completes these futures, so fail them with the cause.
-            self.death = death
+            with cython.critical_section(self):
+                self.death = death
             _log.exception("the sender thread died; every record that was not acknowledged fails")
             error = errors.IllegalStateError(f"the producer's sender thread died: {death!r}")
             error.__cause__ = death
@@ -602,7 +603,9 @@ class Sender:
         action = action_for(error)
         if action.refresh_metadata:
             self._metadata.request_update()
-        batch.last_error = error
+        with cython.critical_section(batch):
+            # `describe` reads it on another thread
+            batch.last_error = error
         if action.in_log is not InLog.NO:
             batch.maybe_persisted_error = error
         elif self._transactions is not None and batch.has_sequence and broker_lacks_batch(error):

@@ -215,7 +215,8 @@ class TransactionManager:
         """Enter FATAL_ERROR: no record of this producer can be delivered any longer."""
         self._become(State.FATAL_ERROR)
         if self.fatal_error is None:
-            self.fatal_error = error
+            with cython.critical_section(self):
+                self.fatal_error = error
             _log.error("the producer can't go on: %s", error)
 
     # --- Draining ---
