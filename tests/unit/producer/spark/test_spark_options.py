@@ -67,7 +67,7 @@ def test_a_job_is_one_client_unless_it_is_named() -> None:
     [
         ({}, "bootstrap.servers is empty"),
         ({**SERVERS, "topik": "t"}, "did you mean topic?"),
-        ({**SERVERS, "delivery.guarante": "x"}, "did you mean delivery.guarantee?"),
+        ({**SERVERS, "delivery.guaranty": "x"}, "did you mean delivery.guarantee?"),
         ({**SERVERS, "value_shema": "x"}, "did you mean value.schema?"),
         ({**SERVERS, "kafka.linger.mss": 1}, "did you mean linger.ms?"),
         ({**SERVERS, "xyzzy": 1}, "xyzzy is neither an option of the sink"),
