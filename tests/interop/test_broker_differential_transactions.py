@@ -69,6 +69,7 @@ class Producer:
     def __init__(self, broker: Conversation, name: str) -> None:
         self.broker = broker
         self.name = broker.name(name)
+        broker.await_transaction_coordinator(self.name)
         self.producer_id = -1
         self.epoch = -1
         self.sequences: dict[str, int] = {}

@@ -149,6 +149,11 @@ class Conversation:
         beat = HeartbeatRequest(group_id=group, generation_id=1, member_id="nobody")
         self._ask_until_ready(beat, 4, lambda told: told.error_code in (14, 15, 16))
 
+    def await_transaction_coordinator(self, transactional_id: str) -> None:
+        """Wait until the broker has created and loaded the topic of transactions, which only this request creates."""
+        asked = FindCoordinatorRequest(key=transactional_id, key_type=1)
+        self._ask_until_ready(asked, 3, lambda told: told.error_code)
+
     def produce(self, label: str, topic: str, *batches: bytes, version: int = 9, acks: int = -1, partition: int = 0):
         data = TopicProduceData(
             name=self.name(topic), partition_data=[PartitionProduceData(index=partition, records=b"".join(batches))]
