@@ -5,7 +5,8 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from collections.abc import Generator
+import sys
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,7 @@ from headrace.network import _build
 __all__ = [
     "apache_kafka",
     "apache_kafka_cluster",
+    "no_producer_of_spark_is_left",
     "old_apache_kafka",
     "pytest_collection_modifyitems",
     "pytest_configure",
@@ -59,6 +61,18 @@ def _bounded(item: pytest.Item) -> Generator[None, object, object]:
 
 
 pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = pytest.hookimpl(wrapper=True)(_bounded)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_producer_of_spark_is_left() -> Iterator[None]:
+    """Close the producers that a Python worker, here the tests' process, keeps for later tasks.
+
+    Their brokers are gone, and other tests would meet their log lines and sockets.
+    """
+    yield
+    loaded = sys.modules.get("headrace.producer.spark.producers")
+    if loaded is not None:
+        loaded.worker_producers().close()
 
 
 def pytest_enter_pdb() -> None:

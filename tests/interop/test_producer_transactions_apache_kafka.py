@@ -12,7 +12,7 @@ from support.apache_kafka import ApacheKafka
 from support.apache_kafka.fixtures import start_or_skip
 from support.apache_kafka.releases import ApacheKafka39
 from support.bank_transfer import Bank, run
-from support.confluent import PATIENCE_S, committed_values, create_topic
+from support.confluent import PATIENCE_S, check_committed, create_topic
 
 from headrace.producer.sender.transaction_protocol import Protocol
 
@@ -101,6 +101,6 @@ def test_a_level_that_changes_is_followed_and_workers_may_be_killed(changeable: 
                 producer.send(topic, b"v")
             count += 1
             time.sleep(2)
-    assert committed_values(servers, topic) == [b"across", *[b"v"] * count]
+    check_committed(servers, topic, [b"across", *[b"v"] * count])
     with Bank(servers, workers=2, seed=3) as bank:
         run(bank, seconds=8)

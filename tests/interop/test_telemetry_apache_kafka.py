@@ -92,13 +92,13 @@ def test_apache_kafka_receives_the_metrics(kafka: Kafka, codec: str) -> None:
             f"{PRODUCER}connection.creation.total",
             f"{PRODUCER}node.request.latency.avg",
             f"{PRODUCER}node.request.latency.max",
-            f"{PRODUCER}produce.throttle.time.avg",
-            f"{PRODUCER}produce.throttle.time.max",
             f"{PRODUCER}record.queue.time.avg",
             f"{PRODUCER}record.queue.time.max",
         }
         sums = push.metrics[f"{PRODUCER}record.send.total"].sum
         assert sums.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    # the first push may come before the first response
+    assert {f"{PRODUCER}produce.throttle.time.avg", f"{PRODUCER}produce.throttle.time.max"} <= set(pushes[-1].metrics)
     sent = [push.metrics[f"{PRODUCER}record.send.total"].sum.data_points[0] for push in pushes]
     assert sum(point.as_double for point in sent) == 10
     # each delta begins where the one before ended

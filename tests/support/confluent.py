@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 
@@ -90,3 +91,11 @@ def read_committed(bootstrap_servers: str, topic: str) -> list[confluent_kafka.M
 def committed_values(bootstrap_servers: str, topic: str) -> list[bytes]:
     """The sorted values that `read_committed` returns."""
     return sorted(message.value() for message in read_committed(bootstrap_servers, topic))
+
+
+def check_committed(bootstrap_servers: str, topic: str, expected: list[bytes]) -> None:
+    """Check that these values are committed, and no others. Kafka writes the markers after it has answered EndTxn."""
+    end_s = time.monotonic() + PATIENCE_S
+    while len(found := committed_values(bootstrap_servers, topic)) < len(expected) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert found == expected

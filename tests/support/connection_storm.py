@@ -16,6 +16,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ MECHANISM = "SCRAM-SHA-256"
 PHASES = ("connect", "renew")
 #: The least number of records that a phase lets through. The first may have been in flight when it began.
 LEAST_RECORDS = 2
+#: A phase that is over sooner may be shorter than one record takes on a busy machine.
+MOST_S = 3.0
 PATIENCE_S = 240.0
 #: The sessions of the connections are renewed by the storm, never because they end.
 SESSION_MS = 3_600_000
@@ -44,11 +47,12 @@ SESSION_MS = 3_600_000
 class StormResult:
     """`findings` is empty if every guarantee held.
 
-    `acknowledged` has the number of records that were acknowledged during each phase.
+    `acknowledged` has the number of records that were acknowledged during each phase, `seconds` how long it took.
     """
 
     findings: list[str] = field(default_factory=list)
     acknowledged: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 # --- The clients' process ---
@@ -175,13 +179,14 @@ def run_storm(connections: int = 500) -> StormResult:
             assert clients.stdout is not None
             clients.stdin.write(json.dumps(job) + "\n")
             for phase in ("connect", "wait", "renew"):
-                before = traffic.acknowledged
+                before, started_s = traffic.acknowledged, time.monotonic()
                 clients.stdin.write("go\n")
                 clients.stdin.flush()
                 if not clients.stdout.readline():
                     result.findings.append(f"{phase}: the clients failed")
                     break
                 result.acknowledged[phase] = traffic.acknowledged - before
+                result.seconds[phase] = time.monotonic() - started_s
             if clients.wait() != 0:
                 result.findings.append(f"the clients ended with exit code {clients.returncode}")
             if not traffic.wait_for(10):
@@ -191,7 +196,7 @@ def run_storm(connections: int = 500) -> StormResult:
             result.findings.append("acknowledged records are missing or duplicated")
     for phase in PHASES:
         count = result.acknowledged.get(phase, 0)
-        if count < LEAST_RECORDS:
+        if count < LEAST_RECORDS and result.seconds.get(phase, PATIENCE_S) > MOST_S:
             result.findings.append(f"{phase}: only {count} records were acknowledged meanwhile")
     return result
 

@@ -11,7 +11,7 @@ from typing import Any
 import aiokafka
 import pyarrow as pa
 import pytest
-from support.confluent import PATIENCE_S, committed_values, create_topic
+from support.confluent import PATIENCE_S, check_committed, committed_values, create_topic
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.requests.control import Fault
@@ -73,7 +73,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(run: Any, servers: 
 
     run(main())
     expected = sorted(b"%d-%d" % (number, each) for number in (0, 2) for each in range(20))
-    assert committed_values(servers, topic) == expected
+    check_committed(servers, topic, expected)
 
 
 def test_the_block_commits_and_aborts_after_an_exception(run: Any, servers: str, topic: str) -> None:
@@ -99,7 +99,7 @@ def test_the_block_commits_and_aborts_after_an_exception(run: Any, servers: str,
         return batch
 
     run(main())
-    assert committed_values(servers, topic) == [b"arrow", b"batch", b"kept", b"many"]
+    check_committed(servers, topic, [b"arrow", b"batch", b"kept", b"many"])
 
 
 def test_a_cancelled_task_aborts_its_block(run: Any, servers: str, topic: str) -> None:
@@ -122,7 +122,7 @@ def test_a_cancelled_task_aborts_its_block(run: Any, servers: str, topic: str) -
                 await producer.send(topic, b"kept")
 
     run(main())
-    assert committed_values(servers, topic) == [b"kept"]
+    check_committed(servers, topic, [b"kept"])
 
 
 def test_a_cancelled_commit_continues_and_may_be_repeated(
@@ -146,7 +146,7 @@ def test_a_cancelled_commit_continues_and_may_be_repeated(
                 await producer.send(topic, b"next")
 
     run(main())
-    assert committed_values(servers, topic) == [b"kept", b"next"]
+    check_committed(servers, topic, [b"kept", b"next"])
 
 
 def test_a_commit_that_times_out_leaves_the_loop_free(
@@ -175,7 +175,7 @@ def test_a_commit_that_times_out_leaves_the_loop_free(
             counter.cancel()
 
     run(main())
-    assert committed_values(servers, topic) == [b"kept"]
+    check_committed(servers, topic, [b"kept"])
 
 
 def test_a_record_that_fails_makes_the_transaction_abortable(run: Any, servers: str, cluster: EmbeddedCluster) -> None:
@@ -199,7 +199,7 @@ def test_a_record_that_fails_makes_the_transaction_abortable(run: Any, servers: 
                 await producer.send(topic, b"kept")
 
     run(main())
-    assert committed_values(servers, topic) == [b"kept"]
+    check_committed(servers, topic, [b"kept"])
 
 
 def test_offsets_of_aiokafkas_consumer_are_part_of_the_transaction(run: Any, servers: str, topic: str) -> None:
@@ -246,7 +246,7 @@ def test_a_second_producer_with_the_id_fences_the_first(run: Any, servers: str, 
                     await producer.commit_transaction()
 
     run(main())
-    assert committed_values(servers, topic) == [b"of the second"]
+    check_committed(servers, topic, [b"of the second"])
 
 
 def test_calls_in_the_wrong_state_say_what_to_call(run: Any, servers: str, topic: str) -> None:
@@ -274,7 +274,7 @@ def test_calls_in_the_wrong_state_say_what_to_call(run: Any, servers: str, topic
                     await call()
 
     run(main())
-    assert committed_values(servers, topic) == []
+    check_committed(servers, topic, [])
 
 
 def test_stopping_aborts_an_open_transaction(run: Any, servers: str, topic: str) -> None:
@@ -286,7 +286,7 @@ def test_stopping_aborts_an_open_transaction(run: Any, servers: str, topic: str)
     run(main())
     with KafkaProducer(bootstrap_servers=servers) as producer:
         producer.send(topic, b"plain")
-    assert committed_values(servers, topic) == [b"plain"]
+    check_committed(servers, topic, [b"plain"])
 
 
 def test_tasks_that_send_at_once_belong_to_one_transaction(run: Any, servers: str, topic: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from integration.producer.transaction_cases import *  # noqa: F403
 from integration.producer.transaction_cases import transactional, unique
-from support.confluent import PATIENCE_S, committed_values, create_topic
+from support.confluent import PATIENCE_S, check_committed, create_topic
 
 from headrace.broker import EmbeddedCluster
 from headrace.producer import KafkaProducer
@@ -51,7 +51,7 @@ def test_a_forked_child_is_told_to_create_its_own(servers: str) -> None:
         child.join(PATIENCE_S)
         assert all("create a producer with another transactional.id here" in message for message in messages)
         producer.commit_transaction()
-    assert committed_values(servers, topic) == [b"parent"]
+    check_committed(servers, topic, [b"parent"])
 
 
 class SendsWhenCollected:
@@ -77,7 +77,7 @@ def test_records_of_finalizers_belong_to_the_open_transaction(servers: str) -> N
         SendsWhenCollected(producer, topic)
         gc.collect()
         producer.abort_transaction()
-    assert committed_values(servers, topic) == [b"finalizer", b"send"]
+    check_committed(servers, topic, [b"finalizer", b"send"])
 
 
 def test_the_coordinator_moves_to_another_broker(servers: str) -> None:
@@ -92,4 +92,4 @@ def test_the_coordinator_moves_to_another_broker(servers: str) -> None:
                 producer.commit_transaction()
                 cluster.start_broker(node_id)
         expected = [value for node_id in cluster.node_ids for value in (b"%d" % node_id, b"%d, too" % node_id)]
-        assert committed_values(cluster.bootstrap_servers, topic) == sorted(expected)
+        check_committed(cluster.bootstrap_servers, topic, sorted(expected))

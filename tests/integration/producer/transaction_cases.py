@@ -18,7 +18,7 @@ import confluent_kafka
 import kafka
 import pyarrow as pa
 import pytest
-from support.confluent import PATIENCE_S, committed_values, create_topic, read_committed
+from support.confluent import PATIENCE_S, check_committed, committed_values, create_topic, read_committed
 
 from headrace.producer import KafkaProducer, ProducerRecord
 from headrace.producer.blocking_cluster import BlockingCluster
@@ -76,17 +76,16 @@ def test_committed_records_are_read_and_aborted_ones_are_not(servers: str, topic
             producer.commit_transaction()
             # a commit waits for every record
             assert all(future.is_done and future.succeeded() for future in futures)
-    assert committed_values(servers, topic) == sorted(
-        b"%d-%d" % (number, each) for number in (0, 2) for each in range(20)
-    )
+    expected = sorted(b"%d-%d" % (number, each) for number in (0, 2) for each in range(20))
+    check_committed(servers, topic, expected)
 
 
 def test_records_of_an_open_transaction_are_not_read(servers: str, topic: str, producer: KafkaProducer) -> None:
     producer.begin_transaction()
     producer.send(topic, b"open").get(PATIENCE_S)
-    assert committed_values(servers, topic) == []
+    check_committed(servers, topic, [])
     producer.commit_transaction()
-    assert committed_values(servers, topic) == [b"open"]
+    check_committed(servers, topic, [b"open"])
 
 
 def test_the_block_commits_or_aborts(servers: str, topic: str, producer: KafkaProducer) -> None:
@@ -102,7 +101,7 @@ def test_the_block_commits_or_aborts(servers: str, topic: str, producer: KafkaPr
         fails()
     with producer.transaction():
         producer.send(topic, b"committed, too")
-    assert committed_values(servers, topic) == [b"committed", b"committed, too"]
+    check_committed(servers, topic, [b"committed", b"committed, too"])
 
 
 def test_empty_transactions(servers: str, topic: str, producer: KafkaProducer) -> None:
@@ -113,7 +112,7 @@ def test_empty_transactions(servers: str, topic: str, producer: KafkaProducer) -
         producer.abort_transaction()
     with producer.transaction():
         producer.send(topic, b"v")
-    assert committed_values(servers, topic) == [b"v"]
+    check_committed(servers, topic, [b"v"])
 
 
 def test_many_batches_to_many_partitions_keep_their_order(servers: str) -> None:
@@ -156,7 +155,7 @@ def test_every_way_to_send(servers: str, topic: str) -> None:
             dropped.get(PATIENCE_S)
         assert isinstance(caught.value.__cause__, TransactionAbortedError)
     values = [b"send", b"record", b"callback", b"arrow-1", b"arrow-2", b"many-1", b"many-2", b"await"]
-    assert committed_values(servers, topic) == sorted(values)
+    check_committed(servers, topic, sorted(values))
 
 
 class Seen:
@@ -309,7 +308,7 @@ def test_a_consumer_that_its_group_has_replaced(servers: str, topic: str, produc
     with producer.transaction():
         producer.send_offsets_to_transaction({(topic, 0): 5}, consumer.consumer_group_metadata())
     consumer.close()
-    assert committed_values(servers, topic) == []
+    check_committed(servers, topic, [])
 
 
 # --- Failures ---
@@ -330,7 +329,7 @@ def test_a_batch_that_fails_fails_the_commit(servers: str) -> None:
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"next")
-    assert committed_values(servers, topic) == [b"next"]
+    check_committed(servers, topic, [b"next"])
 
 
 def test_the_block_aborts_after_a_commit_that_failed(servers: str) -> None:
@@ -346,7 +345,7 @@ def test_the_block_aborts_after_a_commit_that_failed(servers: str) -> None:
                 fails()
         with producer.transaction():
             producer.send(topic, b"next")
-    assert committed_values(servers, topic) == [b"next"]
+    check_committed(servers, topic, [b"next"])
 
 
 def test_an_abort_while_records_wait(servers: str, topic: str) -> None:
@@ -357,7 +356,7 @@ def test_an_abort_while_records_wait(servers: str, topic: str) -> None:
         assert all(isinstance(future.exception(0), TransactionAbortedError) for future in futures)
         with producer.transaction():
             producer.send(topic, b"next")
-    assert committed_values(servers, topic) == [b"next"]
+    check_committed(servers, topic, [b"next"])
 
 
 def test_a_producer_with_the_same_id_fences_the_first(servers: str, topic: str) -> None:
@@ -382,7 +381,7 @@ def test_a_producer_with_the_same_id_fences_the_first(servers: str, topic: str) 
         second.send(topic, b"second")
     first.close()
     second.close()
-    assert committed_values(servers, topic) == [b"second"]
+    check_committed(servers, topic, [b"second"])
 
 
 def test_a_fenced_producer_whose_commit_finds_out(servers: str, topic: str) -> None:
@@ -395,7 +394,7 @@ def test_a_fenced_producer_whose_commit_finds_out(servers: str, topic: str) -> N
                 first.commit_transaction()
             with second.transaction():
                 second.send(topic, b"second")
-    assert committed_values(servers, topic) == [b"second"]
+    check_committed(servers, topic, [b"second"])
 
 
 def wait_until_expired(servers: str, topic: str, count: int) -> None:
@@ -422,7 +421,7 @@ def test_a_transaction_that_expired_is_aborted_and_the_producer_goes_on(servers:
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"next", partition=0)
-    assert committed_values(servers, topic) == [b"after", b"next"]
+    check_committed(servers, topic, [b"after", b"next"])
 
 
 def test_an_abort_of_a_transaction_that_expired_on_the_broker(servers: str, topic: str) -> None:
@@ -433,7 +432,7 @@ def test_an_abort_of_a_transaction_that_expired_on_the_broker(servers: str, topi
         producer.abort_transaction()
         with producer.transaction():
             producer.send(topic, b"next", partition=0)
-    assert committed_values(servers, topic) == [b"after", b"next"]
+    check_committed(servers, topic, [b"after", b"next"])
 
 
 def test_a_timeout_above_the_brokers_maximum_is_refused(servers: str) -> None:
@@ -455,7 +454,7 @@ def test_closing_within_a_transaction_aborts_it_on_the_broker(servers: str, topi
     # the last stable offset has moved on, which the default timeout of a minute has not done
     with transactional(servers) as other, other.transaction():
         other.send(topic, b"next")
-    assert committed_values(servers, topic) == [b"next"]
+    check_committed(servers, topic, [b"next"])
 
 
 # --- Ending a transaction from another process ---
@@ -489,17 +488,17 @@ def end(servers: str, prepared: PreparedTransaction, *, commit: bool) -> None:
 def test_a_transaction_that_was_handed_over_is_committed_or_aborted(servers: str, topic: str) -> None:
     first = prepared_in(servers, topic, b"committed")
     second = prepared_in(servers, topic, b"aborted")
-    assert committed_values(servers, topic) == []
+    check_committed(servers, topic, [])
     for _ in range(3):
         end(servers, first, commit=True)
         end(servers, second, commit=False)
-    assert committed_values(servers, topic) == [b"committed"]
+    check_committed(servers, topic, [b"committed"])
     # the id can be used again, which ends the idempotence
     with transactional(servers, first.transactional_id) as producer, producer.transaction():
         producer.send(topic, b"next")
     with pytest.raises((ProducerFencedError, InvalidTxnStateError)):
         end(servers, first, commit=True)
-    assert committed_values(servers, topic) == [b"committed", b"next"]
+    check_committed(servers, topic, [b"committed", b"next"])
 
 
 def test_the_other_outcome_is_an_error(servers: str, topic: str) -> None:
@@ -548,7 +547,7 @@ def test_transactions_that_are_left_behind_are_listed_and_fenced(servers: str, t
             transactions.fence(ids[1], 2**31 - 1)
         transactions.fence(ids[2])
         transactions.fence(f"{prefix}x-1")
-    assert committed_values(servers, topic) == [b"left"]
+    check_committed(servers, topic, [b"left"])
 
 
 def test_no_coordinator_answers() -> None:

@@ -13,7 +13,7 @@ import uuid
 from typing import Any
 
 import pytest
-from support.confluent import PATIENCE_S, committed_values, create_topic
+from support.confluent import PATIENCE_S, check_committed, create_topic
 
 from headrace.network.protocol.errors import (
     DeliveryNotCommittedError,
@@ -109,9 +109,9 @@ def test_what_is_committed_is_seen_and_skipped_from_then_on(
     with Committer(options) as committer:
         assert committer.begin(query)
         attempts = [*written(options, query, b"a", b"b"), Attempt(2, 0, None)]
-        assert committed_values(servers, topic) == []
+        check_committed(servers, topic, [])
         committer.commit(query, attempts)
-    assert committed_values(servers, topic) == [b"a", b"b"]
+    check_committed(servers, topic, [b"a", b"b"])
     again = restarted(query)
     with Committer(options) as committer:
         assert not committer.begin(again)
@@ -119,7 +119,7 @@ def test_what_is_committed_is_seen_and_skipped_from_then_on(
         repeated = written(options, again, b"a", b"b")
         assert not committer.begin(again, repeated)
         committer.abort(again, repeated)
-    assert committed_values(servers, topic) == [b"a", b"b"]
+    check_committed(servers, topic, [b"a", b"b"])
     following = after(again)
     with Committer(options) as committer:
         assert committer.begin(following)
@@ -128,7 +128,7 @@ def test_what_is_committed_is_seen_and_skipped_from_then_on(
             committer.begin(following)
         with pytest.raises(IllegalStateError, match="its checkpoint is older than its output"):
             committer.begin(query)
-    assert committed_values(servers, topic) == [b"a", b"b", b"c"]
+    check_committed(servers, topic, [b"a", b"b", b"c"])
 
 
 def test_a_delivery_without_rows_leaves_no_record(options: SinkOptions, query: Delivery) -> None:
@@ -151,7 +151,7 @@ def test_a_driver_that_was_killed_after_the_record(
     with Committer(options) as committer:
         assert not committer.begin(again, repeated)
         committer.abort(again, repeated)
-    assert committed_values(servers, topic) == [b"a", b"b", b"c"]
+    check_committed(servers, topic, [b"a", b"b", b"c"])
     found = last_record(options, query)
     assert found is not None
     assert found.progress is Progress.COMMITTED
@@ -164,7 +164,7 @@ def test_many_transactions_are_committed_on_several_threads(
     with Committer(options) as committer:
         assert committer.begin(query)
         committer.commit(query, written(options, query, *values))
-    assert committed_values(servers, topic) == values
+    check_committed(servers, topic, values)
 
 
 def test_what_a_killed_driver_did_not_record_is_aborted_by_the_next(
@@ -182,7 +182,7 @@ def test_what_a_killed_driver_did_not_record_is_aborted_by_the_next(
         committer.commit(again, mine)
         assert committer.begin(other, others)
         committer.commit(other, others)
-    assert committed_values(servers, topic) == [b"a", b"other"]
+    check_committed(servers, topic, [b"a", b"other"])
 
 
 def test_an_attempt_that_died_after_its_flush_is_aborted_with_the_commit_of_the_next(
@@ -194,7 +194,7 @@ def test_an_attempt_that_died_after_its_flush_is_aborted_with_the_commit_of_the_
         (second,) = written(options, query, b"a", first=1)
         committer.commit(query, [second._replace(number=1)])
         assert committer._transactions.ongoing(query.pattern) == []
-    assert committed_values(servers, topic) == [b"a"]
+    check_committed(servers, topic, [b"a"])
 
 
 def test_a_failed_commit_is_not_aborted(servers: str, topic: str, options: SinkOptions, query: Delivery) -> None:
@@ -205,7 +205,7 @@ def test_a_failed_commit_is_not_aborted(servers: str, topic: str, options: SinkO
     with Committer(options) as committer:
         committer.abort(query, attempts)
         assert not committer.begin(restarted(query))
-    assert committed_values(servers, topic) == [b"a", b"b"]
+    check_committed(servers, topic, [b"a", b"b"])
 
 
 def test_a_failed_job_is_aborted(servers: str, topic: str, options: SinkOptions) -> None:
@@ -216,7 +216,7 @@ def test_a_failed_job_is_aborted(servers: str, topic: str, options: SinkOptions)
         # of the second one the driver has no message
         committer.abort(job, attempts[:1])
         assert committer._transactions.ongoing(job.pattern) == []
-    assert committed_values(servers, topic) == []
+    check_committed(servers, topic, [])
 
 
 def test_a_job_without_a_name_leaves_no_record(servers: str, topic: str, options: SinkOptions) -> None:
@@ -224,7 +224,7 @@ def test_a_job_without_a_name_leaves_no_record(servers: str, topic: str, options
     with Committer(options) as committer:
         assert committer.begin(job)
         committer.commit(job, written(options, job, b"a"))
-    assert committed_values(servers, topic) == [b"a"]
+    check_committed(servers, topic, [b"a"])
     assert last_record(options, job) is None
 
 
@@ -248,7 +248,7 @@ def test_a_transaction_that_expires_before_the_commit_is_an_error_and_nothing_is
         again = restarted(query)
         assert committer.begin(again)
         committer.commit(again, written(options, again, b"a", b"b"))
-    assert committed_values(servers, topic) == [b"a", b"b"]
+    check_committed(servers, topic, [b"a", b"b"])
 
 
 def test_a_recorded_delivery_of_which_nothing_was_committed_is_written_again(
@@ -266,7 +266,7 @@ def test_a_recorded_delivery_of_which_nothing_was_committed_is_written_again(
         assert found is not None
         assert found.progress is Progress.ABORTED
         committer.commit(again, written(options, again, b"a", b"b"))
-    assert committed_values(servers, topic) == [b"a", b"b"]
+    check_committed(servers, topic, [b"a", b"b"])
 
 
 def test_a_part_that_expired_after_another_was_committed_is_an_error_that_names_the_batch(
@@ -286,13 +286,13 @@ def test_a_part_that_expired_after_another_was_committed_is_an_error_that_names_
         expected = f"micro-batch 17 of {query.key} was committed partly: the transactions of Spark partitions 0 of 3"
         assert expected in str(told.value)
     # the rest is committed, because a part of it was
-    assert committed_values(servers, topic) == [b"b", b"c"]
+    check_committed(servers, topic, [b"b", b"c"])
     # once Spark has written the micro-batch at least once and gone on, so does the sink
     following = restarted(after(batch))
     with Committer(options) as committer:
         assert committer.begin(following)
         committer.commit(following, written(options, following, b"d"))
-    assert committed_values(servers, topic) == [b"b", b"c", b"d"]
+    check_committed(servers, topic, [b"b", b"c", b"d"])
 
 
 # --- The log of commits and the timeout ---

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from integration.spark.committer_cases import *  # noqa: F403
 from integration.spark.committer_cases import end, record, written
-from support.confluent import committed_values, create_topic
+from support.confluent import check_committed, create_topic
 
 from headrace.broker import EmbeddedCluster
 from headrace.network.protocol.errors import (
@@ -58,7 +58,7 @@ def test_kafka_before_3_0_does_not_describe_transactions(
                 committer.begin(following)
     finally:
         cluster.act_as(None)
-    assert committed_values(servers, topic) == [b"a", b"b", b"c"]
+    check_committed(servers, topic, [b"a", b"b", b"c"])
 
 
 def test_a_log_that_forgets_is_an_error() -> None:

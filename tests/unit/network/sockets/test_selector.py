@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import os
 import selectors
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.connection_pair import frame
+from support.descriptors import none_is_left
 
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import (
@@ -31,11 +31,8 @@ LIMIT = 10_000_000
 
 @pytest.fixture(autouse=True)
 def no_descriptor_is_left() -> Iterator[None]:
-    """After a test, as many descriptors are open as before it."""
-    gc.collect()
-    before = os.listdir("/dev/fd")
-    yield
-    assert os.listdir("/dev/fd") == before
+    with none_is_left():
+        yield
 
 
 class World:
