@@ -135,6 +135,7 @@ def franz_config(cluster: EmbeddedCluster, **changes: Any) -> dict[str, Any]:
         "Servers": cluster.bootstrap_servers.split(","),
         "Topic": "t",
         "Values": [each.decode() for each in VALUES],
+        "Delivery": 20,
         "User": "alice",
         "Password": PASSWORD,
         "CA": cluster.client_config().get("ssl.truststore.location", ""),
@@ -180,6 +181,6 @@ def test_franz_go_over_tls(franz: Path, version: str, client_auth: str) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_franz_go_sees_a_rejection(franz: Path, mechanism: str) -> None:
     with secured("SASL_PLAINTEXT") as cluster:
-        config = franz_config(cluster, Mechanism=mechanism, Password="guess", Token="guess")
+        config = franz_config(cluster, Mechanism=mechanism, Password="guess", Token="guess", Delivery=2)
         with pytest.raises(RuntimeError, match=r"SASL_AUTHENTICATION_FAILED|unexpected data in oauth response"):
             franz_go.run(franz, config)

@@ -25,6 +25,7 @@ type config struct {
 	Topic       string
 	Values      []string // written in order, the last one again and again for Seconds
 	Seconds     float64
+	Delivery    float64 // seconds until a record fails
 	CA          string // PEM files; without TLS if empty
 	Certificate string
 	Key         string
@@ -97,7 +98,7 @@ func (given *config) options() ([]kgo.Opt, error) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(given.Servers...),
 		kgo.AllowAutoTopicCreation(),
-		kgo.RecordDeliveryTimeout(20 * time.Second),
+		kgo.RecordDeliveryTimeout(time.Duration(given.Delivery * float64(time.Second))),
 		kgo.RequestRetries(2),
 	}
 	if given.CA != "" {
