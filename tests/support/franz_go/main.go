@@ -26,7 +26,7 @@ type config struct {
 	Values      []string // written in order, the last one again and again for Seconds
 	Seconds     float64
 	Delivery    float64 // seconds until a record fails
-	CA          string // PEM files; without TLS if empty
+	CA          string  // PEM files; without TLS if empty
 	Certificate string
 	Key         string
 	Mechanism   string // without SASL if empty
