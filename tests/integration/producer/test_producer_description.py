@@ -189,8 +189,14 @@ def test_the_asyncio_producer_describes_itself_too(cluster):
 def test_a_dead_sender_thread_is_reported(cluster, monkeypatch):
     producer = KafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
     monkeypatch.setattr(producer._engine.metadata, "next_fetch", lambda now_ms: 1 // 0)
-    # a wakeup that comes before the sender waits does not end its next wait
-    wait_until(lambda: producer._engine.sender.wakeup() or producer._engine.sender.death)
+
+    def is_dead() -> bool:
+        # it may have fetched metadata before, and a wakeup that comes before it waits does not end its next wait
+        producer._engine.metadata.request_fresh()
+        producer._engine.sender.wakeup()
+        return producer._engine.sender.death is not None
+
+    wait_until(is_dead)
     wait_until(lambda: not producer._engine.is_alive)
     assert producer.describe().state.startswith("its sender thread died: ZeroDivisionError")
     producer.close()
