@@ -483,7 +483,7 @@ class Metadata:
         heap = self._expiries
         if len(heap) < len(self._topics):
             # a topic expired while `add_topic` extended it without the lock
-            heap[:] = [(expires_ms, topic) for topic, expires_ms in list(self._topics.items())]
+            heap[:] = [(expires_ms, topic) for topic, expires_ms in self._topics.copy().items()]
             heapify(heap)
         expired: list[str] = []
         unanswered: list[tuple[float, str]] = []

@@ -65,6 +65,8 @@ class LogManager:
         self.config_of = config_of
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.lock = threading.RLock()
+        #: Changed under the lock. To go over it without the lock, copy it: a list of its items can meet the garbage
+        #: collector, and with it other threads, in the middle.
         self.logs: dict[Partition, Log] = {}
         #: Directories chosen for replicas that do not exist yet (AlterReplicaLogDirs).
         self._wanted: dict[Partition, LogDirectory] = {}
@@ -193,7 +195,7 @@ class LogManager:
         raise LogDirNotFoundError(f"broker {self.node_id} has no log directory {path!r}; it has {known}")
 
     def _logs_in(self, directory: LogDirectory) -> dict[Partition, Log]:
-        return {key: log for key, log in list(self.logs.items()) if log.directory.parent == directory.path}
+        return {key: log for key, log in self.logs.copy().items() if log.directory.parent == directory.path}
 
     def _place(self, partition: Partition) -> LogDirectory:
         """The directory for a new log: the one requested for it, or the one with the fewest logs."""
@@ -255,7 +257,7 @@ class LogManager:
     @property
     def last_producer_id(self) -> int:
         """The largest producer id in any log's producer state; -1 if there is none."""
-        return max((each for log in self.logs.values() for each in log.producers.producers), default=-1)
+        return max((each for log in self.logs.copy().values() for each in log.producers.producers), default=-1)
 
     def get_or_create(self, topic: str, partition: int, topic_id: uuid.UUID, config: TopicConfig) -> Log:
         """The partition's log, created if needed. Raises InconsistentTopicIdError, KafkaStorageError."""
@@ -284,7 +286,7 @@ class LogManager:
 
     def of_topics(self, topic_ids: Collection[uuid.UUID]) -> list[Partition]:
         """The logs of these topics, by the topic ids in their directories. Raises KafkaStorageError, OSError."""
-        return [key for key, log in self.logs.items() if topic_ids and read_topic_id(log.directory) in topic_ids]
+        return [key for key, log in self.logs.copy().items() if topic_ids and read_topic_id(log.directory) in topic_ids]
 
     def delete(self, topic: str, partition: int) -> Path | None:
         """Remove the partition's log from the table and rename its directory, which is returned for `remove_doomed`.
@@ -323,7 +325,7 @@ class LogManager:
     def _each(self, trouble: str, job: Callable[[Log], int]) -> list[int]:
         """Run a job on every log. A failure is logged and doesn't stop the other logs' jobs."""
         results = []
-        for log in list(self.logs.values()):
+        for log in self.logs.copy().values():
             try:
                 results.append(job(log))
             except (KafkaError, OSError) as failed:
@@ -338,7 +340,7 @@ class LogManager:
         """
         cleaned: set[LogDirectory] = set()
         count = 0
-        for key, log in list(self.logs.items()):
+        for key, log in self.logs.copy().items():
             if not log.config.is_compacted or key in self._uncleanable:
                 continue
             directory = self.directory_of(log.directory)
@@ -391,7 +393,7 @@ class LogManager:
     def expire_producers(self) -> None:
         """Forget idempotent producers that wrote nothing for `producer.id.expiration.ms`."""
         wall_ms = self.clock.wall_ms()
-        for log in list(self.logs.values()):
+        for log in self.logs.copy().values():
             with log.lock:
                 log.producers.expire(wall_ms)
 
