@@ -599,7 +599,7 @@ class RecordFuture:
         try:
             callback(self._metadata(), self._error())
         except Exception:
-            # the program's code, as on the callback thread; what ends a thread reaches the caller, whose thread it is
+            # as on the callback thread: the program's code may raise anything; KeyboardInterrupt goes on to the caller
             _log.exception("a callback of a record for %s-%d raised", batch.topic, batch.partition)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:

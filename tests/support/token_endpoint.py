@@ -14,6 +14,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from headrace.broker import EmbeddedCluster
 from headrace.network.clock import SYSTEM_CLOCK
 from headrace.network.security.token_validators import SignedJwtValidator
 
@@ -127,3 +128,13 @@ class IdentityProvider:
     def validator(self) -> SignedJwtValidator:
         public = json.loads(RSAAlgorithm.to_jwk(self._key.public_key()))
         return SignedJwtValidator({"keys": [{**public, "kid": "k"}]}, issuer="https://idp")
+
+    def cluster(self) -> EmbeddedCluster:
+        """A cluster whose clients authenticate with this provider's tokens, not started yet."""
+        return EmbeddedCluster(
+            users={"internal": "x"},
+            sasl_enabled_mechanisms="PLAIN,OAUTHBEARER",
+            sasl_mechanism_inter_broker_protocol="PLAIN",
+            sasl_oauthbearer_token_validator=self.validator(),
+            connection_failed_authentication_delay_ms=0,
+        )

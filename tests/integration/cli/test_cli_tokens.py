@@ -9,7 +9,6 @@ import pytest
 from support.token_endpoint import IdentityProvider
 from support.waiting import wait_until
 
-from headrace.broker import EmbeddedCluster
 from headrace.cli.client import Client
 from headrace.network.protocol.errors import AuthenticationError
 
@@ -28,13 +27,7 @@ def test_no_thread_fetches_tokens_for_a_client_that_is_closed_or_was_rejected(is
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
         f"sasl.oauthbearer.token.endpoint.url={token.as_uri()}\n"
     )
-    with EmbeddedCluster(
-        users={"internal": "x"},
-        sasl_enabled_mechanisms="PLAIN,OAUTHBEARER",
-        sasl_mechanism_inter_broker_protocol="PLAIN",
-        sasl_oauthbearer_token_validator=provider.validator(),
-        connection_failed_authentication_delay_ms=0,
-    ) as cluster:
+    with provider.cluster() as cluster:
         if is_accepted:
             with Client(cluster.bootstrap_servers, str(config)) as client:
                 assert client.metadata([]).brokers

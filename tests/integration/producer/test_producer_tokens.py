@@ -34,13 +34,7 @@ def endpoint(provider: IdentityProvider) -> Iterator[TokenEndpoint]:
 
 @pytest.fixture
 def cluster(provider: IdentityProvider) -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(
-        users={"internal": "x"},
-        sasl_enabled_mechanisms="PLAIN,OAUTHBEARER",
-        sasl_mechanism_inter_broker_protocol="PLAIN",
-        sasl_oauthbearer_token_validator=provider.validator(),
-        connection_failed_authentication_delay_ms=0,
-    ) as started:
+    with provider.cluster() as started:
         yield started
 
 
