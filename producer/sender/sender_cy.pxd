@@ -29,6 +29,7 @@ cdef class Sender:
     cdef double _telemetry_at_ms
     cdef object _repeats
     cdef dict _in_flight
+    cdef object _unreturned
     cdef double _next_in_flight_expiry_ms
     cdef TimesByNode _answer_times
     cdef double _producer_id_retry_at_ms
@@ -44,3 +45,4 @@ cdef class Sender:
     cdef object _seal(self, ProducerBatch batch)
     cdef bint _expire(self, double now_ms)
     cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)
+    cdef object _return_memory(self)

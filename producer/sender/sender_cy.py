@@ -84,6 +84,7 @@ class Sender:
     if not cython.compiled:
         # for type checkers; sender_cy.pxd has the C types
         _in_flight: dict[ProducerBatch, None]
+        _unreturned: deque[ProducerBatch]
         death: BaseException | None
 
     def __init__(
@@ -152,6 +153,7 @@ class Sender:
         self._telemetry_at_ms = LONG_AGO_MS if telemetry is not None else NEVER_MS
         self._repeats = Repeats()
         self._in_flight = {}
+        self._unreturned = deque()
         self._next_in_flight_expiry_ms = NEVER_MS
         self._answer_times = TimesByNode(delivery_timeout_ms)
         self._producer_id_retry_at_ms = LONG_AGO_MS
@@ -214,6 +216,7 @@ class Sender:
         if self._transaction is not None:
             transaction_ms = self._transaction.step(now_ms)
         elif self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
+            self._return_memory()
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
         poll_ms: cython.double = self._send_ready(now_ms)
@@ -225,6 +228,7 @@ class Sender:
             if self._telemetry_at_ms > now_ms:
                 poll_ms = min(poll_ms, self._telemetry_at_ms - now_ms)
         self._accumulator.next_look_ms = now_ms + poll_ms
+        self._return_memory()
         self._client.poll(poll_ms, now_ms)
 
     def _push_last_metrics(self, telemetry: Telemetry) -> None:
@@ -464,6 +468,8 @@ class Sender:
         builder = batch.builder
         if batch.compression is None:
             batch.raw_bytes = builder.size_bytes
+            if self._unreturned:
+                self._accumulator.release(self._unreturned.popleft())
             batch.compression = builder.compress(self._compression, self._compression_level)
             if self._compression is not Compression.NONE:
                 self._accumulator.note_compression(batch, batch.raw_bytes, builder.size_bytes)
@@ -587,9 +593,23 @@ class Sender:
                 return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator)
-        else:
+        elif self._compression is Compression.NONE:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
+        else:
+            # see `_return_memory`
+            self._unreturned.append(batch)
+        return None
+
+    @cython.cfunc
+    def _return_memory(self) -> object:
+        """Return the memory of the batches that completed since the last turn, as far as `_seal` hasn't.
+
+        `_seal` returns one batch's memory before it compresses another, because compressing releases the GIL: callers
+        that wait for memory fill it meanwhile. With all of it at once they would hold the GIL for longer than that.
+        """
+        while self._unreturned:
+            self._accumulator.release(self._unreturned.popleft())
         return None
 
     def _on_error(
@@ -689,6 +709,7 @@ class Sender:
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
         self._abort_where_asked()
+        self._return_memory()
         if self._transaction is not None:
             self._transaction.transaction.fail_pending(error)
         self._accumulator.take_everything()

@@ -164,6 +164,7 @@ def test_a_lost_answer_is_followed_by_the_same_bytes() -> None:
     (again,) = h.retry()
     assert [value for *_, value in read_by_others(records_of(again), 1)] == VALUES
     h.answer(again, base_offset=3)
+    h.step()
     assert h.free_bytes == MEMORY
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.mock_client import latest_api_versions, metadata_response
@@ -33,6 +34,7 @@ from headrace.network.protocol.messages.records.produce import (
     TopicProduceResponse,
 )
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
+from headrace.network.records import compression
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 from headrace.producer.sender import delivery
@@ -186,6 +188,47 @@ def test_a_node_that_is_not_connected_is_waited_for() -> None:
     assert h.client.polls[-1] == 70 - LINGER_MS
     h.clock.advance(70)
     assert len(h.send()) == 1
+
+
+# --- Memory ---
+
+
+def test_the_memory_of_completed_batches_returns_one_before_each_compression_and_the_rest_before_the_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    h = SenderHarness(partitions=4, compression=Compression.GZIP)
+    free: list[int] = []
+    compress_gzip = compression.CODECS[Compression.GZIP].compress
+
+    def compress(data: Any, level: int, magic: int) -> bytes:
+        free.append(h.free_bytes)
+        return compress_gzip(data, level, magic)
+
+    for partition in range(4):
+        h.append(b"a" * 50, partition=partition)
+    before = h.free_bytes
+    batch_bytes = (MEMORY - before) // 4
+    (request,) = h.send()
+    h.answer(request)
+    assert h.free_bytes == before
+    monkeypatch.setitem(
+        compression.CODECS, Compression.GZIP, compression.CODECS[Compression.GZIP]._replace(compress=compress)
+    )
+    for partition in range(2):
+        h.append(b"b" * 50, partition=partition)
+    h.send()
+    # six batches have memory; each compression finds one of the completed four returned
+    assert [(MEMORY - each) // batch_bytes for each in free] == [5, 4]
+    assert (MEMORY - h.free_bytes) // batch_bytes == 2
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_closed_sender_has_returned_the_memory_of_compressed_batches(force: bool) -> None:
+    h = SenderHarness(compression=Compression.GZIP)
+    _, request = h.request(b"a" * 50)
+    h.answer(request)
+    h.run_to_the_end(force=force)
+    assert h.free_bytes == MEMORY
 
 
 # --- Retries ---
