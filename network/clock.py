@@ -1,4 +1,4 @@
-"""Injectable clocks. This is the only module that reads the time.
+"""Injectable clocks. Only this module and `time_cy`, which is its own, read the time.
 
 There are two clocks. The monotonic one (milliseconds as a float, from an arbitrary start) is for deadlines, backoffs
 and ages. The wall clock (integer milliseconds since 1970) is for record timestamps only, because it may jump.
@@ -11,7 +11,8 @@ import threading
 import time
 from typing import Final, Protocol
 
-from .latch import Latch
+from . import time_cy
+from .latch_cy import Latch
 
 NEVER_MS: Final = math.inf
 """A deadline or delay that never ends."""
@@ -61,14 +62,10 @@ class Clock(Protocol):
 class SystemClock:
     """The system's clocks."""
 
-    # the C function itself, without a Python wrapper
+    # the C functions themselves, without a Python wrapper
+    now_ms = staticmethod(time_cy.now_ms)
+    wall_ms = staticmethod(time_cy.wall_ms)
     wall_ns = staticmethod(time.time_ns)
-
-    def now_ms(self) -> float:
-        return time.monotonic() * 1000.0
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
 
     def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
         # threading accepts neither longer nor negative timeouts

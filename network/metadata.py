@@ -33,7 +33,7 @@ from .cluster import (
     relocate_leaders,
     same_or,
 )
-from .latch import Latch
+from .latch_cy import Latch
 from .metadata_fetch import MetadataFetch
 from .protocol.errors import (
     BrokerResponseError,

@@ -150,6 +150,8 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             # a producer with transactions takes the direct path within a transaction only
             direct=self._may_send_directly and self._engine.transaction is None,
             max_direct_bytes=size_of_largest_direct_record(self._accumulator.batch_size, self.config.max_request_size),
+            # a transaction may have failed, which the checked path sees
+            opens=self._accumulator if self._engine.transaction is None else None,
             serialize_key=self._key_serializer,
             serialize_value=self._value_serializer,
             trace=self._tracing.send if self._tracing is not None and self._traces_each_send else None,
@@ -344,7 +346,6 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             return self._append(engine, record, callback, is_serialized=True)
         # the usual record: `_send_direct` has checked everything else, and only found no room in an open batch
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
-        engine.metadata.add_topic(topic, self._clock.now_ms())
         chosen = partition_for_key(key, count) if key is not None and not self.config.partitioner_ignore_keys else -1
         return engine.accumulator.append(queues, chosen, self._clock.wall_ms(), key, value, None, callback, budget_ms)
 
@@ -368,8 +369,6 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             queues = engine.topics.await_partitions(topic, partition, budget_ms)
             budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
             count = queues.partition_count or len(queues.queues)
-        else:
-            engine.metadata.add_topic(topic, self._clock.now_ms())
         encoded = self._encoded(engine, record, queues, count, is_serialized)
         return engine.accumulator.append(queues, *encoded, callback, budget_ms)
 

@@ -46,6 +46,10 @@ cdef class RecordAccumulator:
     cpdef object release(self, ProducerBatch batch)
     cpdef bint make_room(self, TopicQueues topic_queues, PartitionQueue queue, Py_ssize_t size, bint is_sticky)
     cdef PartitionQueue _switched(self, TopicQueues topic_queues)
+    cpdef RecordFuture append_now(
+        self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,
+        bytes headers, object callback
+    )
     cpdef bint adopt(self, PartitionQueue queue, ProducerBatch batch)
     cdef RecordFuture _append(
         self, TopicQueues topic_queues, Py_ssize_t partition, long long timestamp, bytes key, bytes value,

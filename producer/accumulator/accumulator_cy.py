@@ -21,6 +21,7 @@ from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
 from .broker_availability import BrokerAvailability
+from .buffer_pool_cy import NO_WAIT, MemoryWait
 from .flushing import flush_batches
 from .size_bounds import SizeBounds
 from .stash import Stash, StashedRecord
@@ -203,6 +204,33 @@ class RecordAccumulator:
                 self.wakeup()
                 raise
         return future
+
+    @cython.ccall
+    def append_now(
+        self,
+        topic_queues: TopicQueues,
+        partition: cython.Py_ssize_t,
+        timestamp: cython.longlong,
+        key: bytes | None,
+        value: bytes | None,
+        headers: bytes | None,
+        callback: Callable | None,
+    ) -> RecordFuture | None:
+        """`append`, if it has to wait for nothing; else None. Any thread."""
+        if interrupted() or self.closed:
+            return None
+        with here.section:
+            if self.stash.waiting:
+                return None
+            try:
+                return self._append(topic_queues, partition, timestamp, key, value, headers, callback, NO_WAIT, None)
+            except MemoryWait:
+                return None
+            except BaseException:
+                # as in `append`
+                self.pool.reclaim()
+                self.wakeup()
+                raise
 
     @cython.cfunc
     def _append(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...network import _cython as cython
 from ...network.clock import SYSTEM_CLOCK
 from ...network.cluster import TopicPartition
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.protocol.errors import KafkaTimeoutError, RetriableError
 from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.clock import Clock
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.metrics import Sensor
 from ...network.protocol.errors import BufferExhaustedError, KafkaError, MessageSizeTooLargeError, ProducerClosedError
 from ...network.sections import here

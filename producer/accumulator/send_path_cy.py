@@ -29,6 +29,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from ...network.records.headers_cy import pack_headers
+    from .accumulator_cy import RecordAccumulator
     from .batch_cy import RecordFuture
     from .murmur2_cy import murmur2_of
     from .queues_cy import PartitionQueue, TopicQueues
@@ -36,6 +37,7 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from cython.cimports.headrace.network.records.headers_cy import pack_headers
+    from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
@@ -55,6 +57,7 @@ class SendPath:
     """
 
     _topics: dict
+    _opens: RecordAccumulator | None
     _recent: cython.p_void[8]  # pyright: ignore
     _engines: cython.Py_ssize_t
     _stashed: object
@@ -70,6 +73,7 @@ class SendPath:
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
         """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
         self._topics = {}
+        self._opens = None
         self._engines = 0
         self._stashed = ()
         self._wall_ns = clock.wall_ns
@@ -86,6 +90,7 @@ class SendPath:
         *,
         direct: bool,
         max_direct_bytes: int,
+        opens: RecordAccumulator | None = None,
         serialize_key: SerializeFunction | None = None,
         serialize_value: SerializeFunction | None = None,
         trace: Callable[..., RecordFuture] | None = None,
@@ -94,7 +99,8 @@ class SendPath:
 
         Records take the direct path only if `direct` is true, they have at most `max_direct_bytes`, and there are no
         `stashed` records, which go before all others. Otherwise they take the checked path. Without a serializer, keys
-        or values are bytes. `trace` is called in place of `send`, with a function that sends and the arguments.
+        or values are bytes. Batches are opened in `opens`; None: by the checked path. `trace` is called in place of
+        `send`, with a function that sends and the arguments.
         """
         place: cython.Py_ssize_t
         if cython.compiled:
@@ -103,6 +109,7 @@ class SendPath:
         # a send that has begun before knows that its queues are no longer there
         self._engines += 1
         self._topics = topics
+        self._opens = opens
         self._stashed = stashed
         self._max_direct_bytes = max_direct_bytes
         self._serialize_key = serialize_key
@@ -268,6 +275,19 @@ class SendPath:
                     future = queue.try_append(timestamp, encoded_key, encoded_value, packed, callback)
             if future is not None:
                 return future
+            if self._opens is not None:
+                if chosen >= 0 or (encoded_key is not None and self._keys_choose):
+                    chosen = queue.partition
+                else:
+                    # `append_now` chooses the sticky partition, and counts its bytes
+                    cython.cast(TopicQueues, queues).sticky_bytes = cython.cast(TopicQueues, queues).sticky_bytes - (
+                        size + 8
+                    )
+                future = self._opens.append_now(
+                    cython.cast(TopicQueues, queues), chosen, timestamp, encoded_key, encoded_value, packed, callback
+                )
+                if future is not None:
+                    return future
         return self._send_serialized(topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback)
 
     @cython.cfunc

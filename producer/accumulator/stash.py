@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...network.clock import NEVER_MS, Clock
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.protocol.errors import BufferExhaustedError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...network.clock import Clock
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.protocol.errors import KafkaTimeoutError
 from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import RecordFuture

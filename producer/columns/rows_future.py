@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ...network.cluster import TopicPartition
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, RowDeliveryError
 from ...network.sections import here
 from ..accumulator.batch_cy import ProducerBatch, RecordFuture

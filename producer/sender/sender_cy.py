@@ -20,7 +20,7 @@ from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Node, TopicPartition
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.metadata import Metadata
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
@@ -68,6 +68,8 @@ _log = logging.getLogger(__name__)
 
 #: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
+#: How often the metadata is told that a topic is in use; unused ones leave it after ``metadata.max.idle.ms``, minutes.
+TOUCH_MS = 1_000.0
 
 
 @cython.final
@@ -85,6 +87,7 @@ class Sender:
         # for type checkers; sender_cy.pxd has the C types
         _in_flight: dict[ProducerBatch, None]
         _unreturned: deque[ProducerBatch]
+        _touched: set[str]
         death: BaseException | None
 
     def __init__(
@@ -154,6 +157,9 @@ class Sender:
         self._repeats = Repeats()
         self._in_flight = {}
         self._unreturned = deque()
+        #: The topics whose metadata is kept for now, and when to tell it again that they are in use.
+        self._touched = set()
+        self._next_touch_ms = LONG_AGO_MS
         self._next_in_flight_expiry_ms = NEVER_MS
         self._answer_times = TimesByNode(delivery_timeout_ms)
         self._producer_id_retry_at_ms = LONG_AGO_MS
@@ -429,7 +435,13 @@ class Sender:
         # as numbers, because the hash of a UUID is computed in Python
         names: dict = {}
         all_ids_known: cython.bint = True
+        if now_ms >= self._next_touch_ms:
+            self._touched.clear()
+            self._next_touch_ms = now_ms + TOUCH_MS
         for topic, partitions in by_topic.items():
+            if topic not in self._touched:
+                self._metadata.add_topic(topic, now_ms)
+                self._touched.add(topic)
             topic_id = cluster.topic_id(topic)
             topics.append(topic_data(topic, topic_id, partitions))
             if topic_id is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, Clock
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.metadata import Metadata
 from ...network.protocol.api_keys import ApiKey
 from ...network.protocol.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, UnsupportedVersionError

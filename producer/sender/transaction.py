@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from ...network.clock import Clock
 from ...network.cluster import TopicPartition
-from ...network.latch import Latch
+from ...network.latch_cy import Latch
 from ...network.protocol import errors
 from ...network.protocol.errors import (
     IllegalStateError,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.network.clock import MockClock
-from headrace.network.latch import Latch
+from headrace.network.latch_cy import Latch
 from headrace.network.protocol.errors import (
     BufferExhaustedError,
     KafkaError,

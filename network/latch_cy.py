@@ -1,3 +1,5 @@
+# cython: language_level=3
+# cython: freethreading_compatible=True
 """A latch: threads wait until it is set, and it stays set.
 
 Unlike `threading.Event` it has no lock of its own. If a signal handler raises out of `wait`, no lock remains held, so
@@ -7,7 +9,16 @@ Unlike `threading.Event` it has no lock of its own. If a signal handler raises o
 from __future__ import annotations
 
 import threading
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from . import _cython as cython
+from .memory_order import store_load_fence
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+if cython.compiled:
+    from cython.cimports.headrace.network.memory_order import store_load_fence
 
 
 class Turn(Protocol):
@@ -16,6 +27,8 @@ class Turn(Protocol):
     def release(self) -> None: ...
 
 
+@cython.final
+@cython.cclass
 class Latch:
     """Blocks waiting threads until `set`. Any thread may call any method.
 
@@ -23,33 +36,43 @@ class Latch:
     `is_set` before it empties the list, so that no thread is missed.
     """
 
-    __slots__ = ("_turns", "is_set")
+    if not cython.compiled:
+        # for type checkers; latch_cy.pxd has the C types
+        is_set: bool
+        _turns: list[Turn]
 
     def __init__(self) -> None:
         self.is_set = False
-        self._turns: list[Turn] = []
+        self._turns = []
 
-    def set(self) -> None:
+    @cython.ccall
+    def set(self) -> object:
         """Release all waiting threads. Later waits return at once."""
         self.is_set = True
         self.wake()
+        return None
 
-    def wake(self) -> None:
+    @cython.ccall
+    def wake(self) -> object:
         """Make the waiting threads check again."""
-        turns = self._turns
-        # Seen empty, the list is copied, which takes its own lock: without the GIL, `set` could otherwise read it
-        # before other threads see that the latch is set.
-        while turns or turns.copy():
+        turns: list = self._turns
+        # `set` has written `is_set` before the list is read, and a waiting thread joins the list before it reads that.
+        # Interpreted, only the list's own lock, which copying it takes, orders the two.
+        store_load_fence()
+        while turns or (not cython.compiled and turns.copy()):
             try:  # noqa: SIM105  (runs for every record that is waited for)
                 turns.pop().release()
             except IndexError:
                 pass  # another thread or a finalizer has emptied the list meanwhile
+        return None
 
-    def join(self) -> threading.Lock:
+    @cython.ccall
+    def join(self) -> object:
         """Add and return a held lock that `wake` releases. `leave` removes it."""
         turn = threading.Lock()
         turn.acquire()
         self._turns.append(turn)
+        store_load_fence()
         return turn
 
     def add(self, turn: Turn) -> None:
@@ -58,17 +81,21 @@ class Latch:
         Any thread may call `release`, and must get no exception from it.
         """
         self._turns.append(turn)
+        store_load_fence()
         if self.is_set:
             self.wake()
 
-    def leave(self, turn: Turn) -> None:
+    @cython.ccall
+    def leave(self, turn: Turn) -> object:
         """Remove what `join` returned or `add` was given."""
         try:  # noqa: SIM105
             self._turns.remove(turn)
         except ValueError:
             pass  # `wake` has removed it
+        return None
 
-    def wait(self, timeout: float | None = None) -> bool:
+    @cython.ccall
+    def wait(self, timeout: object = None) -> cython.bint:
         """Wait until the latch is set, at most `timeout` seconds (None: no limit). Returns whether it is set."""
         if self.is_set:
             return True
