@@ -85,7 +85,6 @@ class Cluster:
     __slots__ = (
         "_available",
         "_partitions",
-        "_topic_ids",
         "_topic_names",
         "cluster_id",
         "controller",
@@ -93,6 +92,7 @@ class Cluster:
         "invalid_topics",
         "is_bootstrap",
         "nodes",
+        "topic_ids",
         "unauthorized_topics",
     )
 
@@ -128,7 +128,8 @@ class Cluster:
         #: True while only the configured addresses are known and no broker has answered yet.
         self.is_bootstrap = is_bootstrap
         self._partitions = _frozen(partitions)
-        self._topic_ids = _frozen(topic_ids)
+        #: Topic ids by name, for the topics that have one (KIP-516).
+        self.topic_ids = _frozen(topic_ids)
         self._topic_names: Mapping[uuid.UUID, str] | None = None
         self._available: dict[str, tuple[PartitionInfo, ...]] = {}
 
@@ -152,11 +153,6 @@ class Cluster:
     def partitions(self) -> MappingProxyType[str, tuple[PartitionInfo, ...]]:
         """Partitions by topic. Calling `copy` on it is thirty times faster than calling `dict`."""
         return self._partitions
-
-    @property
-    def topic_ids(self) -> MappingProxyType[str, uuid.UUID]:
-        """Topic ids by name, for the topics that have one (KIP-516)."""
-        return self._topic_ids
 
     def partitions_for(self, topic: str) -> tuple[PartitionInfo, ...] | None:
         """The topic's partitions, sorted by number; None if the topic is unknown."""
@@ -188,12 +184,12 @@ class Cluster:
 
     def topic_id(self, topic: str) -> uuid.UUID | None:
         """The topic's id; None if the topic is unknown or its broker is too old to have ids (KIP-516)."""
-        return self._topic_ids.get(topic)
+        return self.topic_ids.get(topic)
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of the topic with that id; None if the id is unknown."""
         if self._topic_names is None:
-            self._topic_names = {known_id: name for name, known_id in self._topic_ids.items()}
+            self._topic_names = {known_id: name for name, known_id in self.topic_ids.items()}
         return self._topic_names.get(topic_id)
 
     def with_nodes(self, nodes: Iterable[Node], *, is_bootstrap: bool = False) -> Cluster:
@@ -202,7 +198,7 @@ class Cluster:
         return Cluster(
             nodes=by_id.values(),
             partitions=self._partitions if by_id == self.nodes else relocate_leaders(self._partitions, by_id),
-            topic_ids=self._topic_ids,
+            topic_ids=self.topic_ids,
             cluster_id=self.cluster_id,
             controller_id=NO_NODE_ID if self.controller is None else self.controller.id,
             invalid_topics=self.invalid_topics,
@@ -220,7 +216,7 @@ class Cluster:
         return Cluster(
             nodes=self.nodes.values(),
             partitions=partitions,
-            topic_ids=self._topic_ids,
+            topic_ids=self.topic_ids,
             cluster_id=self.cluster_id,
             controller_id=NO_NODE_ID if self.controller is None else self.controller.id,
             invalid_topics=self.invalid_topics,

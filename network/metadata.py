@@ -107,7 +107,8 @@ class Metadata:
 
         self._lock = threading.RLock()
         self._change = Latch()  # set, and replaced by a new one, when a change may end a wait
-        self._cluster = Cluster.bootstrap(self._bootstrap_servers)
+        #: The current snapshot, replaced by each update. Any thread may read it.
+        self.cluster = Cluster.bootstrap(self._bootstrap_servers)
         self._version = 0
         self._request_version = 0
         self._topics: dict[str, float] = {}  # the expiry time of each
@@ -118,12 +119,14 @@ class Metadata:
         self._epochs: dict[str, dict[int, int]] = {}  # highest leader epoch seen, by topic and partition
         self._topic_errors: dict[str, type[BrokerResponseError]] = {}
         self._listeners: list[Listener] = []
-        self._told = self._cluster.partitions  # the last partitions reported to the listeners
+        self._told = self.cluster.partitions  # the last partitions reported to the listeners
 
         self._fresh_requests = 0
         self._answered_fresh = 0
-        self._needs_full_update = True
-        self._needs_partial_update = False
+        #: Whether an update of all topics was requested and has not arrived yet, and one of some topics. These are
+        #: attributes, because the sender thread reads them several times per request.
+        self.needs_full_update = True
+        self.needs_partial_update = False
         self._last_refresh_ms = LONG_AGO_MS
         self._last_success_ms = LONG_AGO_MS
         self._failed_attempts = 0
@@ -138,11 +141,6 @@ class Metadata:
         self._closed_by: KafkaError | None = None
 
     # --- For any thread ---
-
-    @property
-    def cluster(self) -> Cluster:
-        """The current snapshot. Never blocks."""
-        return self._cluster
 
     @property
     def version(self) -> int:
@@ -217,7 +215,7 @@ class Metadata:
         for a retry.
         """
         with here.section, self._lock:
-            self._needs_full_update = True
+            self.needs_full_update = True
             if reset_backoff:
                 self._equivalent_responses = 0
                 self._equivalent_backoff_ms = 0.0
@@ -237,7 +235,7 @@ class Metadata:
     def request_fresh(self) -> int:
         """Request a full update that is fetched after this call. Returns the number to pass to `is_answered`."""
         with here.section, self._lock:
-            self._needs_full_update = True
+            self.needs_full_update = True
             self._fresh_requests += 1
             return self._fresh_requests
 
@@ -249,7 +247,7 @@ class Metadata:
         """Request an update that covers these topics, unless those already requested cover them."""
         with here.section, self._lock:
             if not all(topic in self._new_topics or topic in self._unsettled_topics for topic in topics):
-                self._needs_full_update = True
+                self.needs_full_update = True
 
     def await_update(self, last_version: int, timeout_ms: float) -> None:
         """Wait until `version` is above `last_version`.
@@ -297,7 +295,7 @@ class Metadata:
     @property
     def update_requested(self) -> bool:
         """Whether an update was requested and has not arrived yet."""
-        return self._needs_full_update or self._needs_partial_update
+        return self.needs_full_update or self.needs_partial_update
 
     def time_to_next_update(self, now_ms: float) -> float:
         """How long until metadata is to be fetched: when requested or too old, but not before the backoff ends.
@@ -309,7 +307,7 @@ class Metadata:
         if now_ms >= expires_ms:
             self._equivalent_responses = 0
             self._equivalent_backoff_ms = 0.0
-        due_ms = now_ms if self.update_requested else expires_ms
+        due_ms = now_ms if self.needs_full_update or self.needs_partial_update else expires_ms
         backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
         return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 
@@ -319,7 +317,7 @@ class Metadata:
         It covers all topics if a full update is due, else only new topics and those to be requested again.
         """
         with here.section, self._lock:
-            is_partial = not self._needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
+            is_partial = not self.needs_full_update and now_ms < self._last_success_ms + self._max_age_ms
             # dict and set may grow in add_topic's fast path, but only under their present keys
             names = sorted(self._new_topics | self._unsettled_topics if is_partial else self._topics)
             message = MetadataRequest(
@@ -350,20 +348,20 @@ class Metadata:
             self._last_error = None
             if not is_partial:
                 self._answered_fresh = self._fresh_requests if fetch is None else fetch.fresh_requests
-                self._needs_full_update = self._answered_fresh < self._fresh_requests
+                self.needs_full_update = self._answered_fresh < self._fresh_requests
                 self._last_success_ms = now_ms
             self._equivalent_responses += 1
             expired = self._expire_topics(now_ms)
-            before = self._cluster
+            before = self.cluster
             answered = [topic.name for topic in response.topics if topic.name is not None]
             touched = [*expired, *answered] if is_partial else None
             self._unsettled_topics.difference_update(self._topics if touched is None else touched)
-            self._cluster = cluster = self._merge(response, version, touched)
+            self.cluster = cluster = self._merge(response, version, touched)
             self._new_topics.difference_update(answered)
             # topics added since the request was created do not wait for a backoff
             are_new = request_version < self._request_version and bool(self._new_topics)
             self._last_refresh_ms = LONG_AGO_MS if are_new else now_ms
-            self._needs_partial_update = are_new or bool(self._unsettled_topics)
+            self.needs_partial_update = are_new or bool(self._unsettled_topics)
             self._equivalent_backoff_ms = (
                 self._backoff.backoff_ms(self._equivalent_responses - 1) if self._equivalent_responses else 0.0
             )
@@ -385,7 +383,7 @@ class Metadata:
         Returns the partitions whose leader has changed.
         """
         with here.section, self._lock:
-            cluster = self._cluster
+            cluster = self.cluster
             by_id = {**cluster.nodes, **{node.id: node for node in nodes}}
             updated: dict[TopicPartition, PartitionInfo] = {}
             for topic_partition, (leader_id, epoch) in leaders.items():
@@ -402,7 +400,7 @@ class Metadata:
             if not updated:
                 return set()
             before, cluster = cluster, cluster.with_nodes(by_id.values()).with_partitions(updated)
-            self._cluster = cluster
+            self.cluster = cluster
             listeners, changed = self._listeners_and_changes(before, {topic for topic, _ in updated})
         for listener in listeners:
             listener(cluster, changed)
@@ -442,21 +440,21 @@ class Metadata:
         forgotten, because the brokers at those addresses may belong to another cluster.
         """
         with here.section, self._lock:
-            self._needs_full_update = True
-            if self._cluster.is_bootstrap:
+            self.needs_full_update = True
+            if self.cluster.is_bootstrap:
                 return
             bootstrap = Cluster.bootstrap(self._bootstrap_servers)
             _log.info("Rebootstrapping with %s", ", ".join(node.address for node in bootstrap.nodes.values()))
-            self._cluster = self._cluster.with_nodes(bootstrap.nodes.values(), is_bootstrap=True)
+            self.cluster = self.cluster.with_nodes(bootstrap.nodes.values(), is_bootstrap=True)
             self._epochs.clear()
 
     def use_bootstrap_servers(self, servers: Sequence[tuple[str, int]]) -> None:
         """Bootstrap from these addresses from now on, instead of those given to the constructor."""
         with here.section, self._lock:
             self._bootstrap_servers = tuple(servers)
-            if self._cluster.is_bootstrap:
+            if self.cluster.is_bootstrap:
                 nodes = Cluster.bootstrap(self._bootstrap_servers).nodes
-                self._cluster = self._cluster.with_nodes(nodes.values(), is_bootstrap=True)
+                self.cluster = self.cluster.with_nodes(nodes.values(), is_bootstrap=True)
 
     def close(self, error: KafkaError | None = None) -> None:
         """End updates. Waiting and later callers of `await_update` get `error`, by default ProducerClosedError."""
@@ -474,7 +472,7 @@ class Metadata:
     def _request_update_for_new_topics(self) -> None:
         # the backoff is for retries: a new topic does not wait
         self._last_refresh_ms = LONG_AGO_MS
-        self._needs_partial_update = True
+        self.needs_partial_update = True
         self._equivalent_responses = 0
         self._equivalent_backoff_ms = 0.0
         self._request_version += 1
@@ -508,7 +506,7 @@ class Metadata:
     ) -> tuple[tuple[Listener, ...], Collection[str]]:
         # `touched`: the topics that may differ from `before`. If the nodes differ, all topics may. Listeners are not
         # called on a rebootstrap, but the next response is compared in full: its nodes are never the bootstrap nodes.
-        cluster = self._cluster
+        cluster = self.cluster
         heard, self._told = self._told, cluster.partitions
         if touched is None or cluster.nodes != before.nodes:
             topics: Iterable[str] = heard.keys() | self._told.keys()
@@ -519,7 +517,7 @@ class Metadata:
 
     def _merge(self, response: MetadataResponse, version: int, touched: list[str] | None) -> Cluster:
         # `touched`: the topics that a partial response covers; None if the response covers all
-        old = self._cluster
+        old = self.cluster
         nodes = {
             node.node_id: Node(node.node_id, node.host, node.port, node.rack)
             for node in response.brokers
@@ -577,7 +575,7 @@ class Metadata:
     def _partitions_of(
         self, name: str, topic: MetadataResponseTopic, nodes: Mapping[int, Node], version: int
     ) -> tuple[PartitionInfo, ...]:
-        old = self._cluster
+        old = self.cluster
         epochs = self._epochs.setdefault(name, {})
         if topic.topic_id not in (ZERO_UUID, old.topic_id(name)):
             # a new topic with the old name, or one whose id was unknown: its epochs start again

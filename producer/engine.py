@@ -29,9 +29,10 @@ from ..network.records.compression import prepare
 from ..network.sections import section_thread
 from ..network.security.sasl_config import credentials_of
 from ..network.sockets.name_lookups import NameLookups
+from ..network.sockets.plaintext_transport_cy import plaintext_transport
 from ..network.sockets.resolver import canonical_host_names, numeric_addresses, resolve_host
 from ..network.sockets.selector_cy import Selector
-from ..network.sockets.transport import TransportFactory, plaintext_transport
+from ..network.sockets.transport import TransportFactory
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig

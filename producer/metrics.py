@@ -6,13 +6,14 @@ Source: Kafka's SenderMetricsRegistry, BufferPool and KafkaProducerMetrics.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from functools import partial
 
 from ..network._build import VERSION
 from ..network.clock import Clock
 from ..network.metrics import MetricName, Metrics, Reading, Sensor, Tags
 from .accumulator.batch_cy import ProducerBatch
 from .accumulator.buffer_pool_cy import BufferPool
-from .sent_metrics_cy import record_sent
+from .sent_metrics_cy import record_answered, record_sent
 
 PRODUCER = "producer-metrics"
 TOPIC = "producer-topic-metrics"
@@ -148,6 +149,10 @@ class ProducerMetrics:
         self._all = self.registry.add_sensors(PRODUCER, self.tags, _OVERALL, shared=_OF_CALLERS)
         self._topics: dict[str, dict[str, Sensor]] = {}
         self._unconfirmed: set[str] = set()
+        #: ``sent(batches, now_ms)``: a produce request with these batches was sent. Sender thread.
+        self.sent = partial(record_sent, self._all, self._topics, self._topic)
+        #: ``answered(latency_ms, throttle_ms, now_ms)``: the response to a produce request arrived. Sender thread.
+        self.answered = partial(record_answered, self._all)
         pool.wait_sensor = self._all["pool_wait"]
         pool.exhausted_sensor = self._all["pool_exhausted"]
         for name, measure, description in (
@@ -200,15 +205,6 @@ class ProducerMetrics:
         return {name: int(self._all[name].total()) for name in ("records", "retries", "errors")}
 
     # --- Sender thread ---
-
-    def sent(self, batches: Iterable[ProducerBatch], now_ms: float) -> None:
-        """A produce request with these batches was sent."""
-        record_sent(self._all, self._topic, batches, now_ms)
-
-    def answered(self, latency_ms: float, throttle_ms: float, now_ms: float) -> None:
-        """The response to a produce request arrived."""
-        self._all["latency"].record(latency_ms, now_ms)
-        self._all["throttle"].record(throttle_ms, now_ms)
 
     def retried(self, batch: ProducerBatch, now_ms: float) -> None:
         """A batch will be retried."""

@@ -19,12 +19,26 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sensor_cy import Sensor
 
 
+def record_answered(
+    overall: dict[str, Any], latency_ms: cython.double, throttle_ms: cython.double, now_ms: cython.double
+) -> None:
+    """Record the response to a request, into the producer's sensors `overall`. Sender thread."""
+    sensor: Sensor = overall["latency"]
+    sensor.record(latency_ms, now_ms)
+    sensor = overall["throttle"]
+    sensor.record(throttle_ms, now_ms)
+
+
 def record_sent(
-    overall: dict[str, Any], of_topic: Callable[[str], dict[str, Any]], batches: Iterable[Any], now_ms: cython.double
+    overall: dict[str, Any],
+    topics: dict[str, dict[str, Any]],
+    of_topic: Callable[[str], dict[str, Any]],
+    batches: Iterable[Any],
+    now_ms: cython.double,
 ) -> None:
     """Record a request with these batches. Sender thread.
 
-    `overall`: the producer's sensors by name. `of_topic`: returns those of a topic.
+    `overall`: the producer's sensors by name. `topics`: those of the topics; `of_topic` adds those of another one.
     """
     batch_size: Sensor = overall["batch_size"]
     queue_time: Sensor = overall["queue_time"]
@@ -46,7 +60,9 @@ def record_sent(
         queue_time.record(batch.drained_ms - batch.created_ms, now_ms)
         compression.record(ratio, now_ms)
         record_size.record_all(count, raw_bytes - RECORD_BATCH_OVERHEAD, batch.max_record_bytes, now_ms)
-        topic = of_topic(batch.topic)
+        topic = topics.get(batch.topic)
+        if topic is None:
+            topic = of_topic(batch.topic)
         sensor = topic["compression"]
         sensor.record(ratio, now_ms)
         sensor = topic["records"]

@@ -37,7 +37,7 @@ class NodeApiVersions:
     known only if `finalized_features_epoch` is not negative.
     """
 
-    __slots__ = ("_ranges", "_usable", "finalized_features", "finalized_features_epoch", "name")
+    __slots__ = ("_ranges", "finalized_features", "finalized_features_epoch", "name", "usable")
 
     def __init__(
         self,
@@ -53,7 +53,8 @@ class NodeApiVersions:
         """
         self.name = name
         self._ranges = dict(ranges)
-        self._usable: dict[tuple[type[Any], int | None, int | None], int] = {}  # the results of `usable_version`
+        #: The results of `usable_version` so far, by its arguments. Looked up before each request.
+        self.usable: dict[tuple[type[Any], int | None, int | None], int] = {}
         self.finalized_features: Mapping[str, int] = dict(finalized_features or {})
         self.finalized_features_epoch = finalized_features_epoch
 
@@ -79,7 +80,7 @@ class NodeApiVersions:
         Raises UnsupportedVersionError if there is none. The error names both ranges.
         """
         question = (request_class, min_version, max_version)
-        known = self._usable.get(question)
+        known = self.usable.get(question)
         if known is not None:
             return known
         own = request_class.versions
@@ -98,7 +99,7 @@ class NodeApiVersions:
                 f"{self.name} supports {api} in versions {theirs[0]} to {theirs[1]}, this client in versions {low} to "
                 f"{high}: the {side} (Headrace works with Kafka 0.10 and later)"
             )
-        self._usable[question] = usable
+        self.usable[question] = usable
         return usable
 
     def __repr__(self) -> str:

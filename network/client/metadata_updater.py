@@ -89,8 +89,12 @@ class MetadataUpdater:
         self._in_progress: MetadataFetch | None = None
         #: The time of the first metadata request since the last success; None if none has failed or is under way.
         self.attempts_since_ms: float | None = None
-        self._others_are_next = False
-        self._others_were_sent = False
+        #: Whether other requests go before the next one for metadata, see `goes_first`.
+        self.others_are_next = False
+        #: Whether a request other than for metadata was sent since the last `maybe_update`. The client sets it.
+        self.others_were_sent = False
+        #: Until then neither `goes_first` nor `maybe_update` has anything to do, unless an update is requested.
+        self.quiet_until_ms = LONG_AGO_MS
         self._canonical_names = canonical_names
         self._configured_servers = metadata.bootstrap_servers
         self._names_looked_up = canonical_names is None
@@ -108,24 +112,21 @@ class MetadataUpdater:
         Never twice in a row, however soon an update is due again. If a broker answers more slowly than metadata
         expires, or disconnects on each metadata request, nothing else would ever be sent. Java has no such limit.
         """
-        return not self._others_are_next and self.is_update_due(now_ms)
-
-    def note_other_request(self) -> None:
-        """Record that a request other than for metadata was sent."""
-        self._others_were_sent = True
+        return not self.others_are_next and self.is_update_due(now_ms)
 
     def maybe_update(self, now_ms: float) -> float:
         """Send a metadata request if one is due and a node can take it, else start a connection for it.
 
         Returns the longest wait before the next call; infinity if only I/O can change anything.
         """
-        if self._others_were_sent:
+        if self.others_were_sent:
             # The other requests of the whole previous turn have gone out, not only the first of them.
-            self._others_are_next = self._others_were_sent = False
+            self.others_are_next = self.others_were_sent = False
         if self._in_progress is not None:
             return NEVER_MS
         time_to_next_ms = self._metadata.time_to_next_update(now_ms)
         if time_to_next_ms > 0:
+            self.quiet_until_ms = now_ms + time_to_next_ms
             return time_to_next_ms
         if self.attempts_since_ms is None:
             self.attempts_since_ms = now_ms
@@ -179,7 +180,7 @@ class MetadataUpdater:
     def handle_response(self, response: MetadataResponse, version: int, now_ms: float) -> None:
         """Process the response to the request in flight."""
         fetch, self._in_progress = self._in_progress, None
-        self._others_are_next = True
+        self.others_are_next = True
         if response.error_code != 0:
             error = make_error(response.error_code)
             _log.info("A broker answered a metadata request with %r", error)
@@ -196,7 +197,7 @@ class MetadataUpdater:
     def handle_failure(self, now_ms: float, error: KafkaError) -> None:
         """Record that the request in flight failed."""
         self._in_progress = None
-        self._others_are_next = True
+        self.others_are_next = True
         self._metadata.failed_update(now_ms, error)
 
     def handle_disconnection(self, now_ms: float, error: KafkaError) -> None:

@@ -30,6 +30,7 @@ cdef class NetworkClient:
     cdef object _authentications
 
     cpdef bint ready(self, object node, double now_ms)
+    cdef bint _metadata_is_quiet(self, double now_ms)
     cpdef bint is_ready(self, object node, double now_ms)
     cpdef bint can_send(self, object node_id, double now_ms)
     cpdef object send(self, ClientRequest request, double now_ms)

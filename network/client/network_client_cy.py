@@ -181,7 +181,16 @@ class NetworkClient:
     @cython.ccall
     def is_ready(self, node: Node, now_ms: cython.double) -> cython.bint:
         """Whether a request can be sent now. Never while a metadata update is due, which goes first, but not twice."""
-        return self.can_send(node.id, now_ms) and not self._updater.goes_first(now_ms)
+        if not self.can_send(node.id, now_ms):
+            return False
+        return self._metadata_is_quiet(now_ms) or not self._updater.goes_first(now_ms)
+
+    @cython.cfunc
+    def _metadata_is_quiet(self, now_ms: cython.double) -> cython.bint:
+        """Whether no metadata update is requested or due, as `MetadataUpdater` found, without its calls."""
+        quiet_until_ms: cython.double = self._updater.quiet_until_ms
+        metadata = self._metadata
+        return now_ms < quiet_until_ms and not (metadata.needs_full_update or metadata.needs_partial_update)
 
     def connection_delay_ms(self, node: Node, now_ms: float) -> float:
         """How long until the node is worth trying again; infinity if it is connected: I/O wakes the client then."""
@@ -272,7 +281,7 @@ class NetworkClient:
         self._ensure_open()
         if not self.can_send(request.node_id, now_ms):
             raise IllegalStateError(f"{request} cannot be sent, because the node is not ready; call ready() first")
-        self._updater.note_other_request()
+        self._updater.others_were_sent = True
         error = self._send(request, now_ms)
         if error is not None:
             self._aborted.append(request.ended(now_ms, error=error))
@@ -291,7 +300,11 @@ class NetworkClient:
             call_back(responses)
             return responses
         selector = self._selector
-        due_ms: cython.double = self._updater.maybe_update(now_ms)
+        due_ms: cython.double
+        if self._metadata_is_quiet(now_ms) and not self._updater.others_are_next:
+            due_ms = self._updater.quiet_until_ms - now_ms
+        else:
+            due_ms = self._updater.maybe_update(now_ms)
         wait_ms: cython.double = min(timeout_ms, due_ms)
         sent = selector.take_completed_sends()
         if sent:
@@ -474,9 +487,12 @@ class NetworkClient:
     ) -> KafkaError | None:
         try:
             if version is None:
-                version = self._api_versions[request.node_id].usable_version(
-                    type(request.message), min_version=request.min_version, max_version=request.max_version
-                )
+                versions = self._api_versions[request.node_id]
+                version = versions.usable.get((type(request.message), request.min_version, request.max_version))
+                if version is None:
+                    version = versions.usable_version(
+                        type(request.message), min_version=request.min_version, max_version=request.max_version
+                    )
             buffers = encode_request(
                 request.message, version=version, correlation_id=request.correlation_id, client_id=self._client_id
             )

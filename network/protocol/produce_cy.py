@@ -130,6 +130,16 @@ def topic_data(name: str, topic_id: uuid.UUID | None, partitions: list) -> Topic
     return data
 
 
+def produce_request(transactional_id: str | None, acks: int, timeout_ms: int, topics: list) -> ProduceRequest:
+    """`ProduceRequest`, without its constructor for any message."""
+    request = ProduceRequest.__new__(ProduceRequest)
+    request.transactional_id = transactional_id
+    request.acks = acks
+    request.timeout_ms = timeout_ms
+    request.topic_data = topics
+    return request
+
+
 @cython.cfunc
 def _size_of(records: Any) -> cython.Py_ssize_t:
     """The size of a partition's records; of a list of memoryviews, which a sealed batch is, without more ado."""

@@ -33,8 +33,9 @@ from ..protocol.errors import (
 from ..repeats import Repeats
 from .channel_cy import SCRATCH_BYTES, ChannelState, InvalidLength, NetworkReceive
 from .counters import SelectorCounters
+from .plaintext_transport_cy import plaintext_transport
 from .poller_cy import EVENT_READ, EVENT_WRITE
-from .transport import Transport, TransportFactory, plaintext_transport
+from .transport import Transport, TransportFactory
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython

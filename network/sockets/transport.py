@@ -1,18 +1,15 @@
-"""Moves a channel's bytes to and from its socket: one non-blocking class per security protocol.
+"""What moves a channel's bytes to and from its socket: one non-blocking class per security protocol.
 
 A transport is independent of frames and of Kafka. It performs the handshake, reads into a buffer of the channel's and
-writes a gather list (Kafka's `TransportLayer`). `tls_transport_cy` has the one for TLS.
+writes a gather list (Kafka's `TransportLayer`). `plaintext_transport_cy` and `tls_transport_cy` have one each.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
-
-from .poller_cy import receive, transmit
 
 IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 """The number of buffers the kernel takes per sendmsg."""
@@ -21,8 +18,6 @@ IOV_MAX = os.sysconf("SC_IOV_MAX") if "SC_IOV_MAX" in os.sysconf_names else 1024
 MSG_NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 # More bytes of the frame follow at once. Otherwise TCP_NODELAY would send its header in a packet of its own.
 MSG_MORE = getattr(socket, "MSG_MORE", 0)
-_FILE_CHUNK_BYTES = 64 * 1024
-_SENDFILE_UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSOCK})
 
 
 class HasFileno(Protocol):
@@ -100,64 +95,3 @@ class Transport(Protocol):
 
 #: Called with a socket and the host name it is connected to, or "" for an accepted one.
 TransportFactory = Callable[[socket.socket, str], Transport]
-
-
-class PlaintextTransport:
-    """The transport for `security.protocol=PLAINTEXT`. Owns its socket and makes it non-blocking."""
-
-    __slots__ = ("_fd", "_sendfile", "_socket")
-
-    ready = True
-    has_pending_writes = False
-    has_buffered_reads = False
-
-    def __init__(self, sock: socket.socket) -> None:
-        sock.setblocking(False)
-        self._socket = sock
-        self._fd = sock.fileno()
-        self._sendfile = hasattr(os, "sendfile")
-
-    def handshake(self) -> int:
-        return 0
-
-    def read_into(self, buffer: memoryview) -> int | None:
-        return receive(self._socket, self._fd, buffer)
-
-    def write(self, buffers: Sequence[memoryview], *, more: bool = False) -> int:
-        return transmit(self._socket, self._fd, buffers, MSG_NOSIGNAL | MSG_MORE if more else MSG_NOSIGNAL)
-
-    def write_file(self, region: FileRegion, start: int) -> int | None:
-        file = region.file if isinstance(region.file, int) else region.file.fileno()
-        offset = region.offset + start
-        count = region.size_bytes - start
-        if self._sendfile:
-            try:
-                return os.sendfile(self._socket.fileno(), file, offset, count)
-            except BlockingIOError:
-                return None
-            except OSError as error:
-                if error.errno not in _SENDFILE_UNSUPPORTED:
-                    raise
-                # the file system or the kind of file does not support sendfile: copy from now on
-                self._sendfile = False
-        return self._copy_file(file, offset, count)
-
-    def _copy_file(self, file: int, offset: int, count: int) -> int | None:
-        copied = 0
-        while copied < count:
-            data = os.pread(file, min(count - copied, _FILE_CHUNK_BYTES), offset + copied)
-            written = self.write((memoryview(data),)) if data else 0
-            copied += written
-            if written < len(data) or not data:
-                return copied if copied or not data else None
-        return copied
-
-    def close(self) -> None:
-        # the number may be that of another file from now on
-        self._fd = -1
-        self._socket.close()
-
-
-def plaintext_transport(sock: socket.socket, _host: str) -> PlaintextTransport:
-    """The `TransportFactory` for `security.protocol=PLAINTEXT`."""
-    return PlaintextTransport(sock)

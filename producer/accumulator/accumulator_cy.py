@@ -593,7 +593,8 @@ class RecordAccumulator:
     def release(self, batch: ProducerBatch) -> object:
         """Return the memory of a batch that is complete and whose buffer nothing reads any longer."""
         self.incomplete.pop(batch, None)
-        self.stash.release(batch)
+        if self.stash.pending:
+            self.stash.release(batch)
         lease: Lease | None = batch.take_lease()
         if lease is not None:
             self.pool.deallocate(lease)

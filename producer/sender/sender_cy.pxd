@@ -30,6 +30,8 @@ cdef class Sender:
     cdef object _repeats
     cdef dict _in_flight
     cdef object _unreturned
+    cdef object _checked_versions
+    cdef bint _converts
     cdef set _touched
     cdef double _next_touch_ms
     cdef double _next_in_flight_expiry_ms

@@ -26,7 +26,7 @@ from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import PartitionProduceResponse, ProduceRequest
-from ...network.protocol.produce_cy import partition_data, topic_data
+from ...network.protocol.produce_cy import partition_data, produce_request, topic_data
 from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
@@ -157,6 +157,9 @@ class Sender:
         self._repeats = Repeats()
         self._in_flight = {}
         self._unreturned = deque()
+        #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
+        self._checked_versions = None
+        self._converts = False
         #: The topics whose metadata is kept for now, and when to tell it again that they are in use.
         self._touched = set()
         self._next_touch_ms = LONG_AGO_MS
@@ -408,11 +411,13 @@ class Sender:
         by_topic: dict = {}
         sent: dict = {}  # the batches by topic and partition
         versions: NodeApiVersions | None = self._client.api_versions(node.id)
-        converts: cython.bint = needs_conversion(versions)
+        if versions is not self._checked_versions:
+            self._checked_versions = versions
+            self._converts = needs_conversion(versions)
         for batch in batches:
             self._seal(batch)
             records = batch.records
-            if converts:
+            if self._converts:
                 records = self._records_for(batch, versions, now_ms)
                 if records is None:
                     continue
@@ -442,7 +447,7 @@ class Sender:
             if topic not in self._touched:
                 self._metadata.add_topic(topic, now_ms)
                 self._touched.add(topic)
-            topic_id = cluster.topic_id(topic)
+            topic_id = cluster.topic_ids.get(topic)
             topics.append(topic_data(topic, topic_id, partitions))
             if topic_id is None:
                 all_ids_known = False
@@ -456,12 +461,7 @@ class Sender:
             min_version, max_version = self._transaction.produce_versions(max_version)
         request = self._client.new_request(
             node.id,
-            ProduceRequest(
-                transactional_id=transactional_id,
-                acks=self._acks,
-                timeout_ms=int(self._request_timeout_ms),
-                topic_data=topics,
-            ),
+            produce_request(transactional_id, self._acks, int(self._request_timeout_ms), topics),
             now_ms=now_ms,
             expect_response=self._acks != 0,
             timeout_ms=self._request_timeout_ms,

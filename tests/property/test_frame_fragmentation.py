@@ -18,7 +18,7 @@ from headrace.network.sockets.channel_cy import (
     NetworkReceive,
     NetworkSend,
 )
-from headrace.network.sockets.transport import PlaintextTransport
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
 
 SIZES = st.one_of(
     st.integers(0, 300),

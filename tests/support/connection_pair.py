@@ -8,7 +8,8 @@ from types import TracebackType
 from typing import Any
 
 from headrace.network.sockets.channel_cy import SCRATCH_BYTES, ChannelState, KafkaChannel, NetworkReceive, NetworkSend
-from headrace.network.sockets.transport import PlaintextTransport, Transport
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
+from headrace.network.sockets.transport import Transport
 
 
 def frame(payload: bytes | bytearray | memoryview) -> bytes:

@@ -25,8 +25,9 @@ from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.network.protocol.errors import DisconnectedError, KafkaConnectionError, NotKafkaError
 from headrace.network.repeats import QUIET_MS
 from headrace.network.sockets.channel_cy import KafkaChannel, NetworkReceive, NetworkSend
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
 from headrace.network.sockets.selector_cy import Selector
-from headrace.network.sockets.transport import FileRegion, PlaintextTransport
+from headrace.network.sockets.transport import FileRegion
 
 LIMIT = 50_000_000
 

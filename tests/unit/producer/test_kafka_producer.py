@@ -378,6 +378,7 @@ def test_abort_waits_for_the_sender_and_not_for_a_dead_one() -> None:
 def test_a_dead_sender_is_named_by_all_that_would_need_it() -> None:
     producer = producer_of()
     engine_of(producer).sender.death = death = MemoryError("no more")
+    engine_of(producer).accumulator.close()
     for use in (
         lambda: producer.send("t", b"v", headers=[("h", b"1")]),
         producer.flush,

@@ -22,7 +22,7 @@ from headrace.network.protocol.errors import (
     NotKafkaError,
 )
 from headrace.network.sockets.channel_cy import InvalidLength, KafkaChannel, NetworkReceive, NetworkSend
-from headrace.network.sockets.transport import PlaintextTransport
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
 
 
 class Peer:

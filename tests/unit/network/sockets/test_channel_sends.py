@@ -12,7 +12,8 @@ import pytest
 
 from headrace.network.protocol.errors import DisconnectedError
 from headrace.network.sockets.channel_cy import NetworkSend
-from headrace.network.sockets.transport import IOV_MAX, FileRegion, PlaintextTransport, Transport
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
+from headrace.network.sockets.transport import IOV_MAX, FileRegion, Transport
 
 
 class Sink:

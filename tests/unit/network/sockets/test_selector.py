@@ -23,8 +23,9 @@ from headrace.network.protocol.errors import (
     NotKafkaError,
 )
 from headrace.network.sockets.channel_cy import SCRATCH_BYTES, NetworkSend
+from headrace.network.sockets.plaintext_transport_cy import PlaintextTransport
 from headrace.network.sockets.selector_cy import Selector, describe_address
-from headrace.network.sockets.transport import FileRegion, PlaintextTransport
+from headrace.network.sockets.transport import FileRegion
 
 LIMIT = 10_000_000
 

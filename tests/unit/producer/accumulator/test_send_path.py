@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from support.column_bench import NOW_MS, PARTITIONS, Bench, records_of
 
 from headrace.network import _build
+from headrace.network.sections import here
 from headrace.producer import ProducerRecord, RecordFuture
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
 from headrace.producer.accumulator.send_path_cy import SendPath
@@ -21,8 +22,10 @@ LIMIT = 10_000
 class Path(SendPath):
     """A path over an accumulator with topic t, which records what it doesn't send directly."""
 
-    def __init__(self, serialize_value: Callable[..., Any] | None = None) -> None:
-        self.bench = Bench(batch_size=20_000)
+    def __init__(
+        self, serialize_value: Callable[..., Any] | None = None, *, opens: bool = False, memory: int = 32 << 20
+    ) -> None:
+        self.bench = Bench(batch_size=20_000, memory=memory)
         super().__init__(self.bench.clock, keys_choose=True)
         self.checked: list[tuple] = []
         self.serialized: list[tuple] = []
@@ -30,7 +33,14 @@ class Path(SendPath):
         for partition in range(PARTITIONS):
             self.bench.accumulator.append(self.bench.queues, partition, NOW_MS, None, b"first", None, None, 0)
         function = None if serialize_value is None else SerializeFunction("value", "f", serialize_value)
-        self._use(self.bench.accumulator.topics, (), direct=True, max_direct_bytes=LIMIT, serialize_value=function)
+        self._use(
+            self.bench.accumulator.topics,
+            (),
+            direct=True,
+            max_direct_bytes=LIMIT,
+            opens=self.bench.accumulator if opens else None,
+            serialize_value=function,
+        )
 
     def _send_checked(self, *record: Any) -> Any:
         self.checked.append(record)
@@ -157,6 +167,38 @@ def test_a_record_that_is_too_large_or_finds_no_batch() -> None:
     path.bench.batches()
     path.send("t", b"v", None, [], 1, 5)
     assert path.serialized[1:] == [("t", b"v", None, [], 1, 5, None)]
+
+
+def test_a_record_opens_its_batch_directly() -> None:
+    path = Path(opens=True)
+    path.bench.batches()
+    path.send("t", b"a", None, H, PARTITION, 5)
+    path.send("t", b"b", b"k")
+    path.send("t", b"c")
+    assert path.serialized == path.checked == []
+    sent = path.sent()
+    assert (PARTITION, 5, None, b"a", H) in sent
+    assert (partition_for_key(b"k", PARTITIONS), NOW_MS, b"k", b"b", ()) in sent
+    assert [record[1:] for record in sent if record[3] == b"c"] == [(NOW_MS, None, b"c", ())]
+
+
+def test_a_record_waits_for_nothing_on_the_direct_path() -> None:
+    path = Path(opens=True, memory=PARTITIONS * 1250)
+    path.bench.batches()
+    assert path.bench.pool.available_bytes == 0
+    path.send("t", b"no memory", None, None, PARTITION)
+    assert [record[1] for record in path.serialized] == [b"no memory"]
+    path = Path(opens=True)
+    path.bench.batches()
+    with here.section:
+        path.send("t", b"a nested call", None, None, PARTITION)
+    path.bench.accumulator.stash.waiting.append(cast(Any, None))
+    path.send("t", b"comes after stashed records", None, None, PARTITION)
+    path.bench.accumulator.stash.waiting.clear()
+    path.bench.accumulator.close()
+    path.send("t", b"closed", None, None, PARTITION)
+    assert [record[1] for record in path.serialized] == [b"a nested call", b"comes after stashed records", b"closed"]
+    assert path.sent() == []
 
 
 def test_a_serializer_runs_once_and_sees_topic_and_headers() -> None:

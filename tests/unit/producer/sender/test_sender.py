@@ -190,6 +190,18 @@ def test_a_node_that_is_not_connected_is_waited_for() -> None:
     assert len(h.send()) == 1
 
 
+def test_the_metadata_is_told_once_a_second_that_a_topic_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = SenderHarness()
+    told: list[float] = []
+    monkeypatch.setattr(h.metadata, "add_topic", lambda topic, now_ms: told.append(now_ms))
+    for _ in range(5):
+        _, request = h.request(b"v")
+        h.answer(request)
+        h.step(400)
+    assert len(told) == 2
+    assert told[1] - told[0] >= 1000
+
+
 # --- Memory ---
 
 
