@@ -1,10 +1,12 @@
 """Compare large micro-batches of Spark's structured streaming: at least once, exactly once, and Spark's own sink.
 
-    python benchmarks/spark_micro_batches.py [--rows N] [--micro-batches N] [--bootstrap HOST:PORT | --apache]
+    python benchmarks/spark_micro_batches.py [--rows N] [--micro-batches N] [--rounds N]
+                                             [--bootstrap HOST:PORT | --apache]
 
 A micro-batch reads two Parquet files of `--rows` / 2 rows of 130 bytes, in two tasks. Each contender has its own Spark
-(local[2]) and its own topic, and writes all micro-batches one after the other. The first two are a warm-up. The program
-prints medians of the time that Spark reports for a micro-batch, and of its part that writes (addBatch).
+(local[2]) and its own topic in each round, and writes all micro-batches one after the other. The first two are a
+warm-up. The program prints medians of the time that Spark reports for a micro-batch, and of its part that writes
+(addBatch). One Spark may be half as fast as the next, whatever it writes: only rounds make a ratio.
 """
 
 from __future__ import annotations
@@ -115,6 +117,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, default=2_500_000, help="rows of a micro-batch")
     parser.add_argument("--micro-batches", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3, help="every other one in the reverse order")
     parser.add_argument("--bootstrap", help="HOST:PORT of a running broker")
     parser.add_argument("--apache", action="store_true", help="write to Apache Kafka")
     arguments = parser.parse_args()
@@ -127,28 +130,38 @@ def main() -> int:
     except NoConnector as missing:
         print(f"without {SPARKS}: {missing}")
         del CONTENDERS[SPARKS]
-    totals: dict[str, float] = {}
+    totals: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    adding: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     context = multiprocessing.get_context("spawn")
     with broker(arguments) as servers, tempfile.TemporaryDirectory() as folder:
         topics = Topics(servers, SHAPE.partitions)
-        print(f"ms per micro-batch of {arguments.rows:,} rows, {arguments.micro_batches - WARM_UPS} each:")
-        for name, contender in CONTENDERS.items():
-            topic = topics.make()
-            touch_memory(arguments.rows * arguments.micro_batches * SHAPE.row_bytes)
-            with concurrent.futures.ProcessPoolExecutor(1, context, start, (settings,)) as process:
-                if not totals:
-                    process.submit(make_files, folder, arguments.rows, arguments.micro_batches).result()
-                totals[name], adding = process.submit(run, contender, servers, topic, folder).result()
-                process.submit(end).result()
-            found = topics.records(topic)
-            # with exactly once, the end of each transaction takes an offset in each partition
-            if found < arguments.rows // TASKS * TASKS * arguments.micro_batches:
-                raise SystemExit(f"{name}: only {found} records are in Kafka")
-            topics.remove(topic)
-            print(f"  {name:27} {totals[name]:8.0f}, of which addBatch {adding:8.0f}", flush=True)
+        with concurrent.futures.ProcessPoolExecutor(1, context, start, (settings,)) as process:
+            process.submit(make_files, folder, arguments.rows, arguments.micro_batches).result()
+            process.submit(end).result()
+        for number in range(arguments.rounds):
+            print(f"round {number + 1}, ms per micro-batch of {arguments.rows:,} rows:")
+            for name, contender in sorted(CONTENDERS.items(), reverse=number % 2 == 1):
+                topic = topics.make()
+                touch_memory(arguments.rows * arguments.micro_batches * SHAPE.row_bytes)
+                with concurrent.futures.ProcessPoolExecutor(1, context, start, (settings,)) as process:
+                    total, part = process.submit(run, contender, servers, topic, folder).result()
+                    process.submit(end).result()
+                totals[name].append(total)
+                adding[name].append(part)
+                found = topics.records(topic)
+                # with exactly once, the end of each transaction takes an offset in each partition
+                if found < arguments.rows // TASKS * TASKS * arguments.micro_batches:
+                    raise SystemExit(f"{name}: only {found} records are in Kafka")
+                topics.remove(topic)
+                print(f"  {name:27} {total:8.0f}, of which addBatch {part:8.0f}", flush=True)
+    print("medians of the rounds:")
+    for name, found in totals.items():
+        print(f"  {name:27} {statistics.median(found):8.0f}, of which addBatch {statistics.median(adding[name]):8.0f}")
     for ours, theirs in PAIRS:
         if theirs in totals:
-            print(f"  throughput, {ours} / {theirs}: {totals[theirs] / totals[ours]:.2f}")
+            ratios = [other / own for other, own in zip(totals[theirs], totals[ours], strict=True)]
+            spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+            print(f"  throughput, {ours} / {theirs}: {statistics.median(ratios):.2f} ({spread})")
     return 0
 
 
