@@ -1,4 +1,4 @@
-"""The page of benchmarks and its chart, from the results that `make bench` stored in benchmarks/expected.json."""
+"""The page of benchmarks and its chart, from what `benchmarks/bench.py --store` wrote into expected.json."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def page(notice: str) -> str:
         for shape, stored in rows()
     )
     return f"""\
-{notice.format(source="benchmarks/expected.json, which `make bench` with --store writes")}
+{notice.format(source="benchmarks/expected.json, which `benchmarks/bench.py --store` writes")}
 # Benchmarks
 
 Headrace beside confluent-kafka, shape of work by shape of work. Both have their defaults, unless the row says
 otherwise, send idempotently, and take turns in one run on two cores of a shared virtual machine, which also run the
 embedded broker. The rows are medians of three rounds. Right of 1, Headrace is faster; the thin lines span the rounds.
 
-![Records per second of Headrace by those of confluent-kafka](drawings/benchmarks.svg)
+![How many times as fast as confluent-kafka Headrace is](drawings/benchmarks.svg)
 
 | shape | Headrace / confluent-kafka | ratio | of the rounds | CPU, µs per record | measured |
 |---|---|---|---|---|---|
@@ -83,7 +83,7 @@ def chart() -> str:
     """The chart, as SVG."""
     measured = rows()
     height = _TOP + len(measured) * _STEP + 14
-    title = "Records per second of Headrace by those of confluent-kafka"
+    title = "How many times as fast as confluent-kafka Headrace is"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 700 {height}" width="700" role="img" '
         f'aria-label="{title}">\n<title>{title}</title>\n{_STYLE}',

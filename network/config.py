@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -305,13 +306,16 @@ class Config(Mapping[str, Any]):
         Raises TypeError for a contradictory declaration.
         """
         super().__init_subclass__()
-        hints = get_type_hints(cls)
         declared: dict[str, Key] = {}
         for base in reversed(cls.__mro__):
-            declared.update((name, value) for name, value in vars(base).items() if isinstance(value, Key))
+            own = {name: value for name, value in vars(base).items() if isinstance(value, Key)}
+            if not all(entry.name for entry in own.values()):
+                hints = _hints(base, own)
+                for attribute, entry in own.items():
+                    _complete(entry, attribute, hints[attribute])
+            declared.update(own)
         names: dict[str, Key] = {}
-        for attribute, entry in declared.items():
-            _complete(entry, attribute, hints[attribute])
+        for entry in declared.values():
             for name in (entry.name, *entry.aliases):
                 if names.setdefault(name, entry) is not entry:
                     raise TypeError(f"{cls.__name__} declares {name} twice")
@@ -496,11 +500,16 @@ def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C
     return config
 
 
+def _hints(cls: type, names: Iterable[str]) -> dict[str, Any]:
+    """The types of attributes that the class itself declares; `get_type_hints(cls)` evaluates those of its bases, too."""
+    annotations = {name: cls.__annotations__[name] for name in names}
+    declared = types.SimpleNamespace(__annotations__=annotations)
+    return get_type_hints(declared, vars(sys.modules[cls.__module__]), dict(vars(cls)))
+
+
 def _complete(entry: Key, attribute: str, hint: Any) -> None:
     """Fill in a key's attribute, name and type from its class, and check the declaration."""
     name = dotted(attribute)
-    if entry.name:
-        return  # inherited: completed by the base class
     if hasattr(Mapping, attribute):
         raise TypeError(f"{attribute} is a method of a mapping, and can't be a key")
     entry.attribute, entry.name = attribute, name
