@@ -17,7 +17,7 @@ PURE_TESTS := tests/unit tests/property tests/integration
 XDIST := -n 2 --dist loadgroup --max-worker-restart=0
 BENCH_ARGS ?=
 # What `make bench` compares: names separated by commas, see `benchmarks/bench.py --help`. Without CLIENTS, Java's client
-# is measured if Java is found; only CLIENTS=java and BROKER=apache need it.
+# is measured if Java is found; only CLIENTS=java and BROKER=apache-kafka need it.
 SHAPES ?=
 CLIENTS ?=
 BROKER ?=

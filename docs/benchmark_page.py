@@ -74,8 +74,8 @@ The ratio says more than the rates, which vary by a third on a shared machine. W
 records of 10 KB, the CPU says more than either.
 
 Measure it where you will use it: in a clone, `make bench` runs all shapes, `make bench SHAPES=1kb,headers ROUNDS=5`
-some of them, and `make bench BROKER=apache` runs them on Apache Kafka. `headrace perf` measures one producer on your
-own cluster, and `headrace tune` looks for better settings: see [Use the command line](command-line.md).
+some of them, and `make bench BROKER=apache-kafka` runs them on Apache Kafka. `headrace perf` measures one producer on
+your own cluster, and `headrace tune` looks for better settings: see [Use the command line](command-line.md).
 """
 
 

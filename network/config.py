@@ -501,7 +501,7 @@ def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C
 
 
 def _hints(cls: type, names: Iterable[str]) -> dict[str, Any]:
-    """The types of attributes that the class itself declares; `get_type_hints(cls)` evaluates those of its bases, too."""
+    """The types of attributes that the class itself declares; `get_type_hints(cls)` evaluates its bases' again."""
     annotations = {name: cls.__annotations__[name] for name in names}
     declared = types.SimpleNamespace(__annotations__=annotations)
     return get_type_hints(declared, vars(sys.modules[cls.__module__]), dict(vars(cls)))

@@ -9,7 +9,7 @@ Unlike `threading.Event` it has no lock of its own. If a signal handler raises o
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _cython as cython
 from .memory_order import store_load_fence
@@ -67,7 +67,7 @@ class Latch:
         return None
 
     @cython.ccall
-    def join(self) -> object:
+    def join(self) -> Any:
         """Add and return a held lock that `wake` releases. `leave` removes it."""
         turn = threading.Lock()
         turn.acquire()
@@ -86,7 +86,7 @@ class Latch:
             self.wake()
 
     @cython.ccall
-    def leave(self, turn: Turn) -> object:
+    def leave(self, turn: Any) -> object:
         """Remove what `join` returned or `add` was given."""
         try:  # noqa: SIM105
             self._turns.remove(turn)
@@ -95,7 +95,7 @@ class Latch:
         return None
 
     @cython.ccall
-    def wait(self, timeout: object = None) -> cython.bint:
+    def wait(self, timeout: Any = None) -> cython.bint:
         """Wait until the latch is set, at most `timeout` seconds (None: no limit). Returns whether it is set."""
         if self.is_set:
             return True

@@ -307,7 +307,7 @@ class Metadata:
         if now_ms >= expires_ms:
             self._equivalent_responses = 0
             self._equivalent_backoff_ms = 0.0
-        due_ms = now_ms if self.needs_full_update or self.needs_partial_update else expires_ms
+        due_ms = now_ms if self.update_requested else expires_ms
         backoff_ms = max(self._attempts_backoff_ms, self._equivalent_backoff_ms)
         return max(due_ms - now_ms, self._last_refresh_ms + backoff_ms - now_ms, 0.0)
 

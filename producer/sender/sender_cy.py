@@ -68,7 +68,7 @@ _log = logging.getLogger(__name__)
 
 #: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
-#: How often the metadata is told that a topic is in use; unused ones leave it after ``metadata.max.idle.ms``, minutes.
+#: How often a topic's metadata is renewed while records are sent to it; others leave after ``metadata.max.idle.ms``.
 TOUCH_MS = 1_000.0
 
 
@@ -160,7 +160,7 @@ class Sender:
         #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
         self._checked_versions = None
         self._converts = False
-        #: The topics whose metadata is kept for now, and when to tell it again that they are in use.
+        #: The topics whose metadata was renewed, and when that is due again.
         self._touched = set()
         self._next_touch_ms = LONG_AGO_MS
         self._next_in_flight_expiry_ms = NEVER_MS
