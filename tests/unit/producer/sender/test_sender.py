@@ -190,16 +190,16 @@ def test_a_node_that_is_not_connected_is_waited_for() -> None:
     assert len(h.send()) == 1
 
 
-def test_the_metadata_is_told_once_a_second_that_a_topic_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_metadata_of_a_topic_in_use_is_renewed_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     h = SenderHarness()
-    told: list[float] = []
-    monkeypatch.setattr(h.metadata, "add_topic", lambda topic, now_ms: told.append(now_ms))
+    renewals: list[float] = []
+    monkeypatch.setattr(h.metadata, "add_topic", lambda topic, now_ms: renewals.append(now_ms))
     for _ in range(5):
         _, request = h.request(b"v")
         h.answer(request)
         h.step(400)
-    assert len(told) == 2
-    assert told[1] - told[0] >= 1000
+    assert len(renewals) == 2
+    assert renewals[1] - renewals[0] >= 1000
 
 
 # --- Memory ---
