@@ -184,7 +184,6 @@ class RecordAccumulator:
         sender thread, and its `topic_queues` may have no partitions yet. Any thread.
         Raises BufferExhaustedError, MessageSizeTooLargeError, ProducerClosedError.
         """
-        future: RecordFuture
         if interrupted():
             return self._put_aside(topic_queues, partition, timestamp, key, value, headers, callback)
         with here.section:
@@ -194,16 +193,7 @@ class RecordAccumulator:
                 self.wakeup()
                 self.stash.await_taken_up(topic_queues.topic, self.clock, started_ms + max_block_ms)
                 max_block_ms = max(max_block_ms - (self.clock.now_ms() - started_ms), 0.0)
-            try:
-                future = self._append(
-                    topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms, turn
-                )
-            except BaseException:
-                # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
-                self.pool.reclaim()
-                self.wakeup()
-                raise
-        return future
+            return self._append(topic_queues, partition, timestamp, key, value, headers, callback, max_block_ms, turn)
 
     @cython.ccall
     def append_now(
@@ -226,11 +216,6 @@ class RecordAccumulator:
                 return self._append(topic_queues, partition, timestamp, key, value, headers, callback, NO_WAIT, None)
             except MemoryWait:
                 return None
-            except BaseException:
-                # as in `append`
-                self.pool.reclaim()
-                self.wakeup()
-                raise
 
     @cython.cfunc
     def _append(
@@ -250,26 +235,32 @@ class RecordAccumulator:
         queue: PartitionQueue
         switched: cython.bint = partition >= 0
         size: cython.Py_ssize_t = encoded_size(key, value, headers)
-        queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
-        while True:
-            with queue.lock:
-                future = queue.try_append(timestamp, key, value, headers, callback)
-            if future is not None:
-                break
-            if self._note_full(topic_queues, queue, size) and not switched:
-                switched = True
-                if topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
-                    # the next records may go to another partition
-                    queue = self._switched(topic_queues)
-                    continue
-            if not self.memory.make_room(queue, size):
-                future = self._open(
-                    topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms, turn
-                )
-                break
-        if partition < 0:
-            topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
-        return cython.cast(RecordFuture, future)
+        try:
+            queue = topic_queues.queues[partition] if partition >= 0 else self._sticky_queue(topic_queues, size)
+            while True:
+                with queue.lock:
+                    future = queue.try_append(timestamp, key, value, headers, callback)
+                if future is not None:
+                    break
+                if self._note_full(topic_queues, queue, size) and not switched:
+                    switched = True
+                    if topic_queues.needs_switch(self.batch_size, size - SIZE_BOUND_OF_NOTHING):
+                        # the next records may go to another partition
+                        queue = self._switched(topic_queues)
+                        continue
+                if not self.memory.make_room(queue, size):
+                    future = self._open(
+                        topic_queues, queue, timestamp, key, value, headers, callback, size, max_block_ms, turn
+                    )
+                    break
+            if partition < 0:
+                topic_queues.sticky_bytes += size - SIZE_BOUND_OF_NOTHING
+            return cython.cast(RecordFuture, future)
+        except BaseException:
+            # an exception raised by a signal handler may have dropped a lease, or come before the wake-up
+            self.pool.reclaim()
+            self.wakeup()
+            raise
 
     @cython.cfunc
     def _open(
