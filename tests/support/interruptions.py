@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import functools
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,12 +21,27 @@ _PACKAGES = tuple(f"{ROOT / part}/" for part in ("network", "producer"))
 _CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
 
 
+@functools.cache
+def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
+    """The exception table of `code`: start and end of each range of instructions, and its handler. Empty in 3.10."""
+    entries = getattr(dis.Bytecode(code), "exception_entries", ())
+    return [(entry.start, entry.end, entry.target) for entry in entries]
+
+
+def _handler(code: CodeType, offset: int) -> int | None:
+    return next((target for start, end, target in _handlers(code) if start <= offset < end), None)
+
+
 class Interruption:
     """Run `action` at instruction number `at` of the producer's Python code within the ``with`` block.
 
     Counts the instructions of this thread that belong to the producer. With `raises`, counts only those before which a
     signal handler may run; what `action` raises then propagates from the producer's code. `happened` is False if there
     were fewer instructions.
+
+    CPython looks for the handler of such an exception at the instruction that checked for signals, and for that of a
+    trace function's exception at the next one. Where the two differ, as at the end of ``with lock: return call()``,
+    `raises` counts no instruction: an exception there would skip ``__exit__``, which no signal handler's does.
     """
 
     def __init__(self, at: int, action: Callable[[], object], *, raises: bool = False) -> None:
@@ -35,7 +51,7 @@ class Interruption:
         self._action = action
         self._raises = raises
         self._count = 0
-        self._last: dict[FrameType, str] = {}
+        self._last: dict[FrameType, int | None] = {}
 
     def __enter__(self) -> Interruption:
         self._before = sys.gettrace()
@@ -54,16 +70,28 @@ class Interruption:
         return self._in_frame
 
     def _in_frame(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "opcode" and not self.happened:
-            last = self._last.get(frame, "RESUME")
-            self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if not self._raises or last.startswith(_CHECKED):
+        if event == "exception":
+            self._last[frame] = None  # the instruction has not completed, so it doesn't check for signals
+        elif event == "opcode" and not self.happened:
+            may_raise = self._may_raise(frame)
+            self._last[frame] = frame.f_lasti
+            if may_raise or not self._raises:
                 self._count += 1
                 if self._count == self._at:
                     self.happened = True
                     self.where = f"{frame.f_code.co_qualname if sys.version_info >= (3, 11) else frame.f_code.co_name}"
                     self._action()
         return self._in_frame
+
+    def _may_raise(self, frame: FrameType) -> bool:
+        """Whether a signal handler may raise between the last instruction of this frame and the next."""
+        if frame not in self._last:
+            return True  # RESUME, which isn't traced, has checked
+        last = self._last[frame]
+        code = frame.f_code
+        if last is None or not dis.opname[code.co_code[last]].startswith(_CHECKED):
+            return False
+        return _handler(code, last) == _handler(code, frame.f_lasti)
 
 
 def every_point(step: int = 1, first: int = 1) -> Iterator[int]:
