@@ -25,7 +25,7 @@ from ..network.config import DEFAULT
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
-from ..network.records.compression import prepare
+from ..network.records.compression import Compression, prepare
 from ..network.sections import section_thread
 from ..network.security.sasl_config import credentials_of
 from ..network.sockets.name_lookups import NameLookups
@@ -44,6 +44,7 @@ from .sender.transaction_manager_cy import TransactionManager
 from .topics import Topics
 
 if TYPE_CHECKING:
+    from .sender.compressors import Compressors
     from .sender.telemetry_reporter import TelemetryReporter
     from .sender.transaction import Transaction
     from .sender.transaction_requests import TransactionRequests
@@ -194,8 +195,7 @@ class Engine:
             transaction=requests,
             clock=clock,
             acks=config.acks,
-            compression=config.compression,
-            compression_level=config.compression_level,
+            compressors=self._compressors(),
             max_request_bytes=config.max_request_size,
             request_timeout_ms=config.request_timeout_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,
@@ -247,6 +247,15 @@ class Engine:
 
     def _requests_in_flight(self) -> int:
         return self.client.in_flight_request_count()
+
+    def _compressors(self) -> Compressors | None:
+        if self.config.compression is Compression.NONE:
+            return None
+        from .sender.compressors import Compressors, helpers_at_most  # noqa: PLC0415 - many producers compress nothing
+
+        return Compressors(
+            self.accumulator, self.config.compression, self.config.compression_level, self.client_id, helpers_at_most()
+        )
 
     def _telemetry_reporter(self, telemetry: Telemetry) -> TelemetryReporter:
         """What pushes the metrics, for the first broker that takes them. Sender thread."""

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from .. import _cython as cython
 from .batch import ATTRIBUTES_OFFSET, CRC_OFFSET, MAGIC_V2, RECORD_BATCH_OVERHEAD, TIMESTAMP_UNKNOWN
-from .compression import Compression, compress
+from .compression import Compression, compress_parts
 from .crc import crc32c
 from .headers_cy import encode_headers
 from .record import LOG_OVERHEAD, MAX_RECORD_OVERHEAD
+from .workspace import Workspace
 
 #: A limit above the size of any batch.
 NO_LIMIT: cython.Py_ssize_t = 0x7FFFFFFF
@@ -416,40 +417,47 @@ class RecordBatchBuilder:
         ends = [*self.used, self.position]
         return [memoryview(chunk)[:end] for chunk, end in zip(self.chunks, ends, strict=False) if end]
 
-    def compress(self, compression: Compression, level: int | None = None) -> Compression:
+    def compress(
+        self, compression: Compression, level: int | None = None, workspace: Workspace | None = None
+    ) -> Compression:
         """Compress the complete records in place. Returns the resulting compression of the batch.
 
         Records that do not get smaller stay uncompressed, so the result always fits the chunks. Releases the GIL.
+        `workspace`: the calling thread's memory, if it compresses often.
         """
         if compression == Compression.NONE:
             return compression
+        workspace = Workspace() if workspace is None else workspace
         views = self._views()
         views[0] = views[0][RECORD_BATCH_OVERHEAD:]
-        raw = views[0] if len(views) == 1 else b"".join(views)
-        packed = compress(compression, raw, level)
-        if len(packed) >= len(raw):
+        plain = views[0] if len(views) == 1 else workspace.joined(views)
+        packed = [memoryview(part) for part in compress_parts(compression, plain, level, MAGIC_V2, workspace)]
+        if sum([len(part) for part in packed]) >= len(plain):
             return Compression.NONE
-        self._replace_records(memoryview(packed))
+        self._replace_records(packed)
         return compression
 
-    def _replace_records(self, records: memoryview) -> None:
-        """Write `records`, which are not larger than those before, in place of them."""
+    def _replace_records(self, parts: list[memoryview]) -> None:
+        """Write `parts`, which are not larger than the records before, in place of those."""
         self.used = []
         self.earlier_bytes = 0
         self.place = 0
         self.position = RECORD_BATCH_OVERHEAD
-        while True:
-            chunk = self.chunks[self.place]
-            part = records[: len(chunk) - self.position]
-            chunk[self.position : self.position + len(part)] = part
-            self.position += len(part)
-            records = records[len(part) :]
-            if not records:
-                return
-            self.used.append(self.position)
-            self.earlier_bytes += self.position
-            self.place += 1
-            self.position = 0
+        for part in parts:
+            left = part
+            while left:
+                chunk = self.chunks[self.place]
+                room = len(chunk) - self.position
+                if room == 0:
+                    self.used.append(self.position)
+                    self.earlier_bytes += self.position
+                    self.place += 1
+                    self.position = 0
+                    continue
+                fitting = left[:room]
+                chunk[self.position : self.position + len(fitting)] = fitting
+                self.position += len(fitting)
+                left = left[len(fitting) :]
 
     def finish(
         self,

@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from ..protocol.errors import (
     CorruptRecordError,
@@ -35,6 +35,7 @@ from ..protocol.errors import (
     UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     from cramjam import Buffer as _CramjamBuffer
@@ -105,6 +106,7 @@ class LevelRange(NamedTuple):
 
 
 _Buffer = bytes | bytearray | memoryview
+_Part = Union[bytes, memoryview, "_CramjamBuffer"]
 
 
 class Codec(NamedTuple):
@@ -114,8 +116,9 @@ class Codec(NamedTuple):
     label: str
     #: The levels of Kafka's ``CompressionType`` (KIP-390); None if it has none.
     levels: LevelRange | None
-    #: (data, level, magic of the batch) -> the compressed block. The level is in `levels`, or 0 without levels.
-    compress: Callable[[_Buffer, int, int], bytes]
+    #: (data, level, magic of the batch, memory) -> the parts of the compressed block. The level is in `levels`, or 0
+    #: without levels.
+    compress: Callable[[_Buffer, int, int, Workspace], list[_Part]]
     #: (block, maximum size of the data, magic of the batch) -> the data. Raises CorruptRecordError.
     decompress: Callable[[memoryview, int, int], bytes | bytearray]
     #: The first message format that supports it.
@@ -138,17 +141,24 @@ def compress(codec: Compression, data: _Buffer, level: int | None = None, *, mag
 
     Raises KafkaConfigurationError if the codec does not support the level.
     """
+    return b"".join(compress_parts(codec, data, level, magic, Workspace()))
+
+
+def compress_parts(
+    codec: Compression, data: _Buffer, level: int | None, magic: int, workspace: Workspace
+) -> list[_Part]:
+    """`compress`, without copying the block's parts into one. They are valid until `workspace` is used again."""
     row = CODECS[codec]
     levels = row.levels
     if levels is None:
         if level is not None:
             raise KafkaConfigurationError(f"{row.label} has no compression levels; leave the level out")
-        return row.compress(data, 0, magic)
+        return row.compress(data, 0, magic, workspace)
     if level is None:
         level = levels.default
     elif level not in levels:
         raise KafkaConfigurationError(f"{row.label} does not support compression level {level!r}; use {levels}")
-    return row.compress(data, level, magic)
+    return row.compress(data, level, magic, workspace)
 
 
 def decompress(codec: Compression, data: _Buffer, max_bytes: int, *, magic: int = 2) -> bytes | bytearray:
@@ -191,8 +201,8 @@ def _decompress_into(
 # --- none ---
 
 
-def _copy(data: _Buffer, level: int, magic: int) -> bytes:
-    return bytes(data)
+def _copy(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
+    return [bytes(data)]
 
 
 def _copy_within(view: memoryview, max_bytes: int, magic: int) -> bytes:
@@ -209,9 +219,9 @@ _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 _GZIP_FIRST_BYTES = 4096
 
 
-def _compress_gzip(data: _Buffer, level: int, magic: int) -> bytes:
+def _compress_gzip(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
     gzip = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
-    return gzip.compress(data) + gzip.flush()
+    return [gzip.compress(data), gzip.flush()]
 
 
 def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
@@ -249,13 +259,13 @@ _XERIAL_BLOCK_BYTES = 1024 * 1024
 _INT32 = struct.Struct(">i")
 
 
-def _compress_snappy(data: _Buffer, level: int, magic: int) -> bytes:
+def _compress_snappy(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
     view = memoryview(data)
-    parts: list[bytes | _CramjamBuffer] = [_XERIAL_HEADER]
+    parts: list[_Part] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
         block = cramjam().snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
         parts += (_INT32.pack(len(block)), block)
-    return b"".join(parts)
+    return parts
 
 
 def _decompress_snappy(view: memoryview, max_bytes: int, magic: int) -> bytearray:
@@ -331,7 +341,7 @@ _UINT32_LE = struct.Struct("<I")
 _UINT64_LE = struct.Struct("<Q")
 
 
-def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
+def _compress_lz4(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
     # not by cramjam's streaming compressor, which writes frames of independent blocks, too, but keeps the GIL
     view = memoryview(data)
     if level == _LZ4_LEVELS.default:
@@ -341,11 +351,12 @@ def _compress_lz4(data: _Buffer, level: int, magic: int) -> bytes:
         block = _lz4_high_block
         code = _LZ4_HIGH_CODE
     block_bytes = _LZ4_BLOCK_BYTES[code]
-    parts: list[bytes | memoryview | _CramjamBuffer] = [_lz4_header(code, magic)]
+    parts: list[_Part] = [_lz4_header(code, magic)]
     for start in range(0, len(view), block_bytes):
-        parts += block(view[start : start + block_bytes], level)
+        # only the first block stays in the workspace: nearly always there is no other
+        parts += block(view[start : start + block_bytes], level, workspace if start == 0 else Workspace())
     parts.append(_LZ4_END)
-    return b"".join(parts)
+    return parts
 
 
 @cache
@@ -356,15 +367,18 @@ def _lz4_header(code: int, magic: int) -> bytes:
     return header + bytes([_lz4_header_checksum(header if magic == 0 else header[4:])])
 
 
-def _lz4_fast_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | _CramjamBuffer]:
+def _lz4_fast_block(chunk: memoryview, level: int, workspace: Workspace) -> Iterable[_Part]:
     """A block with its size, from the fast compressor. In Java it is the default level, and it has no other."""
-    packed = cramjam().lz4.compress_block(chunk, store_size=False)
-    if len(packed) < len(chunk):
-        return _UINT32_LE.pack(len(packed)), packed
-    return _UINT32_LE.pack(len(chunk) | _LZ4_STORED), chunk
+    # the largest result: LZ4_COMPRESSBOUND
+    packed = workspace.packed(len(chunk) + len(chunk) // 255 + 16)
+    size = cramjam().lz4.compress_block_into(chunk, packed, store_size=False)
+    if size < len(chunk):
+        return _UINT32_LE.pack(size), memoryview(packed)[:size]
+    # a copy: the caller may write the parts to where the chunk is
+    return _UINT32_LE.pack(len(chunk) | _LZ4_STORED), bytes(chunk)
 
 
-def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryview | _CramjamBuffer]:
+def _lz4_high_block(chunk: memoryview, level: int, workspace: Workspace) -> Iterable[_Part]:
     """A block with its size, from the high compressor, which has levels 3 to 12.
 
     cramjam offers it for whole frames only, so this is the only block of a frame.
@@ -375,7 +389,7 @@ def _lz4_high_block(chunk: memoryview, level: int) -> Iterable[bytes | memoryvie
 def has_lz4_levels() -> bool:
     """Whether the installed cramjam supports lz4 levels other than the default: 2.14 does, on Python 3.11."""
     try:
-        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES[_LZ4_HIGH_CODE])), _LZ4_LEVELS.maximum)
+        _lz4_high_block(memoryview(bytes(_LZ4_BLOCK_BYTES[_LZ4_HIGH_CODE])), _LZ4_LEVELS.maximum, Workspace())
     except UnsupportedCodecError:
         return False
     return True
@@ -483,8 +497,9 @@ _ZSTD_MAX_BLOCK_BYTES = 128 * 1024
 _ZSTD_STORED, _ZSTD_RUN, _ZSTD_PACKED = 0, 1, 2
 
 
-def _compress_zstd(data: _Buffer, level: int, magic: int) -> bytes:
-    return bytes(cramjam().zstd.compress(data, level=level))
+def _compress_zstd(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
+    packed = workspace.packed(len(data) + len(data) // 128 + 1024)
+    return [memoryview(packed)[: cramjam().zstd.compress_into(data, packed, level=level)]]
 
 
 def _decompress_zstd(view: memoryview, max_bytes: int, magic: int) -> bytearray:

@@ -534,8 +534,9 @@ class RecordAccumulator:
         return self.drainer.expiry_look_ms - now_ms if len(self.incomplete) > 0 else NEVER_MS
 
     def note_compression(self, batch: ProducerBatch, raw_bytes: int, packed_bytes: int) -> None:
-        """Update the topic's estimate with a batch that was compressed."""
+        """Update the estimates with a batch that was compressed."""
         self.estimate.note(self.topics[batch.topic], raw_bytes, packed_bytes)
+        self.drainer.packed_share = self.estimate.packed_share
 
     def note_rejected(self, batch: ProducerBatch) -> None:
         """Bound the topic's batches, because the broker rejected this one as too large."""

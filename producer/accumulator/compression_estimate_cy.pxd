@@ -4,6 +4,7 @@ from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
 
 cdef class CompressionEstimate:
     cdef bint compresses
+    cdef readonly double packed_share
     cdef object compression
     cdef Py_ssize_t batch_size
     cdef Py_ssize_t largest_bytes

@@ -33,6 +33,10 @@ MAX_CAPACITY_FACTOR = 8
 RATIO_IMPROVING_SHARE = 0.1
 RATIO_DETERIORATE_STEP = 0.05
 
+# A request takes at most 1 / MIN_SHARE times its maximum size before compression. With more, its batches would wait
+# for each other for longer than a larger request saves.
+MIN_SHARE = 0.25
+
 # The thread that fills a topic's first batch compresses this many bytes of it as a sample.
 SAMPLE_BYTES = 16_384
 
@@ -49,6 +53,8 @@ class CompressionEstimate:
         self.compresses = compression is not Compression.NONE
         self.compression = compression
         self.batch_size = batch_size
+        #: The ratio to expect of any topic's next batch, at least MIN_SHARE.
+        self.packed_share = 1.0
         # at most an eighth of all memory, so that an estimate never starves other partitions
         self.largest_bytes = max(buffer_memory // 8, batch_size)
 
@@ -92,3 +98,6 @@ class CompressionEstimate:
         else:
             known += (observed - known) * RATIO_IMPROVING_SHARE
         topic_queues.compression_ratio = known
+        # close to the ratio of the topic that compresses worst
+        share: cython.double = self.packed_share + (observed - self.packed_share) * RATIO_IMPROVING_SHARE
+        self.packed_share = max(observed, share, MIN_SHARE)

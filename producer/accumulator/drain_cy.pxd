@@ -22,9 +22,11 @@ cdef class Drain:
     cdef list found
     cdef double later_ms
     cdef readonly double expiry_look_ms
+    cdef public double packed_share
 
     cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry, bint again)
     cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms, bint probe)
     cpdef list expired(self, double now_ms)
     cpdef object note_deadline(self, ProducerBatch batch)
+    cdef double _packed_bytes(self, ProducerBatch batch)
     cdef ProducerBatch _take(self, PartitionQueue queue, ProducerBatch wanted)

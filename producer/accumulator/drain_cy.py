@@ -85,6 +85,8 @@ class Drain:
         self.later_ms = NEVER_MS
         #: When `expired` may have something to do.
         self.expiry_look_ms = LONG_AGO_MS
+        #: The share of their size that batches are expected to have once they are compressed.
+        self.packed_share = 1.0
 
     @cython.ccall
     def ready(self, now_ms: cython.double, busy: Collection[int], hurry: cython.bint, again: cython.bint) -> ReadyCheck:
@@ -178,7 +180,8 @@ class Drain:
         answer_ms: cython.double,
         probe: cython.bint,
     ) -> list:
-        """Take the batches of a broker that `ready` found sendable: one per partition, `max_bytes` in total, but one.
+        """Take the batches of a broker that `ready` found sendable: one per partition, at least one, and no more than
+        `max_bytes` in total, as far as `packed_share` is right for those that have yet to be compressed.
 
         A drained partition goes to the end of the line, so that none starves if not all fit into a request.
 
@@ -189,7 +192,8 @@ class Drain:
         batch: ProducerBatch | None
         created_from_ms: cython.double = now_ms + answer_ms - self.delivery_timeout_ms
         drained: list = []
-        size: cython.Py_ssize_t = 0
+        size: cython.double = 0.0
+        batch_size: cython.double
         for queue in self.sendable.pop(node_id, ()):
             if queue.muted or queue.leader_id != node_id:
                 continue
@@ -203,16 +207,22 @@ class Drain:
             if self.transactions is not None and not self.transactions.may_drain(batch):
                 continue
             queue.close(batch)
-            if drained and size + batch.builder.earlier_bytes + batch.builder.position > max_bytes:
+            batch_size = self._packed_bytes(batch)
+            if drained and size + batch_size > max_bytes:
                 break
             batch = self._take(queue, batch)
             if self.transactions is not None:
                 self.transactions.take_sequence(batch)
-            size += batch.builder.earlier_bytes + batch.builder.position
+            size += batch_size
             batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch
             drained.append(batch)
         return drained
+
+    @cython.cfunc
+    def _packed_bytes(self, batch: ProducerBatch) -> cython.double:
+        size: cython.double = cython.cast(cython.double, batch.builder.earlier_bytes + batch.builder.position)
+        return size * self.packed_share if batch.compression is None else size
 
     @cython.cfunc
     def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:

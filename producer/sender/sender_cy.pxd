@@ -15,8 +15,7 @@ cdef class Sender:
     cdef int _attributes
     cdef object _clock
     cdef int _acks
-    cdef object _compression
-    cdef object _compression_level
+    cdef object _compressors
     cdef object _max_request_bytes
     cdef double _request_timeout_ms
     cdef double _delivery_timeout_ms
@@ -29,7 +28,6 @@ cdef class Sender:
     cdef double _telemetry_at_ms
     cdef object _repeats
     cdef dict _in_flight
-    cdef object _unreturned
     cdef object _checked_versions
     cdef bint _converts
     cdef set _touched

@@ -61,6 +61,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 if TYPE_CHECKING:
+    from .compressors import Compressors
     from .telemetry import Telemetry
     from .transaction_requests import TransactionRequests
 
@@ -86,7 +87,6 @@ class Sender:
     if not cython.compiled:
         # for type checkers; sender_cy.pxd has the C types
         _in_flight: dict[ProducerBatch, None]
-        _unreturned: deque[ProducerBatch]
         _touched: set[str]
         death: BaseException | None
 
@@ -100,8 +100,7 @@ class Sender:
         transaction: TransactionRequests | None = None,
         clock: Clock,
         acks: int,
-        compression: Compression,
-        compression_level: int | None,
+        compressors: Compressors | None = None,
         max_request_bytes: int,
         request_timeout_ms: float,
         delivery_timeout_ms: float,
@@ -121,7 +120,7 @@ class Sender:
         `transaction`: the requests of its transactions; None without ``transactional.id``.
         `clock`: the time source.
         `acks`: the acknowledgements that produce requests ask for (``acks``).
-        `compression`, `compression_level`: how batches are compressed; level None is the codec's default.
+        `compressors`: compress the batches; None without compression.
         `max_request_bytes`: the most bytes of batches in one request.
         `request_timeout_ms`: milliseconds to wait for a response.
         `delivery_timeout_ms`: milliseconds from a batch's creation until it expires.
@@ -142,8 +141,7 @@ class Sender:
         self._attributes = 0 if transaction is None else TRANSACTIONAL_MASK
         self._clock = clock
         self._acks = acks
-        self._compression = compression
-        self._compression_level = compression_level
+        self._compressors = compressors
         self._max_request_bytes = max_request_bytes
         self._request_timeout_ms = request_timeout_ms
         self._delivery_timeout_ms = delivery_timeout_ms
@@ -156,7 +154,6 @@ class Sender:
         self._telemetry_at_ms = LONG_AGO_MS if telemetry is not None else NEVER_MS
         self._repeats = Repeats()
         self._in_flight = {}
-        self._unreturned = deque()
         #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
         self._checked_versions = None
         self._converts = False
@@ -213,6 +210,8 @@ class Sender:
         finally:
             if self._telemetry is not None:
                 self._telemetry.end()
+            if self._compressors is not None:
+                self._compressors.close()
             self._callbacks.finish()
             self._client.close()
 
@@ -414,6 +413,8 @@ class Sender:
         if versions is not self._checked_versions:
             self._checked_versions = versions
             self._converts = needs_conversion(versions)
+        if self._compressors is not None:
+            self._compressors.compress(batches)
         for batch in batches:
             self._seal(batch)
             records = batch.records
@@ -476,15 +477,11 @@ class Sender:
 
     @cython.cfunc
     def _seal(self, batch: ProducerBatch) -> object:
-        """Finish the batch's bytes: compress it once, and write the header again as sequence numbers may change."""
+        """Write the batch's header. Again for each attempt, as sequence numbers may change."""
         builder = batch.builder
         if batch.compression is None:
             batch.raw_bytes = builder.size_bytes
-            if self._unreturned:
-                self._accumulator.release(self._unreturned.popleft())
-            batch.compression = builder.compress(self._compression, self._compression_level)
-            if self._compression is not Compression.NONE:
-                self._accumulator.note_compression(batch, batch.raw_bytes, builder.size_bytes)
+            batch.compression = Compression.NONE
         batch.records = builder.finish(
             compression=batch.compression,
             producer_id=batch.producer_id,
@@ -500,7 +497,7 @@ class Sender:
         In that case the batch has failed, or has been split and its parts enqueued.
         """
         try:
-            return records_for(batch, versions, self._compression_level)
+            return records_for(batch, versions, None if self._compressors is None else self._compressors.level)
         except KafkaError as error:
             starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
             if starts:
@@ -605,23 +602,17 @@ class Sender:
                 return None
         if batch.complete(base_offset, log_append_time) and not batch.settled:
             self._callbacks.settle(batch, self._accumulator)
-        elif self._compression is Compression.NONE:
+        elif self._compressors is None:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
         else:
-            # see `_return_memory`
-            self._unreturned.append(batch)
+            self._compressors.keep(batch)
         return None
 
     @cython.cfunc
     def _return_memory(self) -> object:
-        """Return the memory of the batches that completed since the last turn, as far as `_seal` hasn't.
-
-        `_seal` returns one batch's memory before it compresses another, because compressing releases the GIL: callers
-        that wait for memory fill it meanwhile. With all of it at once they would hold the GIL for longer than that.
-        """
-        while self._unreturned:
-            self._accumulator.release(self._unreturned.popleft())
+        if self._compressors is not None:
+            self._compressors.return_memory()
         return None
 
     def _on_error(

@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 from headrace.network.records.batch import RecordBatch
 from headrace.network.records.builder_cy import RecordBatchBuilder
 from headrace.network.records.compression import Compression
+from headrace.network.records.workspace import Workspace
+
+#: It holds what earlier examples left in it.
+WORKSPACE = Workspace()
 
 RECORDS = st.tuples(
     st.integers(0, 2**41),
@@ -49,7 +53,7 @@ def test_chunks_change_nothing(records: list[Any], chunks: list[int], first: int
         single.size_bytes,
         single.max_record_bytes,
     )
-    compression = builder.compress(Compression(codec))
+    compression = builder.compress(Compression(codec), workspace=WORKSPACE)
     assert compression == single.compress(Compression(codec))
     ours = b"".join(builder.finish(compression=compression, producer_id=5, base_sequence=7))
     assert ours == b"".join(single.finish(compression=compression, producer_id=5, base_sequence=7))

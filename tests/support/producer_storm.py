@@ -37,6 +37,7 @@ from headrace.network.protocol import errors
 from headrace.network.protocol.api import ApiKey
 from headrace.network.records.batch import RecordBatch
 from headrace.producer import KafkaProducer
+from headrace.producer.sender import compressors
 from headrace.producer.sender.delivery import InLog, Verdict, action_for
 
 TOPIC = "storm"
@@ -200,6 +201,8 @@ class HeadraceClient:
 
     def __init__(self, bootstrap_servers: str, storm: Storm) -> None:
         self._futures: list[list[Any]] = [[] for _ in range(storm.partitions)]
+        # the storm's batches are small: share them among the threads that compress all the same
+        compressors.MIN_SHARED_BYTES = 0
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap_servers,
             acks=storm.acks,

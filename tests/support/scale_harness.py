@@ -116,8 +116,6 @@ class ScaleHarness:
             transactions=self.transactions,
             clock=self.clock,
             acks=config.acks,
-            compression=config.compression,
-            compression_level=None,
             max_request_bytes=config.max_request_size,
             request_timeout_ms=config.request_timeout_ms,
             delivery_timeout_ms=config.delivery_timeout_ms,

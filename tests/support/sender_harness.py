@@ -23,6 +23,7 @@ from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.metrics import ProducerMetrics
 from headrace.producer.sender.callbacks import Memory
+from headrace.producer.sender.compressors import Compressors
 from headrace.producer.sender.sender_cy import Sender
 from headrace.producer.sender.telemetry import Telemetry
 from headrace.producer.sender.telemetry_metrics import TelemetryMetrics
@@ -75,6 +76,7 @@ class SenderHarness:
         max_in_flight: int = 5,
         max_request_bytes: int = 1_048_576,
         compression: Compression = Compression.NONE,
+        helpers: int = 0,
         delivery_timeout_ms: float = DELIVERY_TIMEOUT_MS,
         backoff: Callable[[int], float] = lambda attempts: BACKOFF_MS,
         topic_ids: Mapping[str, Any] | None = None,
@@ -161,8 +163,11 @@ class SenderHarness:
             transaction=requests,
             clock=self.clock,
             acks=acks,
-            compression=compression,
-            compression_level=None,
+            compressors=(
+                None
+                if compression is Compression.NONE
+                else Compressors(self.accumulator, compression, None, "harness", helpers)
+            ),
             max_request_bytes=max_request_bytes,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             delivery_timeout_ms=delivery_timeout_ms,

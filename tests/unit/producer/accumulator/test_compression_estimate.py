@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.sender_harness import SenderHarness, batch_of
+from support.sender_harness import SenderHarness, batch_of, batches_of
 
+from headrace.network.client.request import ClientRequest
+from headrace.network.protocol import errors
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.batch_cy import ProducerBatch
 
@@ -96,6 +98,49 @@ def test_who_sends_faster_than_the_sender_thread_compresses_fills_them_too(codec
     assert sizes[0] < 0.75 * BATCH
     for size in sizes[1:-1]:
         assert 0.85 * BATCH < size < 1.1 * BATCH
+
+
+def fill_all(h: SenderHarness, partitions: int, values: list[bytes]) -> None:
+    """Append to each partition until its first batch is closed."""
+    queues = h.accumulator.topic_queues(h.topic, lambda: h.metadata.cluster).queues
+    for partition in range(partitions):
+        index = 0
+        while len(queues[partition].batches) < 2:
+            h.append(values[index % len(values)], partition=partition)
+            index += 1
+
+
+def wire_bytes(request: ClientRequest) -> int:
+    return sum(len(batch.buffer) for _, _, batch in batches_of(request))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_requests_are_filled_to_their_size_on_the_wire(codec: Compression) -> None:
+    h = SenderHarness(compression=codec, batch_size=BATCH, memory=4_000_000, partitions=8, max_request_bytes=4 * BATCH)
+    for _ in range(40):
+        send_full_batch(h, VALUES)
+    fill_all(h, 8, VALUES)
+    first = h.send()[0]
+    # not compressed, two of these batches have the size of a request
+    assert len(list(batches_of(first))) in (3, 4)
+    assert 2.8 * BATCH < wire_bytes(first) < 4.2 * BATCH
+
+
+def test_batches_that_have_been_compressed_count_with_their_size() -> None:
+    h = SenderHarness(
+        compression=Compression.LZ4, batch_size=BATCH, memory=4_000_000, partitions=8, max_request_bytes=4 * BATCH
+    )
+    for _ in range(40):
+        send_full_batch(h, VALUES)
+    fill_all(h, 8, [RANDOM.randbytes(136) for _ in range(2000)])
+    surprise = h.send()
+    # the estimate is for records that compress better
+    assert wire_bytes(surprise[0]) > 5 * BATCH
+    for request in surprise:
+        h.answer(request, errors.NotEnoughReplicasError.code)
+    again = h.retry()
+    assert sum(len(list(batches_of(request))) for request in again) >= 8
+    assert max(map(wire_bytes, again)) <= 4 * BATCH
 
 
 def test_a_short_batch_that_was_closed_by_a_long_record_is_no_sample() -> None:

@@ -1,0 +1,159 @@
+"""Compressing the batches of a request on several threads: the sender thread, and helpers that it starts.
+
+One thread compresses about as fast as a program calls `send`, so on one thread the two of them would take turns. Codecs
+release the GIL, so a helper thread uses another core. It takes batches that the sender thread has drained and waits
+for; everything else about a batch stays with the sender thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ...network.records.compression import Compression
+from ...network.records.workspace import Workspace
+from ...network.sections import section_thread
+
+if TYPE_CHECKING:
+    from ..accumulator.accumulator_cy import RecordAccumulator
+    from ..accumulator.batch_cy import ProducerBatch
+
+_log = logging.getLogger(__name__)
+
+#: More helpers would compress faster than one program can send.
+MAX_HELPERS = 3
+#: Batches of fewer bytes together aren't shared: handing one over takes as long as compressing it.
+MIN_SHARED_BYTES = 128 * 1024
+
+
+class Compressors:
+    """Compresses batches, and returns the memory of completed ones at the pace at which it does.
+
+    The sender thread calls all methods. Helpers are daemon threads, started by the first request that has work for
+    them.
+    """
+
+    def __init__(
+        self, accumulator: RecordAccumulator, compression: Compression, level: int | None, name: str, helpers: int
+    ) -> None:
+        """`level` None is the codec's default. `name` is part of the threads' names, `helpers` their maximum number."""
+        self.level = level
+        self._accumulator = accumulator
+        self._compression = compression
+        self._name = name
+        self._max_helpers = helpers
+        self._helpers: list[threading.Thread] = []
+        #: Batches that any of the threads may take; None ends a helper.
+        self._work: queue.SimpleQueue[ProducerBatch | None] = queue.SimpleQueue()
+        #: For each batch that a helper took, what went wrong.
+        self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._unreturned: deque[ProducerBatch] = deque()
+        #: The sender thread's.
+        self._workspace = Workspace()
+
+    def compress(self, batches: list[ProducerBatch]) -> None:
+        """Compress those of the drained `batches` that no earlier attempt has compressed."""
+        fresh = [batch for batch in batches if batch.compression is None]
+        if not fresh:
+            return
+        for batch in fresh:
+            batch.raw_bytes = batch.builder.size_bytes
+        helpers = self._helpers_for(fresh)
+        if not helpers:
+            for batch in fresh:
+                self._return_one()
+                self._compress(batch, self._workspace)
+        else:
+            self._share(fresh, helpers)
+        for batch in fresh:
+            self._accumulator.note_compression(batch, batch.raw_bytes, batch.builder.size_bytes)
+
+    def keep(self, batch: ProducerBatch) -> None:
+        """Return the memory of a completed batch before another one is compressed, or in `return_memory`.
+
+        One at a time: compressing releases the GIL, and callers that wait for memory fill it meanwhile. With all of it
+        at once they would hold the GIL for longer than that.
+        """
+        self._unreturned.append(batch)
+
+    def return_memory(self) -> None:
+        """Return the memory that is left, as no batch is being compressed."""
+        while self._unreturned:
+            self._return_one()
+
+    def close(self) -> None:
+        """End the helpers."""
+        for _ in self._helpers:
+            self._work.put(None)
+        for helper in self._helpers:
+            helper.join()
+
+    def _helpers_for(self, batches: list[ProducerBatch]) -> int:
+        """How many helpers to compress these batches with, all of them running."""
+        wanted = min(len(batches) - 1, self._max_helpers)
+        if wanted == 0 or sum([batch.raw_bytes for batch in batches]) < MIN_SHARED_BYTES:
+            return 0
+        while len(self._helpers) < wanted:
+            helper = section_thread(self._help, f"headrace-compressor-{len(self._helpers) + 1}-{self._name}")
+            try:
+                helper.start()
+            except RuntimeError as error:
+                # the interpreter is ending, or the system has no more threads
+                self._max_helpers = len(self._helpers)
+                _log.warning("batches are compressed on %d threads: %s", self._max_helpers + 1, error)
+                break
+            self._helpers.append(helper)
+        return min(wanted, len(self._helpers))
+
+    def _share(self, batches: list[ProducerBatch], helpers: int) -> None:
+        """Compress the batches together with the helpers."""
+        for batch in batches[1:]:
+            self._work.put(batch)
+        own = 0
+        mine: ProducerBatch | None = batches[0]
+        try:
+            while mine is not None:
+                own += 1
+                for _ in range(1 + helpers):
+                    self._return_one()
+                self._compress(mine, self._workspace)
+                try:
+                    mine = self._work.get_nowait()
+                except queue.Empty:
+                    mine = None
+        finally:
+            # nobody else changes a batch before this
+            failures = [self._done.get() for _ in range(len(batches) - own)]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+
+    def _help(self) -> None:
+        workspace = Workspace()
+        while (batch := self._work.get()) is not None:
+            failure: BaseException | None = None
+            try:
+                self._compress(batch, workspace)
+            except BaseException as error:
+                failure = error  # the sender thread raises it
+            # a helper that waits must not keep a batch alive
+            del batch
+            self._done.put(failure)
+            del failure
+
+    def _compress(self, batch: ProducerBatch, workspace: Workspace) -> None:
+        batch.compression = batch.builder.compress(self._compression, self.level, workspace)
+
+    def _return_one(self) -> None:
+        if self._unreturned:
+            self._accumulator.release(self._unreturned.popleft())
+
+
+def helpers_at_most() -> int:
+    """One helper fewer than this process has cores, up to `MAX_HELPERS`."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores - 1, MAX_HELPERS)
