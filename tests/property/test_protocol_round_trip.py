@@ -6,14 +6,16 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.protocol_strategies import instances, message_classes, versions_of
 from support.requests import decode_request
 
 from headrace.network.protocol import frames
 from headrace.network.protocol.codec import decode, encode
+from headrace.network.protocol.errors import UnsupportedVersionError
 from headrace.network.protocol.message import Message, Request
+from headrace.network.protocol.messages.api_versions import ApiVersionsResponse
 
 bounded = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 every_message = pytest.mark.parametrize("cls", message_classes(), ids=lambda cls: cls.__name__)
@@ -50,6 +52,9 @@ def test_frames_round_trip_in_every_version(cls: type[Message], data: st.DataObj
             header, read = decode_request(joined(buffers)[4:])
             assert header == (cls.api_key, version, correlation_id, client_id)
         else:
+            if isinstance(message, ApiVersionsResponse):
+                # whatever its version, it is read in version 0, as brokers write it
+                assume(message.error_code != UnsupportedVersionError.code)
             request_class = next(each for each in message_classes() if getattr(each, "response_class", None) is cls)
             buffers = frames.encode_response(message, version=version, correlation_id=correlation_id)
             read_id, read = frames.decode_response(request_class, version, joined(buffers)[4:])
