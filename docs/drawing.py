@@ -170,6 +170,7 @@ THREADS = Drawing(
         "completion": Box(2, 2.4, "_completion: one for\nall batches"),
         "sender": Box(3.2, 1.8, "headrace-sender:\nselector, sequences,\nrequests in flight"),
         "callbacks": Box(3.2, 3, "headrace-callbacks:\nuser code", "user"),
+        "compressors": Box(4.4, 3, "headrace-compressor:\nup to three"),
         "broker": Box(4.4, 1.8, "brokers", "other"),
     },
     (
@@ -183,6 +184,7 @@ THREADS = Drawing(
         ("sender", "queue", "drain"),
         ("sender", "completion", "complete"),
         ("sender", "callbacks", "batches"),
+        ("sender", "compressors", ""),
         ("sender", "names", "look up"),
         ("sender", "broker", "sockets"),
     ),

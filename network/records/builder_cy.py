@@ -446,7 +446,8 @@ class RecordBatchBuilder:
         for part in parts:
             left = part
             while left:
-                chunk = self.chunks[self.place]
+                # assigned to the bytearray itself, the part would be copied twice
+                chunk = memoryview(self.chunks[self.place])
                 room = len(chunk) - self.position
                 if room == 0:
                     self.used.append(self.position)

@@ -353,7 +353,7 @@ def _compress_lz4(data: _Buffer, level: int, magic: int, workspace: Workspace) -
     block_bytes = _LZ4_BLOCK_BYTES[code]
     parts: list[_Part] = [_lz4_header(code, magic)]
     for start in range(0, len(view), block_bytes):
-        # only the first block stays in the workspace: nearly always there is no other
+        # a second block must not overwrite the first
         parts += block(view[start : start + block_bytes], level, workspace if start == 0 else Workspace())
     parts.append(_LZ4_END)
     return parts

@@ -549,10 +549,14 @@ class RecordAccumulator:
         return self.topics[batch.topic].queues[batch.partition]
 
     def reenqueue(self, batch: ProducerBatch, now_ms: float) -> None:
-        """Put a batch back to the front of its queue for a retry, in sequence order if it has a sequence."""
+        """Put a batch back to the front of its queue for a retry."""
         batch.retry_at_ms = now_ms + self.retry_backoff(batch.attempts)
         batch.attempts += 1
         batch.last_attempt_ms = now_ms
+        self.put_back(batch)
+
+    def put_back(self, batch: ProducerBatch) -> None:
+        """Put a drained batch back to the front of its queue, in sequence order if it has a sequence."""
         self.drainer.note_deadline(batch)
         queue: PartitionQueue = self.queue_of(batch)
         if batch.has_sequence:

@@ -53,7 +53,7 @@ class CompressionEstimate:
         self.compresses = compression is not Compression.NONE
         self.compression = compression
         self.batch_size = batch_size
-        #: The ratio to expect of any topic's next batch, at least MIN_SHARE.
+        #: The ratio of the last batches of all topics together, at least MIN_SHARE.
         self.packed_share = 1.0
         # at most an eighth of all memory, so that an estimate never starves other partitions
         self.largest_bytes = max(buffer_memory // 8, batch_size)
@@ -86,10 +86,13 @@ class CompressionEstimate:
         return None
 
     def note(self, topic_queues: TopicQueues, raw_bytes: int, packed_bytes: int) -> None:
-        """Update the estimate with the ratio of one batch. Small batches compress worse and are ignored."""
+        """Update the estimates with one batch. Small batches compress worse and don't change their topic's."""
+        observed: cython.double = packed_bytes / raw_bytes
+        weight: cython.double = min(cython.cast(cython.double, raw_bytes) / max(self.batch_size, 1), 1.0)
+        self.packed_share += (observed - self.packed_share) * RATIO_IMPROVING_SHARE * weight
+        self.packed_share = max(self.packed_share, MIN_SHARE)
         if raw_bytes < self.batch_size // 2:
             return
-        observed: cython.double = packed_bytes / raw_bytes
         known: cython.double = topic_queues.compression_ratio
         if known == 0.0:
             known = observed
@@ -98,6 +101,3 @@ class CompressionEstimate:
         else:
             known += (observed - known) * RATIO_IMPROVING_SHARE
         topic_queues.compression_ratio = known
-        # close to the ratio of the topic that compresses worst
-        share: cython.double = self.packed_share + (observed - self.packed_share) * RATIO_IMPROVING_SHARE
-        self.packed_share = max(observed, share, MIN_SHARE)

@@ -55,6 +55,21 @@ class Compressors:
         #: The sender thread's.
         self._workspace = Workspace()
 
+    def fitting(self, batches: list[ProducerBatch], max_bytes: int) -> list[ProducerBatch]:
+        """Compress drained batches and return those for one request, of at most `max_bytes` or of one batch.
+
+        `Drain.drain` only expects sizes: batches for which there is no room after all go back to their queues.
+        """
+        self.compress(batches)
+        size = 0
+        for index, batch in enumerate(batches):
+            size += batch.builder.size_bytes
+            if size > max_bytes and index > 0:
+                for left in batches[index:]:
+                    self._accumulator.put_back(left)
+                return batches[:index]
+        return batches
+
     def compress(self, batches: list[ProducerBatch]) -> None:
         """Compress those of the drained `batches` that no earlier attempt has compressed."""
         fresh = [batch for batch in batches if batch.compression is None]
@@ -93,7 +108,7 @@ class Compressors:
             helper.join()
 
     def _helpers_for(self, batches: list[ProducerBatch]) -> int:
-        """How many helpers to compress these batches with, all of them running."""
+        """How many helpers these batches keep busy; that many are running."""
         wanted = min(len(batches) - 1, self._max_helpers)
         if wanted == 0 or sum([batch.raw_bytes for batch in batches]) < MIN_SHARED_BYTES:
             return 0
@@ -104,30 +119,31 @@ class Compressors:
             except RuntimeError as error:
                 # the interpreter is ending, or the system has no more threads
                 self._max_helpers = len(self._helpers)
-                _log.warning("batches are compressed on %d threads: %s", self._max_helpers + 1, error)
+                _log.info("%d threads help to compress, no more can be started: %s", self._max_helpers, error)
                 break
             self._helpers.append(helper)
         return min(wanted, len(self._helpers))
 
     def _share(self, batches: list[ProducerBatch], helpers: int) -> None:
         """Compress the batches together with the helpers."""
-        for batch in batches[1:]:
-            self._work.put(batch)
-        own = 0
+        given = 0
         mine: ProducerBatch | None = batches[0]
         try:
+            for batch in batches[1:]:
+                self._work.put(batch)
+                given += 1
             while mine is not None:
-                own += 1
                 for _ in range(1 + helpers):
                     self._return_one()
                 self._compress(mine, self._workspace)
                 try:
                     mine = self._work.get_nowait()
+                    given -= 1
                 except queue.Empty:
                     mine = None
         finally:
             # nobody else changes a batch before this
-            failures = [self._done.get() for _ in range(len(batches) - own)]
+            failures = [self._done.get() for _ in range(given)]
         for failure in failures:
             if failure is not None:
                 raise failure

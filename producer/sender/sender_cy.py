@@ -392,7 +392,12 @@ class Sender:
                     availability.note(node.id, now_ms, True)
                 if batches:
                     sent_any = True
-                    self._send_batches(node, batches, now_ms)
+                    if self._compressors is None:
+                        self._send_batches(node, batches, now_ms)
+                    else:
+                        batches = self._compressors.fitting(batches, self._max_request_bytes)
+                        # compressing may have taken long, and the request's timeout begins now
+                        self._send_batches(node, batches, self._clock.now_ms())
 
         if self._expire(now_ms):
             # the batches behind it may be sendable
@@ -413,8 +418,6 @@ class Sender:
         if versions is not self._checked_versions:
             self._checked_versions = versions
             self._converts = needs_conversion(versions)
-        if self._compressors is not None:
-            self._compressors.compress(batches)
         for batch in batches:
             self._seal(batch)
             records = batch.records

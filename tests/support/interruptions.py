@@ -16,9 +16,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = tuple(f"{ROOT / part}/" for part in ("network", "producer"))
 
-#: After instructions with these prefixes CPython may run a signal handler, which may raise. Anywhere else a finalizer
-#: may run, whose exceptions don't propagate.
+#: After instructions with these prefixes CPython may run a signal handler, which may raise. (After a call of a Python
+#: function it doesn't since 3.11; such points count, too.) Anywhere else a finalizer may run, whose exceptions don't
+#: propagate.
 _CHECKED = ("CALL", "RESUME", "JUMP_BACKWARD", "JUMP_ABSOLUTE")
+_NOT_CHECKED = ("CALL_INTRINSIC", "JUMP_BACKWARD_NO_INTERRUPT")
 
 
 @functools.cache
@@ -89,7 +91,10 @@ class Interruption:
             return True  # RESUME, which isn't traced, has checked
         last = self._last[frame]
         code = frame.f_code
-        if last is None or not dis.opname[code.co_code[last]].startswith(_CHECKED):
+        if last is None:
+            return False
+        name = dis.opname[code.co_code[last]]
+        if not name.startswith(_CHECKED) or name.startswith(_NOT_CHECKED):
             return False
         return _handler(code, last) == _handler(code, frame.f_lasti)
 

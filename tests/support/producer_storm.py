@@ -201,8 +201,6 @@ class HeadraceClient:
 
     def __init__(self, bootstrap_servers: str, storm: Storm) -> None:
         self._futures: list[list[Any]] = [[] for _ in range(storm.partitions)]
-        # the storm's batches are small: share them among the threads that compress all the same
-        compressors.MIN_SHARED_BYTES = 0
         self._producer = KafkaProducer(
             bootstrap_servers=bootstrap_servers,
             acks=storm.acks,
@@ -537,4 +535,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # the storm's batches are small: share them among the threads that compress all the same
+    compressors.MIN_SHARED_BYTES = 0
     sys.exit(main())

@@ -75,8 +75,6 @@ class Round:
             cluster.create_topic(topic, PARTITIONS)
         self.closes_early = dice.random() < 0.3
         self.aborts = dice.random() < 0.5
-        # the storm's batches are small: share them among the threads that compress all the same
-        compressors.MIN_SHARED_BYTES = 0
         self.producer = KafkaProducer(
             bootstrap_servers=cluster.bootstrap_servers,
             linger_ms=dice.choice([0, 1, 5]),
@@ -280,4 +278,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # the storm's batches are small: share them among the threads that compress all the same
+    compressors.MIN_SHARED_BYTES = 0
     main()

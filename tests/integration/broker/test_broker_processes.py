@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import confluent_kafka
 import pytest
@@ -141,6 +142,13 @@ def test_it_acts_as_an_older_release(cluster, topic):
     cluster.act_as(None)
 
 
+def is_stopped(pid):
+    """Whether no thread of the process runs: a signal takes effect when its threads are scheduled next."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    # without /proc there is nothing to look at
+    return set(states) <= {"T"}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -154,6 +162,7 @@ def test_a_change_waits_until_every_broker_has_it(cluster, change):
     changing = threading.Thread(target=change, args=(cluster,), daemon=True)
     os.kill(cluster.pids[2], signal.SIGSTOP)
     try:
+        until(lambda: is_stopped(cluster.pids[2]))
         changing.start()
         changing.join(0.5)
         assert changing.is_alive()

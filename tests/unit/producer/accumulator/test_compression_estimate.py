@@ -8,7 +8,6 @@ import pytest
 from support.sender_harness import SenderHarness, batch_of, batches_of
 
 from headrace.network.client.request import ClientRequest
-from headrace.network.protocol import errors
 from headrace.network.records.compression import Compression
 from headrace.producer.accumulator.batch_cy import ProducerBatch
 
@@ -126,21 +125,43 @@ def test_requests_are_filled_to_their_size_on_the_wire(codec: Compression) -> No
     assert 2.8 * BATCH < wire_bytes(first) < 4.2 * BATCH
 
 
-def test_batches_that_have_been_compressed_count_with_their_size() -> None:
+def test_no_request_exceeds_its_size_if_records_compress_worse_than_expected() -> None:
     h = SenderHarness(
         compression=Compression.LZ4, batch_size=BATCH, memory=4_000_000, partitions=8, max_request_bytes=4 * BATCH
     )
     for _ in range(40):
         send_full_batch(h, VALUES)
     fill_all(h, 8, [RANDOM.randbytes(136) for _ in range(2000)])
-    surprise = h.send()
-    # the estimate is for records that compress better
-    assert wire_bytes(surprise[0]) > 5 * BATCH
-    for request in surprise:
-        h.answer(request, errors.NotEnoughReplicasError.code)
-    again = h.retry()
-    assert sum(len(list(batches_of(request))) for request in again) >= 8
-    assert max(map(wire_bytes, again)) <= 4 * BATCH
+    delivered: list[int] = []
+    while h.accumulator.has_undrained:
+        requests = h.send()
+        assert requests
+        for request in requests:
+            assert wire_bytes(request) <= 4 * BATCH
+            delivered += [partition for _, partition, _ in batches_of(request)]
+            h.answer(request)
+    # each partition's full batch and the one behind it; those put back were sent once
+    assert sorted(delivered) == sorted([*range(8), *range(8)])
+    h.sender.run_once()
+    assert h.free_bytes == 4_000_000
+
+
+def test_short_batches_of_noise_do_not_exceed_it_either() -> None:
+    h = SenderHarness(
+        compression=Compression.LZ4, batch_size=BATCH, memory=4_000_000, partitions=8, max_request_bytes=2 * BATCH
+    )
+    for _ in range(40):
+        send_full_batch(h, [b"a" * 100])
+    for _ in range(3):
+        for partition in range(8):
+            h.append(RANDOM.randbytes(BATCH * 2 // 5), partition=partition)
+        requests = h.send()
+        while requests:
+            assert max(map(wire_bytes, requests)) <= 2 * BATCH
+            for request in requests:
+                h.answer(request)
+            requests = h.send()
+        assert not h.accumulator.has_undrained
 
 
 def test_a_short_batch_that_was_closed_by_a_long_record_is_no_sample() -> None:
