@@ -89,6 +89,7 @@ def ask(cluster, message, node_id=1, version=None):
 
 def make(cluster, topic, assignments):
     cluster.controller.create_topic(topic, assignments=assignments)
+    cluster._await_brokers()
 
 
 def fill(cluster, topic, count, size=10):
