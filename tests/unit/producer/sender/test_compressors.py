@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 from typing import Any
@@ -211,8 +212,6 @@ def test_the_sender_shares_the_batches_of_a_request() -> None:
 
 
 def test_a_core_is_left_for_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os  # noqa: PLC0415
-
     for cores, helpers in [(1, 0), (2, 1), (4, 3), (64, MAX_HELPERS)]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: set(range(cores)), raising=False)
         assert helpers_at_most() == helpers
