@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from support.apache_kafka import ApacheKafka
 from support.confluent import PATIENCE_S, create_topic
+from support.processes import child
 from support.waiting import wait_until
 
 from headrace.producer import KafkaProducer
@@ -22,9 +23,20 @@ from headrace.producer import KafkaProducer
 def await_members(kafka: ApacheKafka, group: str, count: int) -> None:
     """Wait until the group has `count` members, each with partitions."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    coordinator_starts = (
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.GROUP_ID_NOT_FOUND,
+    )
 
     def is_so() -> bool:
-        members = admin.describe_consumer_groups([group])[group].result(PATIENCE_S).members
+        try:
+            members = admin.describe_consumer_groups([group])[group].result(PATIENCE_S).members
+        except KafkaException as error:
+            if error.args[0].code() not in coordinator_starts:
+                raise
+            return False
         return len(members) == count and all(each.assignment.topic_partitions for each in members)
 
     wait_until(is_so)
@@ -54,7 +66,7 @@ def test_a_group_with_java_s_console_consumer(apache_kafka: ApacheKafka, is_firs
         if not is_first:
             theirs = pool.submit(run_java)
             await_members(apache_kafka, topic, 1)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             if is_first:
                 await_members(apache_kafka, topic, 1)

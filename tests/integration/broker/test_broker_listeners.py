@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from support.processes import child
 from support.waiting import wait_until
 
 from headrace.broker import EmbeddedCluster, ProcessCluster
@@ -92,7 +93,7 @@ def test_node_ids_are_chosen(kind, tmp_path):
 )
 def test_the_command_says_what_it_runs(options, lines, node_ids):
     command = [sys.executable, "-m", "headrace.cli", "broker", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         told = [process.stdout.readline() for _ in lines]

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.processes import child
 
 PATIENCE_S = 60
 
@@ -19,7 +20,7 @@ PATIENCE_S = 60
 def test_a_signal_ends_it_cleanly(number: signal.Signals, whole_group: bool, brokers: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "headrace.cli", "broker", "--brokers", str(brokers)]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
+    with child(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

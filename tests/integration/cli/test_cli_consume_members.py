@@ -16,6 +16,7 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from support import kafka_python_members
+from support.processes import child
 from support.waiting import JumpingClock, wait_until
 
 from headrace.broker import EmbeddedCluster, Fault
@@ -385,7 +386,7 @@ def test_the_place_of_a_member_that_read_nothing_is_kept(cluster, topic, start):
 def test_a_member_whose_output_nobody_reads_any_more_leaves(cluster, topic):
     send(cluster, topic)
     command = [*HEADRACE, "consume", topic, "-b", cluster.bootstrap_servers, "--follow", "-g", topic]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
@@ -421,7 +422,7 @@ def test_partitions_that_are_added_while_it_follows(cluster, topic, start):
     small = f"{topic}-grows"
     cluster.create_topic(small, 1)
     command = [*HEADRACE, "consume", small, "-b", cluster.bootstrap_servers, "--follow"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, metadata_max_age_ms=100) as producer:
             producer.send(small, b"a", partition=0).get(60)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import child
 
 from headrace.broker import EmbeddedCluster, Fault
 from headrace.broker.security.certificates import ThrowAwayAuthority
@@ -591,7 +592,7 @@ def test_a_terminal_and_a_pipe_show_the_same(cluster):
     piped = subprocess.run(arguments, capture_output=True, check=True, timeout=60)
     assert b"\x1b" not in piped.stdout
     terminal, inner = pty.openpty()
-    with subprocess.Popen(arguments, stdout=inner, stderr=inner) as running:
+    with child(arguments, stdout=inner, stderr=inner) as running:
         os.close(inner)
         shown = b""
         with contextlib.suppress(OSError):

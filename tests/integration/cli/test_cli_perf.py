@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 
 import confluent_kafka
 import pytest
+from support.processes import child
 
 from headrace.broker import EmbeddedCluster, Fault
 from headrace.cli import main
@@ -233,7 +234,7 @@ def test_a_terminal_shows_a_table_and_a_pipe_no_escape_codes(cluster):
     piped = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
     assert "\x1b" not in piped.stdout + piped.stderr
     terminal, inner = pty.openpty()
-    with subprocess.Popen(arguments, stdout=inner, stderr=inner, env={**os.environ, "TERM": "xterm"}) as running:
+    with child(arguments, stdout=inner, stderr=inner, env={**os.environ, "TERM": "xterm"}) as running:
         os.close(inner)
         shown = b""
         # the terminal ends with an error when the last process that has it open ends

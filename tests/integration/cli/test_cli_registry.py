@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.processes import child
 
 from headrace.registry import Schema, SchemaRegistryClient
 
@@ -15,7 +16,7 @@ from headrace.registry import Schema, SchemaRegistryClient
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_serves_until_a_signal(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "headrace.cli", "registry", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         name, _, url = process.stdout.readline().strip().partition("=")
         assert name == "schema.registry.url"
@@ -29,7 +30,7 @@ def test_it_serves_until_a_signal(number: signal.Signals) -> None:
 
 def test_a_port_that_is_taken_is_an_error() -> None:
     command = [sys.executable, "-m", "headrace.cli", "registry", "--port"]
-    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
+    with child([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         port = process.stdout.readline().strip().rpartition(":")[2]
         second = subprocess.run([*command, port], capture_output=True, text=True, timeout=60, check=False)

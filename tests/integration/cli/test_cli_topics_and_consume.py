@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from support.processes import child
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.requests.control import Fault
@@ -219,7 +220,7 @@ def test_following_prints_what_arrives(cluster):
     cluster.create_topic("followed", 2)
     send(cluster, "followed", *values("followed", 1))
     command = [sys.executable, "-m", "headrace.cli", "consume", "followed", "-b", cluster.bootstrap_servers]
-    with subprocess.Popen([*command, "--follow", "-n", "3"], stdout=subprocess.PIPE, text=True) as process:
+    with child([*command, "--follow", "-n", "3"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         watch = threading.Timer(60, process.kill)
         watch.start()
@@ -237,7 +238,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(cluster):
         for _ in range(200):
             producer.send("piped", b"x" * 5000)
     command = [sys.executable, "-m", "headrace.cli", "consume", "piped", "-b", cluster.bootstrap_servers]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith(b"0:0 ")

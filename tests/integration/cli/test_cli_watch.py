@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import prometheus_client
 import pytest
+from support.processes import child
 
 from headrace.broker import EmbeddedCluster
 from headrace.cli import main
@@ -94,7 +95,7 @@ def read_terminal(command: list[str], until: bytes, end: Callable[[subprocess.Po
     """The exit code and everything that a command shows in a terminal, which is ended once it shows `until`."""
     terminal, inner = pty.openpty()
     shown = b""
-    with subprocess.Popen(command, stdout=inner, stderr=inner, env={**os.environ, "TERM": "xterm"}) as running:
+    with child(command, stdout=inner, stderr=inner, env={**os.environ, "TERM": "xterm"}) as running:
         os.close(inner)
         is_ended = False
         # the terminal ends with an error when the last process that has it open ends

@@ -34,6 +34,7 @@ from support.pages import (
     pages,
     program_of,
 )
+from support.processes import child
 
 from headrace.broker import EmbeddedCluster
 from headrace.cli.main import COMMANDS
@@ -173,7 +174,7 @@ def our_command(words: list[str], cluster: EmbeddedCluster, directory: Path) -> 
 
 def run_broker(arguments: list[str]) -> None:
     """Start it, and stop it once it serves."""
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with child(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline().startswith("bootstrap.servers=")

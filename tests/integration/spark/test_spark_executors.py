@@ -19,6 +19,7 @@ from textwrap import dedent
 import pyspark
 import pytest
 from support.confluent import read_topic
+from support.processes import child
 from support.spark_driver import PREAMBLE, drive
 from support.spark_session import needs_spark, python_path
 
@@ -225,7 +226,7 @@ def test_a_streaming_driver_that_is_killed(cluster: EmbeddedCluster, topic: str,
     path = tmp_path / "driver.py"
     path.write_text(dedent(PREAMBLE) + dedent(program))
     for until in (1200, 2700):
-        with subprocess.Popen(
+        with child(
             [sys.executable, "-W", "ignore", str(path), cluster.bootstrap_servers, topic, str(tmp_path)],
             env=python_path(),
             cwd=tmp_path,

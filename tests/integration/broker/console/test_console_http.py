@@ -16,6 +16,7 @@ import msgpack
 import pytest
 from confluent_kafka import Consumer
 from support.console import ConsoleClient
+from support.processes import child
 from support.waiting import wait_until
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault, ProcessCluster
@@ -658,7 +659,7 @@ def test_a_schema_registry_that_would_have_no_effect(settings):
 @pytest.mark.parametrize("brokers", ["1", "2"])
 def test_the_command_serves_it_until_ctrl_c(brokers):
     command = [sys.executable, "-m", "headrace.cli", "broker", "--brokers", brokers, "--console"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = next(line for line in process.stdout if line.startswith("console=")).strip().partition("=")[2]
         with ConsoleClient(url).events() as events:
