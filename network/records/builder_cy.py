@@ -417,27 +417,30 @@ class RecordBatchBuilder:
         ends = [*self.used, self.position]
         return [memoryview(chunk)[:end] for chunk, end in zip(self.chunks, ends, strict=False) if end]
 
-    def compress(
-        self, compression: Compression, level: int | None = None, workspace: Workspace | None = None
-    ) -> Compression:
+    def compress(self, compression: Compression, level: int | None = None) -> Compression:
         """Compress the complete records in place. Returns the resulting compression of the batch.
 
-        Records that do not get smaller stay uncompressed, so the result always fits the chunks. Releases the GIL.
-        `workspace`: the calling thread's memory, if it compresses often.
+        Records that do not get smaller stay uncompressed, so the result always fits the chunks.
         """
+        packed = self.packed(compression, level, Workspace())
+        if packed is None:
+            return Compression.NONE
+        self.replace_records(packed)
+        return compression
+
+    def packed(self, compression: Compression, level: int | None, workspace: Workspace) -> list[memoryview] | None:
+        """The complete records compressed, in `workspace`; None if they don't get smaller. Releases the GIL."""
         if compression == Compression.NONE:
-            return compression
-        workspace = Workspace() if workspace is None else workspace
+            return None
         views = self._views()
         views[0] = views[0][RECORD_BATCH_OVERHEAD:]
         plain = views[0] if len(views) == 1 else workspace.joined(views)
         packed = [memoryview(part) for part in compress_parts(compression, plain, level, MAGIC_V2, workspace)]
         if sum([len(part) for part in packed]) >= len(plain):
-            return Compression.NONE
-        self._replace_records(packed)
-        return compression
+            return None
+        return packed
 
-    def _replace_records(self, parts: list[memoryview]) -> None:
+    def replace_records(self, parts: list[memoryview]) -> None:
         """Write `parts`, which are not larger than the records before, in place of those."""
         self.used = []
         self.earlier_bytes = 0

@@ -211,8 +211,6 @@ class Drain:
             if drained and size + batch_size > max_bytes:
                 break
             batch = self._take(queue, batch)
-            if self.transactions is not None:
-                self.transactions.take_sequence(batch)
             size += batch_size
             batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch

@@ -247,7 +247,7 @@ class PartitionQueue:
                 return None
             batch: ProducerBatch = self.batches.pop(0)
             batch.closed = True
-            if batch.attempts == 0:
+            if batch.attempts == 0 and batch.compression is None:
                 self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
             if batch is self.open:
                 self.open = None
@@ -257,6 +257,12 @@ class PartitionQueue:
             if self.batches:
                 active[self] = True
             return batch
+
+    def to_end_of_line(self, active: dict) -> None:
+        """Let the other active queues be drained first. Without batches it is in no line."""
+        with self.lock:
+            if active.pop(self, None) is not None:
+                active[self] = True
 
     def take_all(self, active: dict) -> list[ProducerBatch]:
         """Remove every batch, for a producer that closes immediately."""

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 MAX_HELPERS = 3
 #: Batches of fewer bytes together aren't shared: lz4 compresses 64 KiB in 0.1 ms, and handing over isn't free.
 MIN_SHARED_BYTES = 128 * 1024
+#: How often the sender thread checks that the helpers it waits for live.
+HELPER_CHECK_SECONDS = 1.0
 
 
 class Compressors:
@@ -52,6 +54,7 @@ class Compressors:
         #: For each batch that a helper took, what went wrong.
         self._done: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._unreturned: deque[ProducerBatch] = deque()
+        self._failure_logged = False
         #: The sender thread's.
         self._workspace = Workspace()
 
@@ -65,8 +68,7 @@ class Compressors:
         for index, batch in enumerate(batches):
             size += batch.builder.size_bytes
             if size > max_bytes and index > 0:
-                for left in batches[index:]:
-                    self._accumulator.put_back(left)
+                self._accumulator.put_back_drained(batches[index:], batches[:index])
                 return batches[:index]
         return batches
 
@@ -116,7 +118,7 @@ class Compressors:
             helper = section_thread(self._help, f"headrace-compressor-{len(self._helpers) + 1}-{self._name}")
             try:
                 helper.start()
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 # the interpreter is ending, or the system has no more threads
                 self._max_helpers = len(self._helpers)
                 _log.info("%d threads help to compress, no more can be started: %s", self._max_helpers, error)
@@ -143,10 +145,20 @@ class Compressors:
                     mine = None
         finally:
             # nobody else changes a batch before this
-            failures = [self._done.get() for _ in range(given)]
+            failures = [self._next_done() for _ in range(given)]
         for failure in failures:
             if failure is not None:
                 raise failure
+
+    def _next_done(self) -> BaseException | None:
+        """What went wrong with a batch that a helper took."""
+        while True:
+            try:
+                return self._done.get(timeout=HELPER_CHECK_SECONDS)
+            except queue.Empty:
+                # without memory a helper may end before it can report
+                if not all([helper.is_alive() for helper in self._helpers]):
+                    return RuntimeError("a thread that helps to compress has died")
 
     def _help(self) -> None:
         workspace = Workspace()
@@ -162,7 +174,19 @@ class Compressors:
             del failure
 
     def _compress(self, batch: ProducerBatch, workspace: Workspace) -> None:
-        batch.compression = batch.builder.compress(self._compression, self.level, workspace)
+        try:
+            packed = batch.builder.packed(self._compression, self.level, workspace)
+        except Exception as error:
+            # most likely for want of memory; nothing of the batch has changed
+            level = logging.DEBUG if self._failure_logged else logging.WARNING
+            self._failure_logged = True
+            _log.log(level, "%r is sent uncompressed, because compressing it failed: %r", batch, error)
+            packed = None
+        if packed is None:
+            batch.compression = Compression.NONE
+        else:
+            batch.builder.replace_records(packed)
+            batch.compression = self._compression
 
     def _return_one(self) -> None:
         if self._unreturned:
@@ -171,5 +195,9 @@ class Compressors:
 
 def helpers_at_most() -> int:
     """One helper fewer than this process has cores, up to `MAX_HELPERS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        # not on Linux, or forbidden by a sandbox
+        cores = os.cpu_count() or 1
     return min(cores - 1, MAX_HELPERS)

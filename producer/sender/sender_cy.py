@@ -210,10 +210,10 @@ class Sender:
         finally:
             if self._telemetry is not None:
                 self._telemetry.end()
-            if self._compressors is not None:
-                self._compressors.close()
             self._callbacks.finish()
             self._client.close()
+            if self._compressors is not None:
+                self._compressors.close()
 
     def run_once(self) -> None:
         """One iteration: prepare the producer id, send ready batches, poll the sockets and handle the responses."""
@@ -235,6 +235,11 @@ class Sender:
                 self._telemetry_at_ms = self._telemetry.step(now_ms)
             if self._telemetry_at_ms > now_ms:
                 poll_ms = min(poll_ms, self._telemetry_at_ms - now_ms)
+        if self._compressors is not None:
+            # compressing may have taken long
+            later_ms: cython.double = self._clock.now_ms()
+            poll_ms = max(0.0, poll_ms - (later_ms - now_ms))
+            now_ms = later_ms
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._return_memory()
         self._client.poll(poll_ms, now_ms)
@@ -367,7 +372,7 @@ class Sender:
         times: AnswerTimes
         sent_any: cython.bint = True
         again: cython.bint = False
-        while sent_any:
+        while sent_any and not self._force_close:
             # again after requests were sent: there may be more for the same brokers
             check = accumulator.ready(now_ms, self._answer_times.busy, again)
             again = True
@@ -396,6 +401,9 @@ class Sender:
                         self._send_batches(node, batches, now_ms)
                     else:
                         batches = self._compressors.fitting(batches, self._max_request_bytes)
+                        if self._force_close:
+                            # what was drained is incomplete, and fails with everything else
+                            return 0.0
                         # compressing may have taken long, and the request's timeout begins now
                         self._send_batches(node, batches, self._clock.now_ms())
 
@@ -419,6 +427,9 @@ class Sender:
             self._checked_versions = versions
             self._converts = needs_conversion(versions)
         for batch in batches:
+            if self._transactions is not None:
+                # not earlier: a number means that a broker may have the batch
+                self._transactions.take_sequence(batch)
             self._seal(batch)
             records = batch.records
             if self._converts:

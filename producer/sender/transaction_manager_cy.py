@@ -2,12 +2,12 @@
 # cython: freethreading_compatible=True
 """Idempotence: the producer's id and epoch, and the sequence numbers by which brokers detect duplicates.
 
-Everything here runs on the sender thread. A batch is assigned its sequence number when it is drained, and keeps it over
-retries. Only a new epoch rewrites sequence numbers (KIP-360), under two conditions. None of the partition's batches is
-in flight, so that a response always refers to the numbers its batch has. And none of them may be in the log already: a
-batch whose response was lost is first resent with its old number, and the broker's response shows whether it has the
-batch. (Java rewrites such a batch immediately; the broker can't recognize the new numbers as a retry and appends it
-twice.)
+Everything here runs on the sender thread. A batch is assigned its sequence number when its first request is made, and
+keeps it over retries. Only a new epoch rewrites sequence numbers (KIP-360), under two conditions. None of the
+partition's batches is in flight, so that a response always refers to the numbers its batch has. And none of them may be
+in the log already: a batch whose response was lost is first resent with its old number, and the broker's response shows
+whether it has the batch. (Java rewrites such a batch immediately; the broker can't recognize the new numbers as a retry
+and appends it twice.)
 
 The states are those of `State`: UNINITIALIZED (`producer_id_request_failed` returns to it) -> INITIALIZING (`asking`)
 -> READY (`assign`), and FATAL_ERROR (`fail`). `request_epoch_bump` marks a partition for a new epoch;

@@ -15,6 +15,7 @@ from headrace.network.records import compression
 from headrace.network.records.compression import Compression, compress
 from headrace.network.sections import interrupted
 from headrace.producer.accumulator.batch_cy import ProducerBatch
+from headrace.producer.sender import compressors
 from headrace.producer.sender.compressors import MAX_HELPERS, MIN_SHARED_BYTES, Compressors, helpers_at_most
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
@@ -93,7 +94,11 @@ def test_batches_of_earlier_attempts_are_not_compressed_again() -> None:
     shared.close()
 
 
-def test_an_error_of_a_helper_is_raised_once_all_batches_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+class Death(BaseException):
+    """What the interpreter raises on any thread, such as KeyboardInterrupt."""
+
+
+def test_what_ends_a_helper_is_raised_once_all_batches_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     caller = threading.get_ident()
     helped = threading.Event()
     row = compression.CODECS[Compression.LZ4]
@@ -104,11 +109,11 @@ def test_an_error_of_a_helper_is_raised_once_all_batches_are_done(monkeypatch: p
             assert helped.wait(60)
             return row.compress(*arguments)
         helped.set()
-        raise MemoryError("no memory on a helper")
+        raise Death("on a helper")
 
     monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=fail_on_helpers))
     shared, _ = some_compressors(1)
-    with pytest.raises(MemoryError, match="no memory on a helper"):
+    with pytest.raises(Death, match="on a helper"):
         shared.compress([a_batch(MIN_SHARED_BYTES, partition) for partition in range(3)])
     monkeypatch.undo()
     # the helper still works
@@ -124,23 +129,83 @@ def test_an_error_of_the_sender_thread_leaves_no_batch_with_a_helper(monkeypatch
 
     def fail_here(*arguments: Any) -> Any:
         if threading.get_ident() == caller:
-            raise MemoryError("no memory here")
+            raise Death("here")
         return row.compress(*arguments)
 
     monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=fail_here))
     shared, _ = some_compressors(1)
     batches = [a_batch(MIN_SHARED_BYTES, partition) for partition in range(3)]
-    with pytest.raises(MemoryError, match="no memory here"):
+    with pytest.raises(Death, match="here"):
         shared.compress(batches)
     assert [batch.compression for batch in batches] == [None, Compression.LZ4, Compression.LZ4]
     shared.close()
 
 
-def test_without_more_threads_the_sender_thread_compresses_alone(
+def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    row = compression.CODECS[Compression.LZ4]
+    large = MIN_SHARED_BYTES
+
+    def fail_for_large(data: Any, *arguments: Any) -> Any:
+        if len(data) > large:
+            raise MemoryError("no memory")
+        return row.compress(data, *arguments)
+
+    monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=fail_for_large))
+    shared, memory = some_compressors(1)
+    batches = [a_batch(size, partition) for partition, size in enumerate([large // 2, large * 2, large // 2, large * 3])]
+    plain = [bytes(b"".join(batch.builder.finish())) for batch in batches]
+    shared.compress(batches)
+    assert [batch.compression for batch in batches] == [Compression.LZ4, Compression.NONE] * 2
+    assert [bytes(b"".join(batch.builder.finish())) for batch in batches[1::2]] == plain[1::2]
+    assert len(memory.noted) == 4
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "is sent uncompressed, because compressing it failed: MemoryError('no memory')" in warnings[0]
+    shared.close()
+
+
+def test_the_sender_thread_does_not_wait_for_a_helper_that_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reports:
+        """The queue of what helpers have done, for one of which there is no memory."""
+
+        def __init__(self) -> None:
+            self.get = done.get
+
+        def put(self, failure: BaseException | None) -> None:
+            raise MemoryError("no memory to report")
+
+    monkeypatch.setattr(compressors, "HELPER_CHECK_SECONDS", 0.05)
+    died: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    shared, _ = some_compressors(1)
+    done = shared._done
+    shared._done = Reports()  # type: ignore[assignment]
+    helped = threading.Event()
+    caller = threading.get_ident()
+    row = compression.CODECS[Compression.LZ4]
+
+    def let_help(*arguments: Any) -> Any:
+        if threading.get_ident() == caller:
+            assert helped.wait(60)
+        else:
+            helped.set()
+        return row.compress(*arguments)
+
+    monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=let_help))
+    with pytest.raises(RuntimeError, match="a thread that helps to compress has died"):
+        shared.compress([a_batch(MIN_SHARED_BYTES, partition) for partition in range(2)])
+    assert [each.exc_type for each in died] == [MemoryError]
+    shared.close()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError("no memory for a thread")], ids=repr)
+def test_without_more_threads_the_sender_thread_compresses_alone(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+        raise error
 
     monkeypatch.setattr(threading.Thread, "start", start)
     shared, _ = some_compressors(3)
@@ -150,7 +215,7 @@ def test_without_more_threads_the_sender_thread_compresses_alone(
             shared.compress(batches)
             assert all(batch.compression is Compression.LZ4 for batch in batches)
     assert [record.getMessage() for record in caplog.records] == [
-        "0 threads help to compress, no more can be started: can't start new thread"
+        f"0 threads help to compress, no more can be started: {error}"
     ]
     shared.close()
 
@@ -215,3 +280,12 @@ def test_a_core_is_left_for_the_program(monkeypatch: pytest.MonkeyPatch) -> None
     for cores, helpers in [(1, 0), (2, 1), (4, 3), (64, MAX_HELPERS)]:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process, cores=cores: set(range(cores)), raising=False)
         assert helpers_at_most() == helpers
+
+
+def test_a_sandbox_may_hide_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(process: int) -> set[int]:
+        raise PermissionError("sched_getaffinity")
+
+    monkeypatch.setattr(os, "sched_getaffinity", forbidden, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert helpers_at_most() == 2
