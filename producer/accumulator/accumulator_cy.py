@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
+from ...network.clock import NEVER_MS, Clock
 from ...network.cluster import Cluster
 from ...network.protocol.errors import ProducerClosedError
 from ...network.records.builder_cy import encoded_size
@@ -563,19 +563,6 @@ class RecordAccumulator:
             queue.put_in_sequence(batch, self.active)
         else:
             queue.put_in_order(batch, self.active)
-
-    def put_back_drained(self, left: list[ProducerBatch], sent: list[ProducerBatch]) -> None:
-        """Put back drained batches that no request has room for after all, as if they had not been drained.
-
-        Their partitions come before those of `sent`, the batches drained with them.
-        """
-        batch: ProducerBatch
-        for batch in left:
-            # a retry has backed off
-            batch.retry_at_ms = LONG_AGO_MS
-            self.put_back(batch)
-        for batch in sent:
-            self.queue_of(batch).to_end_of_line(self.active)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Enqueue the parts of a split batch in its place."""

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from ...network.clock import LONG_AGO_MS
 from ...network.records.compression import Compression
 from ...network.records.workspace import Workspace
 from ...network.sections import section_thread
@@ -68,7 +69,7 @@ class Compressors:
         for index, batch in enumerate(batches):
             size += batch.builder.size_bytes
             if size > max_bytes and index > 0:
-                self._accumulator.put_back_drained(batches[index:], batches[:index])
+                self._put_back(batches[index:], batches[:index])
                 return batches[:index]
         return batches
 
@@ -108,6 +109,15 @@ class Compressors:
             self._work.put(None)
         for helper in self._helpers:
             helper.join()
+
+    def _put_back(self, left: list[ProducerBatch], sent: list[ProducerBatch]) -> None:
+        """Put batches back as if they had not been drained: their partitions come before those of `sent`."""
+        for batch in left:
+            # a retry has backed off
+            batch.retry_at_ms = LONG_AGO_MS
+            self._accumulator.put_back(batch)
+        for batch in sent:
+            self._accumulator.queue_of(batch).to_end_of_line(self._accumulator.active)
 
     def _helpers_for(self, batches: list[ProducerBatch]) -> int:
         """How many helpers these batches keep busy; that many are running."""

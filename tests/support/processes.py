@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """Start a process and wait for its end; it is killed if the test fails, which otherwise would wait in vain."""
+    """Start a process and wait for its end; it is killed if the test fails, which would otherwise wait for it."""
     with subprocess.Popen(command, **options) as process:
         try:
             yield process

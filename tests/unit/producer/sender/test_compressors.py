@@ -154,7 +154,9 @@ def test_a_batch_that_cannot_be_compressed_is_sent_as_it_is(
 
     monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=fail_for_large))
     shared, memory = some_compressors(1)
-    batches = [a_batch(size, partition) for partition, size in enumerate([large // 2, large * 2, large // 2, large * 3])]
+    batches = [
+        a_batch(size, partition) for partition, size in enumerate([large // 2, large * 2, large // 2, large * 3])
+    ]
     plain = [bytes(b"".join(batch.builder.finish())) for batch in batches]
     shared.compress(batches)
     assert [batch.compression for batch in batches] == [Compression.LZ4, Compression.NONE] * 2
@@ -200,7 +202,9 @@ def test_the_sender_thread_does_not_wait_for_a_helper_that_has_died(monkeypatch:
     shared.close()
 
 
-@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError("no memory for a thread")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("can't start new thread"), MemoryError("no memory for a thread")], ids=repr
+)
 def test_without_more_threads_the_sender_thread_compresses_alone(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.sender_harness import SenderHarness, batches_of
@@ -12,7 +14,9 @@ from support.transaction_harness import HELD, TransactionHarness
 from headrace.network.client.request import ClientRequest
 from headrace.network.protocol import errors
 from headrace.network.protocol.messages.records.produce import ProduceRequest
+from headrace.network.records import compression
 from headrace.network.records.compression import Compression
+from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.queues_cy import PartitionQueue
 
 BATCH = 20_000
@@ -20,7 +24,7 @@ NOISE = random.Random(3).randbytes(BATCH)
 
 
 def a_harness(**options: object) -> SenderHarness:
-    """A producer that expects batches to shrink to a quarter, one partition's request in flight at a time."""
+    """A producer with one request in flight, in which there is room for one batch of noise."""
     defaults: dict = {
         "compression": Compression.LZ4,
         "batch_size": BATCH,
@@ -34,7 +38,10 @@ def a_harness(**options: object) -> SenderHarness:
 
 
 def expect_a_quarter(h: SenderHarness | TransactionHarness) -> None:
-    h.accumulator.drainer.packed_share = h.accumulator.estimate.packed_share = 0.25
+    """Batches are expected to shrink to a quarter, because another topic's did."""
+    h.accumulator.topic_queues("other", lambda: h.metadata.cluster)
+    for _ in range(100):
+        h.accumulator.note_compression(ProducerBatch("other", 0, bytearray(100), 0.0), 100, 10)
 
 
 def queues(h: SenderHarness) -> list[PartitionQueue]:
@@ -64,9 +71,7 @@ def test_it_has_no_sequence_number_and_its_partition_comes_next() -> None:
 
 @pytest.mark.parametrize(("idempotent", "max_in_flight"), [(True, 1), (False, 5)])
 def test_no_partition_starves_beside_records_that_do_not_compress(idempotent: bool, max_in_flight: int) -> None:
-    h = a_harness(
-        partitions=6, max_request_bytes=2 * BATCH + 500, idempotent=idempotent, max_in_flight=max_in_flight
-    )
+    h = a_harness(partitions=6, max_request_bytes=2 * BATCH + 500, idempotent=idempotent, max_in_flight=max_in_flight)
     delivered: Counter[int] = Counter()
     waiting: list[ClientRequest] = []
     for _ in range(60):
@@ -139,7 +144,8 @@ def test_a_retry_does_not_back_off_again() -> None:
     retried.leader_epoch += 1
     expect_a_quarter(h)
     h.append(NOISE[:19_000], partition=0)
-    h.accumulator.put_back_drained([], list(retried.batches))
+    # the other partition comes first
+    retried.to_end_of_line(h.accumulator.active)
     (request,) = h.send()
     assert partitions_of(request) == [0]
     h.answer(request)
@@ -147,18 +153,21 @@ def test_a_retry_does_not_back_off_again() -> None:
     assert partitions_of(request) == [1]
 
 
-def test_a_forced_close_sends_nothing_that_was_compressed_meanwhile() -> None:
+def while_compressing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen whenever a batch is compressed."""
+    row = compression.CODECS[Compression.LZ4]
+
+    def compress(*arguments: Any) -> Any:
+        act()
+        return row.compress(*arguments)
+
+    monkeypatch.setitem(compression.CODECS, Compression.LZ4, row._replace(compress=compress))
+
+
+def test_a_forced_close_sends_nothing_that_was_compressed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     h = a_harness(partitions=2)
     futures = [h.append(NOISE[:19_000], partition=partition) for partition in (0, 1)]
-    compressors = h.sender._compressors
-    assert compressors is not None
-    compress = compressors.compress
-
-    def close_and_compress(batches: list) -> None:
-        h.sender.close(force=True)
-        compress(batches)
-
-    compressors.compress = close_and_compress  # type: ignore[method-assign]
+    while_compressing(monkeypatch, lambda: h.sender.close(force=True))
     h.clock.advance(10)
     h.sender.run()
     assert not [request for request in h.client.sent if isinstance(request.message, ProduceRequest)]
@@ -166,21 +175,13 @@ def test_a_forced_close_sends_nothing_that_was_compressed_meanwhile() -> None:
     assert h.free_bytes == 50_000_000
 
 
-def test_the_time_that_compressing_took_is_not_slept_again() -> None:
+def test_the_time_that_compressing_took_is_not_slept_again(monkeypatch: pytest.MonkeyPatch) -> None:
     h = a_harness(partitions=2, linger_ms=1000, max_request_bytes=1_000_000)
     h.append(b"x", partition=1)
     h.clock.advance(100)
     for _ in range(2):
         h.append(NOISE[:19_000], partition=0)
-    compressors = h.sender._compressors
-    assert compressors is not None
-    compress = compressors.compress
-
-    def compress_slowly(batches: list) -> None:
-        h.clock.advance(700)
-        compress(batches)
-
-    compressors.compress = compress_slowly  # type: ignore[method-assign]
+    while_compressing(monkeypatch, lambda: h.clock.advance(700))
     began_ms = h.clock.now_ms()
     h.sender.run_once()
     # the batch of partition 1 has lingered for 800 of its 1000 ms
