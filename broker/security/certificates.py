@@ -27,7 +27,7 @@ class ThrowAwayAuthority:
             import trustme  # noqa: PLC0415 - an extra
         except ImportError:
             raise KafkaConfigurationError(
-                "throw-away certificates need the trustme package: pip install headrace[testing]"
+                "throw-away certificates need the trustme package: pip install 'headrace[testing]'"
             ) from None
         self._directory = directory
         self._authority: Any = trustme.CA(organization_name="Headrace throw-away authority")

@@ -81,7 +81,7 @@ def _open_pkcs12(data: bytes, password: str | None, path: str, key: str) -> Any:
         from cryptography.hazmat.primitives.serialization import pkcs12  # noqa: PLC0415 - an extra
     except ImportError:
         raise KafkaConfigurationError(
-            f"{key}: {path} is a PKCS12 file, which needs the cryptography package: pip install headrace[pkcs12], or "
+            f"{key}: {path} is a PKCS12 file, which needs the cryptography package: pip install 'headrace[pkcs12]', or "
             f"convert it: openssl pkcs12 -in {path} -out store.pem"
         ) from None
     try:

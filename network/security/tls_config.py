@@ -183,7 +183,7 @@ class TlsConfig(
     ssl_truststore_location: str | None = _file_key(
         "The certificate authorities that the peer's certificate is verified with: a file in PEM or PKCS12 format, or "
         "a directory prepared by `openssl rehash`. A PKCS12 file needs the `cryptography` package "
-        "(`pip install headrace[pkcs12]`).",
+        "(`pip install 'headrace[pkcs12]'`).",
         *("ssl.cafile", "ssl.ca.location"),
         allowed="the path of a file or directory",
     )
@@ -196,7 +196,7 @@ class TlsConfig(
     ssl_truststore_type: str | None = _type_key("The format of the truststore.")
     ssl_keystore_location: str | None = _file_key(
         "This end's certificate chain and private key, both in one PEM or PKCS12 file. A PKCS12 file needs the "
-        "`cryptography` package (`pip install headrace[pkcs12]`)."
+        "`cryptography` package (`pip install 'headrace[pkcs12]'`)."
     )
     ssl_keystore_certificate_chain: str | None = _pem_key(
         "This end's certificate chain, its own certificate first, in PEM format, instead of a file.",

@@ -349,15 +349,15 @@ def test_a_transaction_that_expires_fails_the_query_which_then_repeats_the_micro
 
     from pyspark.sql.functions import udf  # noqa: PLC0415
 
-    def run() -> None:
+    def run(**settings: str) -> None:
         slow_rows = files.spark.readStream.text(str(files.folder)).repartition(2)
         rows = slow_rows.select(udf(wait, useArrow=False)("value").alias("value"))
         writer = rows.writeStream.trigger(availableNow=True).option("checkpointLocation", str(files.checkpoint))
-        query = stream_by_format(writer, {**options, "kafka.transaction.timeout.ms": "500"})
+        query = stream_by_format(writer, {**options, **settings})
         assert query.awaitTermination(PATIENCE_S)
 
     with pytest.raises(StreamingQueryException, match="nothing of micro-batch 0 of headrace-spark-query-"):
-        run()
+        run(**{"kafka.transaction.timeout.ms": "500"})
     assert committed(cluster, topic) == []
     run()
     assert committed(cluster, topic) == files.added
