@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import threading
-import time
-from typing import Final, Protocol
+from typing import Final
 
-from . import time_cy
 from .latch_cy import Latch
+from .time_cy import MAX_WAIT_SECONDS, Clock
+
+__all__ = ["LONG_AGO_MS", "MAX_WAIT_SECONDS", "NEVER_MS", "SYSTEM_CLOCK", "Clock", "MockClock"]
 
 NEVER_MS: Final = math.inf
 """A deadline or delay that never ends."""
@@ -20,70 +21,8 @@ NEVER_MS: Final = math.inf
 LONG_AGO_MS: Final = -math.inf
 """A time before any other: a monotonic clock may start below 0."""
 
-MAX_WAIT_SECONDS: Final = threading.TIMEOUT_MAX
-"""The longest timeout that `threading` accepts, about 292 years."""
 
-
-class Clock(Protocol):
-    """The clock that components use. Any thread may call any method."""
-
-    def now_ms(self) -> float:
-        """Monotonic milliseconds."""
-        ...
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970, which may jump backwards."""
-        ...
-
-    def wall_ns(self) -> int:
-        """Nanoseconds since 1970, from the same clock. The per-record path reads this, because it is the fastest."""
-        ...
-
-    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        """Wait on a held condition for at most `timeout_ms` (None: no limit). Returns False on a timeout."""
-        ...
-
-    def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
-        """Wait on a held condition until `end_ms` on the monotonic clock. Returns False if that time is reached.
-
-        Unlike `wait` it does not miss a step of the clock between the caller's reading and the wait.
-        """
-        ...
-
-    def await_latch(self, latch: Latch, end_ms: float) -> bool:
-        """Wait until the latch is set or until `end_ms` on the monotonic clock. Returns whether it is set."""
-        ...
-
-    def sleep(self, duration_ms: float) -> None:
-        """Sleep for `duration_ms`."""
-        ...
-
-
-class SystemClock:
-    """The system's clocks."""
-
-    # the C functions themselves, without a Python wrapper
-    now_ms = staticmethod(time_cy.now_ms)
-    wall_ms = staticmethod(time_cy.wall_ms)
-    wall_ns = staticmethod(time.time_ns)
-
-    def wait(self, condition: threading.Condition, timeout_ms: float | None) -> bool:
-        # threading accepts neither longer nor negative timeouts
-        if timeout_ms is None or timeout_ms > MAX_WAIT_SECONDS * 1000.0:
-            return condition.wait()
-        return condition.wait(max(timeout_ms, 0.0) / 1000.0)
-
-    def wait_until(self, condition: threading.Condition, end_ms: float) -> bool:
-        return self.wait(condition, end_ms - self.now_ms())
-
-    def await_latch(self, latch: Latch, end_ms: float) -> bool:
-        return latch.wait((end_ms - self.now_ms()) / 1000.0)
-
-    def sleep(self, duration_ms: float) -> None:
-        time.sleep(duration_ms / 1000.0)
-
-
-class MockClock:
+class MockClock(Clock):
     """A clock that moves only by `advance`: for tests that step state machines and for a broker's virtual time.
 
     A wait ends if the condition is notified or if `advance` moves past its end.
@@ -101,9 +40,6 @@ class MockClock:
 
     def wall_ms(self) -> int:
         return int(self._wall_ms)
-
-    def wall_ns(self) -> int:
-        return int(self._wall_ms) * 1_000_000
 
     def advance(self, duration_ms: float) -> None:
         """Advance both clocks and wake all waiting threads, so that they read the time again."""
@@ -161,4 +97,4 @@ class MockClock:
         self.advance(duration_ms)
 
 
-SYSTEM_CLOCK = SystemClock()
+SYSTEM_CLOCK: Final = Clock()

@@ -28,19 +28,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 
+class _NewMarker:
+    """Creates the calling thread's marker when it is first read. From then on the thread's own attribute hides it.
+
+    Not in ``__init__``: a handler that interrupted that would find no marker. Not by ``__getattr__`` either, which would
+    make each later read cost three times as much.
+    """
+
+    def __get__(self, thread: _Here, _owner: object = None) -> object:
+        thread.section = marker = threading.RLock()
+        return marker
+
+
 class _Here(threading.local):
     """The calling thread's marker. Owned by the thread while it is in a section, and entered by no other thread."""
 
     if TYPE_CHECKING:
         section: threading._RLock  # pyright: ignore[reportPrivateUsage]
     else:
-
-        def __getattr__(self, name: str) -> object:
-            # Created on first use and not in __init__: a handler that interrupted __init__ would find no marker.
-            if name != "section":
-                raise AttributeError(name)
-            self.section = marker = threading.RLock()
-            return marker
+        section = _NewMarker()
 
 
 here = _Here()

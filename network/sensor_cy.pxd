@@ -1,7 +1,9 @@
 # The C declarations of sensor_cy.py, for those who record.
 
+from headrace.network.time_cy cimport Clock
+
 cdef class Sensor:
-    cdef object _clock
+    cdef Clock _clock
     cdef double _window_ms
     cdef Py_ssize_t _samples
     cdef double _start_ms

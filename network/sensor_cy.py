@@ -11,11 +11,15 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _cython as cython
-from .clock import Clock
 from .sections import here
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+if not cython.compiled:
+    from .clock import Clock
+elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.time_cy import Clock
 
 _NAN = float("nan")
 

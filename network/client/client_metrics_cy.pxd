@@ -1,6 +1,7 @@
 # The C declarations of client_metrics_cy.py, for the client.
 
 from headrace.network.sensor_cy cimport Sensor
+from headrace.network.sockets.counters_cy cimport SelectorCounters
 
 cdef class _NodeSensors:
     cdef Sensor requests
@@ -9,7 +10,7 @@ cdef class _NodeSensors:
 
 cdef class ClientMetrics:
     cdef object _registry
-    cdef object _counters
+    cdef SelectorCounters _counters
     cdef object _node_group
     cdef object _tags
     cdef Sensor _requests

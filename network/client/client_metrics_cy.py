@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..metrics import MetricName, Metrics, Reading, Tags
-from ..sockets.counters import SelectorCounters
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
     from ..sensor_cy import Sensor
+    from ..sockets.counters_cy import SelectorCounters
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sensor_cy import Sensor
+    from cython.cimports.headrace.network.sockets.counters_cy import SelectorCounters
 
 _AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
 _OFTEN, _COUNT = Sensor.occurrence_rate, Sensor.count
@@ -138,7 +139,7 @@ class ClientMetrics:
     @cython.ccall
     def polled(self, duration_ms: cython.double, now_ms: cython.double) -> object:
         """Record a poll of the selector that took `duration_ms`, waiting included."""
-        counters = self._counters
+        counters: SelectorCounters = self._counters
         all_waited_ms: cython.double = counters.waited_ms
         waited_ms: cython.double = all_waited_ms - self._seen_waited_ms
         self._seen_waited_ms = all_waited_ms

@@ -4,12 +4,13 @@ from headrace.network.client.client_metrics_cy cimport ClientMetrics
 from headrace.network.client.connection_states_cy cimport ClusterConnectionStates
 from headrace.network.client.in_flight_cy cimport InFlightRequests
 from headrace.network.client.request_cy cimport ClientRequest
+from headrace.network.time_cy cimport Clock
 
 cdef class NetworkClient:
     cdef object __weakref__
     cdef object _selector
     cdef object _metadata
-    cdef object _clock
+    cdef Clock _clock
     cdef object _client_id
     cdef double _request_timeout_ms
     cdef int _send_buffer_bytes

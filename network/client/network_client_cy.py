@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
-from ..clock import NEVER_MS, Clock
+from ..clock import NEVER_MS
 from ..cluster import Node
 from ..metadata import Metadata
 from ..protocol.api_keys import ApiKey
@@ -54,6 +54,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ..clock import Clock
     from .client_metrics_cy import ClientMetrics
     from .connection_states_cy import ClusterConnectionStates
     from .in_flight_cy import InFlightRequest, InFlightRequests
@@ -63,6 +64,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.connection_states_cy import ClusterConnectionStates
     from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
     from cython.cimports.headrace.network.client.request_cy import ClientRequest, call_back
+    from cython.cimports.headrace.network.time_cy import Clock
 
 _log = logging.getLogger(__name__)
 _OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)

@@ -1,7 +1,8 @@
 # The C declarations of produce_cy.py.
 
 cdef class _Reader:
-    cdef const unsigned char[::1] view
+    cdef object payload
+    cdef const unsigned char* view
     cdef Py_ssize_t position
     cdef Py_ssize_t end
     cdef bint failed

@@ -30,6 +30,10 @@ from .types import MAX_STRING_BYTES, ZERO_UUID, size_of
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
+if cython.compiled and not TYPE_CHECKING:
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+
 FIRST_VERSION = 3
 LAST_VERSION = 13
 _API_KEY = int(ProduceRequest.api_key)
@@ -53,7 +57,7 @@ _NO_ID = ZERO_UUID
 @cython.inline
 @cython.exceptval(check=False)
 def _put_int16(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     value: cython.longlong,
 ) -> cython.Py_ssize_t:
@@ -66,7 +70,7 @@ def _put_int16(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_int32(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     value: cython.longlong,
 ) -> cython.Py_ssize_t:
@@ -81,7 +85,7 @@ def _put_int32(
 @cython.inline
 @cython.exceptval(check=False)
 def _put_size(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     value: cython.longlong,
     flexible: cython.bint,
@@ -100,7 +104,7 @@ def _put_size(
 
 @cython.cfunc
 def _put_text(
-    view: cython.uchar[::1],  # pyright: ignore
+    view: cython.p_uchar,
     position: cython.Py_ssize_t,
     data: bytes,
     flexible: cython.bint,
@@ -148,7 +152,10 @@ def _size_of(records: Any) -> cython.Py_ssize_t:
         return size_of(records)
     for part in records:
         if type(part) is memoryview:
-            total += part.nbytes
+            if cython.compiled:
+                total += PyMemoryView_GET_BUFFER(part).len  # pyright: ignore
+            else:
+                total += part.nbytes
         else:
             total += size_of(part)
     return total
@@ -205,7 +212,7 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
     out = bytearray(bound)
     whole = memoryview(out)
     if cython.compiled:
-        view: cython.uchar[::1] = out  # pyright: ignore
+        view: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))  # pyright: ignore
     else:
         view = out
     position: cython.Py_ssize_t = _put_int16(view, 4, _API_KEY)
@@ -287,11 +294,12 @@ def _fits_int32(value: cython.longlong) -> cython.bint:
 class _Reader:
     """The position in a response. `failed` once anything was found that the general codec has to decode."""
 
-    if not cython.compiled:
-        view: Any
-
-    def __init__(self, payload: Any) -> None:
-        self.view = payload
+    def __init__(self, payload: memoryview) -> None:
+        self.payload = payload
+        if cython.compiled:
+            self.view = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(payload).buf)  # pyright: ignore
+        else:
+            self.view = payload
         self.position = 0
         self.end = len(payload)
         self.failed = False
@@ -362,10 +370,10 @@ class _Reader:
             return b""
         start: cython.Py_ssize_t = self.position
         self.position = start + size
-        return bytes(self.view[start : start + size])
+        return bytes(self.payload[start : start + size])
 
 
-def response_in(version: int, payload: Any) -> ProduceResponse | None:
+def response_in(version: int, payload: memoryview) -> ProduceResponse | None:
     """The ProduceResponse in a frame without its length; None if the general codec has to decode it.
 
     `payload`: a contiguous memoryview of bytes.

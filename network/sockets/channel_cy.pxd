@@ -35,6 +35,7 @@ cdef class KafkaChannel:
     cdef readonly int fd
     cdef readonly object id
     cdef readonly bint initiated
+    cdef public double last_active_ms
     cdef public bint muted
     cdef readonly object peer
     cdef readonly object sends

@@ -27,6 +27,10 @@ from .transport import IOV_MAX, FileRegion, Transport
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
+if cython.compiled and not TYPE_CHECKING:
+    from cython.cimports.cpython.buffer import Py_buffer
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+
 SCRATCH_BYTES = 128 * 1024
 """The size of the buffer that all channels of a selector read into, except for the rest of a large frame."""
 
@@ -173,6 +177,22 @@ class InvalidLength(Exception):
         self.first_bytes = first_bytes
 
 
+@cython.cfunc
+def _is_plain(view: memoryview) -> cython.bint:
+    """Whether it is one row of bytes without gaps."""
+    if cython.compiled:
+        info: cython.pointer(Py_buffer) = PyMemoryView_GET_BUFFER(view)  # type: ignore
+        return info.ndim == 1 and info.itemsize == 1 and (info.strides is cython.NULL or info.strides[0] == 1)  # type: ignore
+    return view.ndim == 1 and view.itemsize == 1 and view.c_contiguous
+
+
+@cython.cfunc
+def _bytes_of(view: memoryview) -> cython.Py_ssize_t:
+    if cython.compiled:
+        return PyMemoryView_GET_BUFFER(view).len  # type: ignore
+    return view.nbytes
+
+
 @cython.final
 @cython.cclass
 class NetworkSend:
@@ -186,14 +206,14 @@ class NetworkSend:
         size_bytes: cython.longlong = 0
         item_bytes: cython.longlong
         for buffer in buffers:
-            if isinstance(buffer, FileRegion):
+            if type(buffer) is not memoryview and isinstance(buffer, FileRegion):
                 item_bytes = buffer.size_bytes
                 item = buffer
             else:
                 item = memoryview(buffer)
-                if item.itemsize != 1 or item.ndim != 1 or not item.c_contiguous:
+                if not _is_plain(item):
                     item = item.cast("B")
-                item_bytes = item.nbytes
+                item_bytes = _bytes_of(item)
             if item_bytes:
                 items.append(item)
                 size_bytes += item_bytes
@@ -220,7 +240,7 @@ class NetworkSend:
         stop: cython.Py_ssize_t
         while self._index < len(items):
             item = items[self._index]
-            if isinstance(item, FileRegion):
+            if type(item) is not memoryview:
                 asked = item.size_bytes - self._start
                 written = transport.write_file(item, self._start)
                 if written is None:
@@ -236,10 +256,10 @@ class NetworkSend:
                 asked = 0
                 views: list = []
                 for item in items[self._index : stop]:
-                    if isinstance(item, FileRegion):
+                    if type(item) is not memoryview:
                         break
                     views.append(item)
-                    asked += item.nbytes
+                    asked += _bytes_of(item)
                 written = transport.write(views, more=asked < self.remaining_bytes)
                 if written == asked:
                     self._index += len(views)
@@ -320,6 +340,7 @@ class KafkaChannel:
         self.sends = deque()
         self.fd = sock.fileno()
         self.watched_events = 0  # the events the selector watches this channel for
+        self.last_active_ms = 0.0  # kept by the selector
         self.initiated = initiated
         self._socket = sock
         self._transport = transport

@@ -32,7 +32,9 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if cython.compiled and not TYPE_CHECKING:
+    from cython.cimports.cpython.buffer import Py_buffer
     from cython.cimports.cpython.exc import PyErr_CheckSignals, PyErr_SetFromErrno
+    from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
     from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 
 EVENT_READ = selectors.EVENT_READ
@@ -223,10 +225,11 @@ def receive(sock: socket.socket, fd: int, buffer: Any) -> int | None:
     Returns the number of bytes, 0 at the end of the stream, None if there are none now. Raises OSError.
     """
     if cython.compiled:
-        view: cython.uchar[::1] = buffer  # pyright: ignore
-        if len(view) <= MAX_READ_BYTES:
+        view = buffer if type(buffer) is memoryview else memoryview(buffer)
+        target: cython.pointer(Py_buffer) = PyMemoryView_GET_BUFFER(view)  # type: ignore
+        if 0 < target.len <= MAX_READ_BYTES:
             while True:
-                count: cython.Py_ssize_t = recv(fd, cython.address(view[0]), len(view), 0)  # type: ignore  # noqa: F821
+                count: cython.Py_ssize_t = recv(fd, target.buf, target.len, 0)  # type: ignore  # noqa: F821
                 if count >= 0:
                     return count
                 if errno == EAGAIN:  # pyright: ignore

@@ -1,7 +1,9 @@
 # The C declarations of selector_cy.py.
 
 from headrace.network.sockets.channel_cy cimport KafkaChannel
+from headrace.network.sockets.counters_cy cimport SelectorCounters
 from headrace.network.sockets.poller_cy cimport Poller
+from headrace.network.time_cy cimport Clock
 
 cdef class Selector:
     cdef object __weakref__
@@ -10,8 +12,8 @@ cdef class Selector:
     cdef readonly list completed_sends
     cdef readonly dict disconnected
     cdef readonly list failed_sends
-    cdef readonly object counters
-    cdef object _clock
+    cdef readonly SelectorCounters counters
+    cdef Clock _clock
     cdef object _max_receive_bytes
     cdef object _max_idle_ms
     cdef object _max_unfinished_bytes
@@ -21,7 +23,7 @@ cdef class Selector:
     cdef dict _listeners
     cdef list _paused_listeners
     cdef object _repeats
-    cdef object _last_active_ms
+    cdef double _idle_look_ms
     cdef list _immediately_connected
     cdef list _early_sends
     cdef list _late_sends
@@ -36,6 +38,5 @@ cdef class Selector:
     cdef double _next_deadline_in_ms(self, double now_ms)
     cdef object _handle(self, KafkaChannel channel, int events, double now_ms)
     cdef Py_ssize_t _read(self, KafkaChannel channel)
-    cdef object _touch(self, str channel_id, double now_ms)
     cdef object _update_watch(self, KafkaChannel channel)
     cdef object _watch(self, KafkaChannel channel, int events)

@@ -17,12 +17,11 @@ import errno
 import logging
 import os
 import socket
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
-from ..clock import NEVER_MS, Clock
+from ..clock import NEVER_MS
 from ..protocol.errors import (
     AuthenticationError,
     DisconnectedError,
@@ -32,7 +31,6 @@ from ..protocol.errors import (
 )
 from ..repeats import Repeats
 from .channel_cy import SCRATCH_BYTES, ChannelState, InvalidLength, NetworkReceive
-from .counters import SelectorCounters
 from .plaintext_transport_cy import plaintext_transport
 from .poller_cy import EVENT_READ, EVENT_WRITE
 from .transport import Transport, TransportFactory
@@ -41,11 +39,15 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ..clock import Clock
     from .channel_cy import KafkaChannel, NetworkSend
+    from .counters_cy import SelectorCounters
     from .poller_cy import Poller
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sockets.channel_cy import KafkaChannel, NetworkSend
+    from cython.cimports.headrace.network.sockets.counters_cy import SelectorCounters
     from cython.cimports.headrace.network.sockets.poller_cy import Poller
+    from cython.cimports.headrace.network.time_cy import Clock
 
 _log = logging.getLogger(__name__)
 _READY = ChannelState.READY
@@ -102,6 +104,7 @@ class Selector:
     - `failed_sends`: incomplete sends of those channels. The peer cannot have processed them.
 
     Each poll creates new lists. Nothing is reported about a channel after `close_channel`.
+    Invariant: no connection has been idle for too long before `_idle_look_ms`.
     """
 
     if not cython.compiled:
@@ -114,7 +117,6 @@ class Selector:
         _channels: dict[str, KafkaChannel]
         _listeners: dict[socket.socket, _Listener]
         _paused_listeners: list[_Listener]
-        _last_active_ms: OrderedDict[str, float]
         _immediately_connected: list[KafkaChannel]
         _early_sends: list[NetworkSend]
         _early_failures: dict[str, KafkaError]
@@ -154,7 +156,7 @@ class Selector:
         self._listeners = {}
         self._paused_listeners = []
         self._repeats = Repeats()
-        self._last_active_ms = OrderedDict()
+        self._idle_look_ms = NEVER_MS
         # events between two polls, for the next one to report
         self._immediately_connected = []
         self._early_sends = []
@@ -309,7 +311,7 @@ class Selector:
         channel.sends.append(send)
         if channel.state is _READY and len(channel.sends) == 1:
             if self._max_idle_ms is not None:
-                self._touch(channel_id, self._clock.now_ms())
+                channel.last_active_ms = self._clock.now_ms()
             self.counters.operations += 1
             try:
                 channel.write(self._early_sends)
@@ -367,7 +369,7 @@ class Selector:
                 self._accept(data)
         if self._paused_listeners:
             self._resume_listeners(now_ms)
-        if self._max_idle_ms is not None:
+        if now_ms >= self._idle_look_ms:
             self._close_idle(now_ms, self._max_idle_ms)
 
     def close(self) -> None:
@@ -401,9 +403,7 @@ class Selector:
     @cython.cfunc
     def _next_deadline_in_ms(self, now_ms: cython.double) -> cython.double:
         """How long a poll may wait before the selector has to close an idle connection or resume a listener."""
-        end_ms: cython.double = NEVER_MS
-        if self._last_active_ms and self._max_idle_ms is not None:
-            end_ms = next(iter(self._last_active_ms.values())) + self._max_idle_ms
+        end_ms: cython.double = self._idle_look_ms
         if self._paused_listeners:
             end_ms = min(end_ms, *(listener.resume_ms for listener in self._paused_listeners))
         if end_ms == NEVER_MS:
@@ -416,7 +416,7 @@ class Selector:
         if channel.state is _CLOSED:
             return None  # closed while another event of this poll was handled
         if self._max_idle_ms is not None:
-            self._touch(channel.id, now_ms)
+            channel.last_active_ms = now_ms
         try:
             if channel.state is not _READY:
                 if channel.state is ChannelState.CONNECTING:
@@ -507,12 +507,10 @@ class Selector:
             self._poller.register(listener.socket.fileno(), EVENT_READ, listener)
 
     def _close_idle(self, now_ms: float, max_idle_ms: float) -> None:
-        while self._last_active_ms:
-            channel_id, last_active_ms = next(iter(self._last_active_ms.items()))
-            idle_ms = now_ms - last_active_ms
-            if idle_ms < max_idle_ms:
-                return
-            channel = self._channels[channel_id]
+        idle = [channel for channel in self._channels.values() if now_ms - channel.last_active_ms >= max_idle_ms]
+        idle.sort(key=lambda channel: channel.last_active_ms)
+        for channel in idle:
+            idle_ms = now_ms - channel.last_active_ms
             self._disconnect(
                 channel,
                 DisconnectedError(
@@ -520,6 +518,8 @@ class Selector:
                     f"(connections.max.idle.ms is {max_idle_ms:.0f})"
                 ),
             )
+        last_active_ms = [channel.last_active_ms for channel in self._channels.values()]
+        self._idle_look_ms = min(last_active_ms, default=NEVER_MS) + max_idle_ms
 
     # --- Bookkeeping ---
 
@@ -543,14 +543,9 @@ class Selector:
         )
         self._channels[channel_id] = channel
         if self._max_idle_ms is not None:
-            self._touch(channel_id, self._clock.now_ms())
+            channel.last_active_ms = self._clock.now_ms()
+            self._idle_look_ms = min(self._idle_look_ms, channel.last_active_ms + self._max_idle_ms)
         return channel
-
-    @cython.cfunc
-    def _touch(self, channel_id: str, now_ms: cython.double) -> object:
-        self._last_active_ms[channel_id] = now_ms
-        self._last_active_ms.move_to_end(channel_id)
-        return None
 
     @cython.cfunc
     def _update_watch(self, channel: KafkaChannel) -> object:
@@ -602,7 +597,6 @@ class Selector:
 
     def _remove(self, channel: KafkaChannel) -> None:
         del self._channels[channel.id]
-        self._last_active_ms.pop(channel.id, None)
         self._watch(channel, 0)
         if self._max_unfinished_bytes is not None:
             self._unfinished_bytes -= channel.held_bytes

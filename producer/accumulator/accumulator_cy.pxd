@@ -1,5 +1,6 @@
 # The C declarations of accumulator_cy.py, for columnar sends.
 
+from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch, RecordFuture
 from headrace.producer.accumulator.batch_memory_cy cimport BatchMemory
 from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
@@ -23,7 +24,7 @@ cdef class RecordAccumulator:
     cdef bint adaptive
     cdef readonly object availability
     cdef object rack
-    cdef object clock
+    cdef Clock clock
     cdef public object wakeup
     cdef readonly dict active
     cdef dict incomplete

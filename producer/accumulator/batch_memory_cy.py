@@ -16,17 +16,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...network import _cython as cython
-from ...network.clock import Clock
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
 
 if not cython.compiled:
+    from ...network.clock import Clock
     from .batch_cy import ProducerBatch
     from .buffer_pool_cy import BufferPool, Lease
     from .compression_estimate_cy import CompressionEstimate
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool, Lease
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate

@@ -1,5 +1,7 @@
 # The C declarations of buffer_pool_cy.py, for batches and the accumulator.
 
+from headrace.network.time_cy cimport Clock
+
 cdef class Lease:
     cdef public object buffer
     cdef list more
@@ -27,7 +29,7 @@ cdef class BufferPool:
     cdef readonly Py_ssize_t exhausted_count
     cdef public object wait_sensor
     cdef public object exhausted_sensor
-    cdef object _clock
+    cdef Clock _clock
     cdef object _lock
     cdef public object on_wait
     cdef Py_ssize_t _smallest_bytes

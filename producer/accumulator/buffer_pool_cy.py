@@ -24,7 +24,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.clock import Clock
 from ...network.latch_cy import Latch
 from ...network.metrics import Sensor
 from ...network.protocol.errors import BufferExhaustedError, KafkaError, MessageSizeTooLargeError, ProducerClosedError
@@ -32,7 +31,12 @@ from ...network.sections import here
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+if not cython.compiled:
+    from ...network.clock import Clock
+elif not TYPE_CHECKING:
     from cython.cimports.cpython.bytearray import PyByteArray_FromStringAndSize
+    from cython.cimports.headrace.network.time_cy import Clock
 
 
 #: For `allocate`: raise MemoryWait instead of waiting.

@@ -18,7 +18,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
-from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.records.builder_cy import encoded_size
 from ...network.sections import here, interrupted
 from ..record import ProducerRecord
@@ -27,6 +26,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.clock import Clock
     from ...network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from ...network.records.headers_cy import pack_headers
     from .accumulator_cy import RecordAccumulator
@@ -37,12 +37,12 @@ if not cython.compiled:
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import FREE_THREADED, acquire_fence, release_fence
     from cython.cimports.headrace.network.records.headers_cy import pack_headers
+    from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import RecordFuture
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
     from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
     from cython.cimports.headrace.producer.accumulator.serializing_cy import SerializeFunction
-    from cython.cimports.posix.time import CLOCK_REALTIME, clock_gettime, timespec
 
 if TYPE_CHECKING:
     from .record_metadata_cy import RecordMetadata
@@ -61,8 +61,7 @@ class SendPath:
     _recent: cython.p_void[8]  # pyright: ignore
     _engines: cython.Py_ssize_t
     _stashed: object
-    _wall_ns: Callable
-    _has_system_clock: cython.bint
+    _wall_clock: Clock
     _trace: Callable | None
     _direct: cython.bint
     _keys_choose: cython.bint
@@ -76,8 +75,7 @@ class SendPath:
         self._opens = None
         self._engines = 0
         self._stashed = ()
-        self._wall_ns = clock.wall_ns
-        self._has_system_clock = clock.wall_ns is SYSTEM_CLOCK.wall_ns
+        self._wall_clock = clock
         self._trace = None
         self._direct = False
         self._keys_choose = keys_choose
@@ -263,7 +261,7 @@ class SendPath:
                 queue = cython.cast(TopicQueues, queues).sticky
                 cython.cast(TopicQueues, queues).sticky_bytes = cython.cast(TopicQueues, queues).sticky_bytes + size + 8
             if timestamp < 0:
-                timestamp = self._wall_ms()
+                timestamp = self._wall_clock.wall_ms()
             if cython.compiled:
                 # no Python code can run under this lock, see `queues_cy`
                 with queue.lock:
@@ -313,16 +311,6 @@ class SendPath:
             release_fence()
             self._recent[place] = cython.cast(cython.p_void, queues)
         return cython.cast(cython.p_void, queues)
-
-    @cython.cfunc
-    @cython.inline
-    def _wall_ms(self) -> cython.longlong:
-        if cython.compiled and self._has_system_clock:
-            now: timespec  # pyright: ignore[reportUndefinedVariable]
-            clock_gettime(CLOCK_REALTIME, cython.address(now))  # type: ignore  # noqa: F821
-            return cython.cast(cython.longlong, now.tv_sec) * 1000 + now.tv_nsec // 1_000_000  # noqa: F821
-        nanoseconds: cython.longlong = self._wall_ns()
-        return nanoseconds // 1_000_000
 
     def _send_checked(
         self,

@@ -1,10 +1,11 @@
 # The C declarations of futures_cy.py.
 
+from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.batch_cy cimport RecordFuture
 
 cdef class Completions:
     cdef readonly object loop
-    cdef object _clock
+    cdef Clock _clock
     cdef dict _waiting
     cdef object _completed
     cdef list _settling
@@ -16,7 +17,7 @@ cdef class Completions:
 cdef class LoopSends:
     cdef readonly object loop
     cdef readonly Completions completions
-    cdef object _clock
+    cdef Clock _clock
     cdef object _send
     cdef object _waiting
     cdef Py_ssize_t _left

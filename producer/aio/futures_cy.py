@@ -21,7 +21,6 @@ from collections.abc import Callable, Generator, Sized
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
-from ...network.clock import Clock
 from ...network.cluster import TopicPartition
 from ..record import ProducerRecord
 
@@ -29,11 +28,13 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.clock import Clock
     from ...network.memory_order import store_load_fence
     from ..accumulator.batch_cy import ProducerBatch, RecordFuture
     from ..accumulator.record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import store_load_fence
+    from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
 
     from ..accumulator.record_metadata_cy import RecordMetadata

@@ -1,5 +1,6 @@
 # The C declarations of sender_cy.py.
 
+from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.sender.answer_times_cy cimport TimesByNode
@@ -13,7 +14,7 @@ cdef class Sender:
     cdef TransactionManager _transactions
     cdef object _transaction
     cdef int _attributes
-    cdef object _clock
+    cdef Clock _clock
     cdef int _acks
     cdef object _compressors
     cdef object _max_request_bytes

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
 from ...network.client.request import KafkaClient
-from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
+from ...network.clock import LONG_AGO_MS, NEVER_MS
 from ...network.cluster import Node, TopicPartition
 from ...network.latch_cy import Latch
 from ...network.metadata import Metadata
@@ -47,6 +47,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from ...network.client.request_cy import ClientResponse
+    from ...network.clock import Clock
     from ..accumulator.accumulator_cy import RecordAccumulator
     from ..accumulator.batch_cy import ProducerBatch
     from ..accumulator.drain_cy import ReadyCheck
@@ -54,6 +55,7 @@ if not cython.compiled:
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse
+    from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.drain_cy import ReadyCheck
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from .transaction_requests import TransactionRequests
 
 _log = logging.getLogger(__name__)
+_UNCOMPRESSED = Compression.NONE
 
 #: The longest sleep of an iteration, so that one wrong reading of the clock can't stop the loop for long.
 MAX_POLL_MS = 60_000.0
@@ -298,9 +301,9 @@ class Sender:
     @cython.cfunc
     def _prepare_producer_id(self, transactions: TransactionManager, now_ms: cython.double) -> cython.bint:
         """Advance the idempotence state. False after a fatal error: nothing can be delivered any longer."""
-        if transactions.state is State.FATAL_ERROR:
-            assert transactions.fatal_error is not None
-            self._fail_waiting(transactions.fatal_error)
+        fatal_error = transactions.fatal_error
+        if fatal_error is not None:
+            self._fail_waiting(fatal_error)
             return False
         if transactions.has_unsettled():
             transactions.resolve()
@@ -495,7 +498,7 @@ class Sender:
         builder = batch.builder
         if batch.compression is None:
             batch.raw_bytes = builder.size_bytes
-            batch.compression = Compression.NONE
+            batch.compression = _UNCOMPRESSED
         batch.records = builder.finish(
             compression=batch.compression,
             producer_id=batch.producer_id,

@@ -21,6 +21,7 @@ cdef class TransactionManager:
 
     cpdef _Sequences _sequences(self, object partition)
     cpdef bint has_unsettled(self) noexcept
+    cpdef bint needs_producer_id(self) noexcept
     cpdef bint may_drain(self, ProducerBatch batch)
     cpdef object take_sequence(self, ProducerBatch batch)
     cpdef object completed(self, ProducerBatch batch)

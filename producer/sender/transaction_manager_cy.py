@@ -93,7 +93,9 @@ TRANSITIONS: dict[State, frozenset[State]] = {
 }
 
 
+# compared once per turn or batch: the members of an enum are looked up slowly
 _READY = State.READY
+_UNINITIALIZED = State.UNINITIALIZED
 
 
 @cython.final
@@ -178,11 +180,13 @@ class TransactionManager:
     @property
     def has_producer_id(self) -> bool:
         """Whether batches can be drained."""
-        return self.state is State.READY
+        return self.state is _READY
 
-    def needs_producer_id(self) -> bool:
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def needs_producer_id(self) -> cython.bint:
         """Whether InitProducerId is to be sent."""
-        return self.state is State.UNINITIALIZED
+        return self.state is _UNINITIALIZED
 
     def asking(self) -> None:
         """InitProducerId was sent."""

@@ -6,12 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from headrace.network.clock import SystemClock
+from headrace.network.clock import Clock
 from headrace.network.protocol.errors import KafkaTimeoutError
 from headrace.producer import KafkaProducer
 
 
-class JumpingClock(SystemClock):
+class JumpingClock(Clock):
     """The machine's clock plus an offset that a test sets, so that time passes without waiting."""
 
     ahead_ms = 0.0

@@ -23,7 +23,7 @@ from headrace.broker import EmbeddedCluster, Fault
 from headrace.broker.security.certificates import ThrowAwayAuthority
 from headrace.cli import main
 from headrace.cli.doctor import connecting
-from headrace.network.clock import SystemClock
+from headrace.network.clock import Clock
 from headrace.network.protocol.api import ApiKey
 from headrace.network.protocol.errors import InvalidRecordError, KafkaStorageError
 from headrace.network.protocol.messages.topics.metadata import MetadataResponse, MetadataResponseBroker
@@ -623,7 +623,7 @@ def test_ctrl_c_ends_it_with_what_is_known(serve, option):
         assert content["findings"][0]["step"] == "configuration"
 
 
-class _SlowClock(SystemClock):
+class _SlowClock(Clock):
     """A wall clock that is a minute behind."""
 
     def wall_ms(self) -> int:

@@ -11,7 +11,7 @@ from support.waiting import memory_comes_back
 
 from headrace.broker import EmbeddedCluster
 from headrace.broker.requests.control import Fault
-from headrace.network.clock import SystemClock
+from headrace.network.clock import Clock
 from headrace.network.protocol import errors
 from headrace.network.protocol.api import ApiKey
 from headrace.producer import KafkaProducer, RecordFuture
@@ -26,7 +26,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         cluster.control.clear()
 
 
-class JumpingClock(SystemClock):
+class JumpingClock(Clock):
     """The machine's clocks, plus offsets that a test sets."""
 
     def __init__(self) -> None:

@@ -1,16 +1,25 @@
+# cython: language_level=3
+# cython: freethreading_compatible=True
 """What a selector counts for metrics."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 
+from .. import _cython as cython
+
+if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
+    import cython
+
+
+@cython.final
+@cython.cclass
 class SelectorCounters:
     """Counters of a selector since its creation, written on its thread and readable from any.
 
     A connection counts once it is ready. `operations` are reads and writes; `waited_ms` is the time that polls waited
     for I/O.
     """
-
-    __slots__ = ("connections_closed", "connections_created", "operations", "waited_ms")
 
     def __init__(self) -> None:
         self.connections_created = 0
