@@ -28,7 +28,7 @@ from headrace.network.config import Config, Key, dotted
 from headrace.network.metrics import MetricName
 from headrace.network.protocol import errors as protocol_errors
 from headrace.network.protocol.errors import KafkaError
-from headrace.network.sockets.counters_cy import SelectorCounters
+from headrace.network.sockets.selector_base_cy import SelectorCounters
 from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy import BufferPool
 from headrace.producer.config import ProducerConfig

@@ -32,7 +32,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.network.records.reader_cy",
     "headrace.network.sensor_cy",
     "headrace.network.sockets.channel_cy",
-    "headrace.network.sockets.counters_cy",
+    "headrace.network.sockets.selector_base_cy",
     "headrace.network.sockets.plaintext_transport_cy",
     "headrace.network.sockets.poller_cy",
     "headrace.network.sockets.selector_cy",

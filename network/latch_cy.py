@@ -88,10 +88,11 @@ class Latch:
     @cython.ccall
     def leave(self, turn: Any) -> object:
         """Remove what `join` returned or `add` was given."""
-        try:  # noqa: SIM105
-            self._turns.remove(turn)
-        except ValueError:
-            pass  # `wake` has removed it
+        if self._turns:
+            try:  # noqa: SIM105
+                self._turns.remove(turn)
+            except ValueError:
+                pass  # `wake` has removed it
         return None
 
     @cython.ccall

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING
 class _NewMarker:
     """Creates the calling thread's marker when it is first read. From then on the thread's own attribute hides it.
 
-    Not in ``__init__``: a handler that interrupted that would find no marker. Not by ``__getattr__`` either, which would
-    make each later read cost three times as much.
+    Not in ``__init__``: a handler that interrupted that would find no marker. Not by ``__getattr__`` either, which
+    would make each later read cost three times as much.
     """
 
     def __get__(self, thread: _Here, _owner: object = None) -> object:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..network import _cython as cython
@@ -15,8 +15,10 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from ..network.sensor_cy import Sensor
+    from .accumulator.batch_cy import ProducerBatch
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sensor_cy import Sensor
+    from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
 
 
 def record_answered(
@@ -33,7 +35,7 @@ def record_sent(
     overall: dict[str, Any],
     topics: dict[str, dict[str, Any]],
     of_topic: Callable[[str], dict[str, Any]],
-    batches: Iterable[Any],
+    batches: list,
     now_ms: cython.double,
 ) -> None:
     """Record a request with these batches. Sender thread.
@@ -44,6 +46,7 @@ def record_sent(
     queue_time: Sensor = overall["queue_time"]
     compression: Sensor = overall["compression"]
     record_size: Sensor = overall["record_size"]
+    batch: ProducerBatch
     sensor: Sensor
     count: cython.longlong
     raw_bytes: cython.longlong
@@ -52,14 +55,14 @@ def record_sent(
     total_bytes: cython.longlong = 0
     ratio: cython.double
     for batch in batches:
-        count = batch.count
-        size_bytes = batch.size_bytes
+        count = batch.builder.count
+        size_bytes = batch.builder.earlier_bytes + batch.builder.position
         raw_bytes = batch.raw_bytes
         ratio = cython.cast(cython.double, size_bytes) / max(raw_bytes, 1)
         batch_size.record(size_bytes, now_ms)
         queue_time.record(batch.drained_ms - batch.created_ms, now_ms)
         compression.record(ratio, now_ms)
-        record_size.record_all(count, raw_bytes - RECORD_BATCH_OVERHEAD, batch.max_record_bytes, now_ms)
+        record_size.record_all(count, raw_bytes - RECORD_BATCH_OVERHEAD, batch.builder.max_record_bytes, now_ms)
         topic = topics.get(batch.topic)
         if topic is None:
             topic = of_topic(batch.topic)

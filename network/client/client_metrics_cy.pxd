@@ -1,7 +1,7 @@
 # The C declarations of client_metrics_cy.py, for the client.
 
 from headrace.network.sensor_cy cimport Sensor
-from headrace.network.sockets.counters_cy cimport SelectorCounters
+from headrace.network.sockets.selector_base_cy cimport SelectorCounters
 
 cdef class _NodeSensors:
     cdef Sensor requests

@@ -19,10 +19,10 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from ..sensor_cy import Sensor
-    from ..sockets.counters_cy import SelectorCounters
+    from ..sockets.selector_base_cy import SelectorCounters
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sensor_cy import Sensor
-    from cython.cimports.headrace.network.sockets.counters_cy import SelectorCounters
+    from cython.cimports.headrace.network.sockets.selector_base_cy import SelectorCounters
 
 _AVG, _MAX, _RATE, _TOTAL = Sensor.average, Sensor.maximum, Sensor.rate, Sensor.total
 _OFTEN, _COUNT = Sensor.occurrence_rate, Sensor.count

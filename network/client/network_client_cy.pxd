@@ -3,12 +3,13 @@
 from headrace.network.client.client_metrics_cy cimport ClientMetrics
 from headrace.network.client.connection_states_cy cimport ClusterConnectionStates
 from headrace.network.client.in_flight_cy cimport InFlightRequests
-from headrace.network.client.request_cy cimport ClientRequest
+from headrace.network.client.request_cy cimport ClientRequest, KafkaClient
+from headrace.network.sockets.selector_base_cy cimport ClientSelector
 from headrace.network.time_cy cimport Clock
 
-cdef class NetworkClient:
+cdef class NetworkClient(KafkaClient):
     cdef object __weakref__
-    cdef object _selector
+    cdef ClientSelector _selector
     cdef object _metadata
     cdef Clock _clock
     cdef object _client_id
@@ -30,11 +31,8 @@ cdef class NetworkClient:
     cdef object _credentials
     cdef object _authentications
 
-    cpdef bint ready(self, object node, double now_ms)
     cdef bint _metadata_is_quiet(self, double now_ms)
-    cpdef bint is_ready(self, object node, double now_ms)
     cpdef bint can_send(self, object node_id, double now_ms)
-    cpdef object send(self, ClientRequest request, double now_ms)
     cdef object _send(self, ClientRequest request, double now_ms, bint is_internal=*, object version=*)
     cdef object _handle_completed_sends(self, object sends, list responses, double now_ms)
     cdef object _handle_completed_receives(self, list responses, double now_ms)

@@ -47,7 +47,6 @@ from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .node_choice import least_loaded
-from .request import ClientSelector
 from .request_cy import ClientResponse
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -55,15 +54,17 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from ..clock import Clock
+    from ..sockets.selector_base_cy import ClientSelector
     from .client_metrics_cy import ClientMetrics
     from .connection_states_cy import ClusterConnectionStates
     from .in_flight_cy import InFlightRequest, InFlightRequests
-    from .request_cy import ClientRequest, call_back
+    from .request_cy import ClientRequest, KafkaClient, call_back
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.client_metrics_cy import ClientMetrics
     from cython.cimports.headrace.network.client.connection_states_cy import ClusterConnectionStates
     from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
-    from cython.cimports.headrace.network.client.request_cy import ClientRequest, call_back
+    from cython.cimports.headrace.network.client.request_cy import ClientRequest, KafkaClient, call_back
+    from cython.cimports.headrace.network.sockets.selector_base_cy import ClientSelector
     from cython.cimports.headrace.network.time_cy import Clock
 
 _log = logging.getLogger(__name__)
@@ -72,7 +73,7 @@ _OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 @cython.final
 @cython.cclass
-class NetworkClient:
+class NetworkClient(KafkaClient):
     """Connections to the nodes of a cluster, the requests in flight on each, and metadata updates.
 
     Everything except `wakeup` and `connections` belongs to one thread, the sender's. Only `poll` blocks; names are
@@ -236,7 +237,8 @@ class NetworkClient:
         error = DisconnectedError(f"this client closed the connection to {self._states.address(node_id)}")
         self._fail_connection(node_id, error, now_ms, self._aborted)
 
-    def api_versions(self, node_id: int) -> NodeApiVersions | None:
+    @cython.ccall
+    def api_versions(self, node_id: Any) -> NodeApiVersions | None:
         """The versions that the node supports; None while it is not ready."""
         return self._api_versions.get(node_id)
 
@@ -246,11 +248,10 @@ class NetworkClient:
         self,
         node_id: int,
         message: Any,
-        *,
         now_ms: float,
-        expect_response: bool = True,
         timeout_ms: float | None = None,
         callback: Callable[[ClientResponse], None] | None = None,
+        expect_response: bool = True,
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> ClientRequest:
@@ -259,18 +260,18 @@ class NetworkClient:
         `timeout_ms` defaults to request.timeout.ms. `min_version` and `max_version` narrow the versions that the
         message declares. `callback` runs inside `poll`.
         """
-        correlation_id = self._next_correlation_id
+        correlation_id: cython.longlong = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
         return ClientRequest(
-            node_id=node_id,
-            message=message,
-            correlation_id=correlation_id,
-            created_ms=now_ms,
-            timeout_ms=self._request_timeout_ms if timeout_ms is None else timeout_ms,
-            expect_response=expect_response,
-            callback=callback,
-            min_version=min_version,
-            max_version=max_version,
+            node_id,
+            message,
+            correlation_id,
+            now_ms,
+            self._request_timeout_ms if timeout_ms is None else timeout_ms,
+            expect_response,
+            callback,
+            min_version,
+            max_version,
         )
 
     @cython.ccall
@@ -289,7 +290,8 @@ class NetworkClient:
             self._aborted.append(request.ended(now_ms, error=error))
         return None
 
-    def poll(self, timeout_ms: cython.double, now_ms: cython.double) -> list[ClientResponse]:
+    @cython.ccall
+    def poll(self, timeout_ms: cython.double, now_ms: cython.double) -> list:
         """Do I/O for at most `timeout_ms`, and whatever is due: metadata updates, timeouts and handshakes.
 
         Calls the callback of each completed request and returns the responses. If callbacks raise, the others are
@@ -301,7 +303,7 @@ class NetworkClient:
             responses, self._aborted = self._aborted, []
             call_back(responses)
             return responses
-        selector = self._selector
+        selector: ClientSelector = self._selector
         due_ms: cython.double
         if self._metadata_is_quiet(now_ms) and not self._updater.others_are_next:
             due_ms = self._updater.quiet_until_ms - now_ms
@@ -374,7 +376,7 @@ class NetworkClient:
         """Send the request. Returns the error if it cannot be encoded in a version that the node supports."""
         # a node that throttles this client answers late
         timeout_ms = self._request_timeout_ms + self._states.throttle_delay_ms(node_id, now_ms)
-        return self._send(self.new_request(node_id, message, now_ms=now_ms, timeout_ms=timeout_ms), now_ms, True)
+        return self._send(self.new_request(node_id, message, now_ms, timeout_ms), now_ms, True)
 
     def let_lapse(self, node_id: int) -> None:
         """Call `Authentications.renew` before the next request to the node."""
@@ -413,7 +415,7 @@ class NetworkClient:
         return (
             self._states.is_ready(node_id, now_ms)
             and self._in_flight.can_send_more(node_id)
-            and bool(self._selector.is_channel_ready(str(node_id)))
+            and self._selector.is_channel_ready(str(node_id))
         )
 
     def can_connect(self, node_id: int, now_ms: float) -> bool:
@@ -470,9 +472,10 @@ class NetworkClient:
         """Send the request. Returns the error if it cannot be encoded in a version that the node supports."""
         self._metadata.record_progress(f"{self._states.address(node_id)} has not answered the request for metadata yet")
         if message.allow_auto_topic_creation:
-            return self._send(self.new_request(node_id, message, now_ms=now_ms), now_ms, True)
+            return self._send(self.new_request(node_id, message, now_ms), now_ms, True)
         oldest = first_version_with(MetadataRequest, "allow_auto_topic_creation")
-        error = self._send(self.new_request(node_id, message, now_ms=now_ms, min_version=oldest), now_ms, True)
+        request = self.new_request(node_id, message, now_ms, None, None, True, oldest)
+        error = self._send(request, now_ms, True)
         if not isinstance(error, UnsupportedVersionError):
             return error
         return UnsupportedVersionError(f"{error}; allow.auto.create.topics=false needs version {oldest} of METADATA")
@@ -619,7 +622,7 @@ class NetworkClient:
         for node_id, version in handshakes.items():
             if self._selector.is_channel_ready(str(node_id)):
                 self._states.checking_api_versions(node_id)
-                request = self.new_request(node_id, handshake_request(), now_ms=now_ms)
+                request = self.new_request(node_id, handshake_request(), now_ms)
                 error = self._send(request, now_ms, True, version)
                 self._metadata.record_progress(
                     f"{self._states.address(node_id)} accepted the connection, but has not answered anything yet "

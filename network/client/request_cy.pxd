@@ -21,3 +21,10 @@ cdef class ClientResponse:
     cdef readonly double received_ms
 
 cpdef object call_back(list responses)
+
+cdef class KafkaClient:
+    cpdef bint ready(self, object node, double now_ms)
+    cpdef bint is_ready(self, object node, double now_ms)
+    cpdef object send(self, ClientRequest request, double now_ms)
+    cpdef list poll(self, double timeout_ms, double now_ms)
+    cpdef object api_versions(self, object node_id)

@@ -1,15 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""The requests and responses of a client."""
+"""The requests and responses of a client, and what a sender uses of one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
-from ..protocol.errors import KafkaError
+from ..cluster import Node
+from ..protocol.errors import AuthenticationError, KafkaError
+from .api_versions import NodeApiVersions
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -130,3 +132,95 @@ def call_back(responses: list) -> object:
     if failure is not None:
         raise failure
     return None
+
+
+@cython.cclass
+class KafkaClient:
+    """The part of `NetworkClient` that a sender uses: a base class, so that a compiled sender need not look methods up.
+
+    Tests subclass it. Everything belongs to the sender thread, except `wakeup`, which any thread may call.
+    """
+
+    @cython.ccall
+    def ready(self, node: Node, now_ms: cython.double) -> cython.bint:
+        """Whether a request can be sent to the node now. If not, connects it once the backoff allows that."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def is_ready(self, node: Node, now_ms: cython.double) -> cython.bint:
+        """Whether a request can be sent to the node now."""
+        raise NotImplementedError
+
+    def connection_delay_ms(self, node: Node, now_ms: float) -> float:
+        """How long until the node is worth trying again; infinity if it is connected."""
+        raise NotImplementedError
+
+    def poll_delay_ms(self, node: Node, now_ms: float) -> float:
+        """The rest of a connected node's throttle time, if it is throttled; else `connection_delay_ms`."""
+        raise NotImplementedError
+
+    def throttle_delay_ms(self, node: Node, now_ms: float) -> float:
+        """How much longer the node throttles this client; 0 if it does not."""
+        raise NotImplementedError
+
+    def connection_error(self, node_id: int) -> KafkaError | None:
+        """The last connection error of the node since it was last ready."""
+        raise NotImplementedError
+
+    def authentication_error(self) -> AuthenticationError | None:
+        """The error of the nodes that reject the credentials; None if a node is ready or being connected."""
+        raise NotImplementedError
+
+    def least_loaded_node(self, now_ms: float) -> Node | None:
+        """The node to use if any node will do; None if there is none."""
+        raise NotImplementedError
+
+    def new_request(
+        self,
+        node_id: int,
+        message: Any,
+        now_ms: float,
+        timeout_ms: float | None = None,
+        callback: Callable[[ClientResponse], None] | None = None,
+        expect_response: bool = True,
+        min_version: int | None = None,
+        max_version: int | None = None,
+    ) -> ClientRequest:
+        """Create a request for `send`."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def send(self, request: ClientRequest, now_ms: cython.double) -> object:
+        """Send a request to a ready node."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def poll(self, timeout_ms: cython.double, now_ms: cython.double) -> list:
+        """Do I/O for at most `timeout_ms`, call the callbacks of the completed requests, and return the responses."""
+        raise NotImplementedError
+
+    @property
+    def connection_errors(self) -> Mapping[int, KafkaError]:
+        """The last connection error of each node since it was last ready."""
+        raise NotImplementedError
+
+    def in_flight_request_count(self, node_id: int | None = None) -> int:
+        """The number of requests in flight to one node or to all."""
+        raise NotImplementedError
+
+    @cython.ccall
+    def api_versions(self, node_id: Any) -> NodeApiVersions | None:
+        """The versions that the node supports; None while it is not ready."""
+        raise NotImplementedError
+
+    def disconnect(self, node_id: int, now_ms: float) -> None:
+        """Close the connection to the node. The next poll completes its requests with DisconnectedError."""
+        raise NotImplementedError
+
+    def wakeup(self) -> None:
+        """Make `poll` return early. Any thread."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all connections."""
+        raise NotImplementedError

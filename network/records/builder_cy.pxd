@@ -20,10 +20,20 @@ cdef class RecordBatchBuilder:
     cpdef object attach(self, bytearray buffer)
     cpdef object raise_limit(self, Py_ssize_t limit_bytes)
     cpdef bytes first_records(self, Py_ssize_t max_bytes)
+    cpdef list finish(
+        self,
+        int compression=*,
+        long long base_offset=*,
+        long long producer_id=*,
+        int producer_epoch=*,
+        long long base_sequence=*,
+        int attributes=*
+    )
     cdef bint next_chunk(self, Py_ssize_t size) noexcept
     cdef bint try_append(self, long long timestamp, bytes key, bytes value, bytes headers) noexcept
     cdef Py_ssize_t append_rows(
         self, Columns columns, long long[::1] order, Py_ssize_t place, Py_ssize_t end
     ) noexcept
 
+cpdef Py_ssize_t encoded_size(bytes key, bytes value, bytes headers)
 cdef Py_ssize_t record_size(Py_ssize_t count, long long delta, bytes key, bytes value, bytes headers) noexcept

@@ -463,16 +463,16 @@ class RecordBatchBuilder:
                 self.position += len(fitting)
                 left = left[len(fitting) :]
 
+    @cython.ccall
     def finish(
         self,
-        *,
-        compression: int = 0,
-        base_offset: int = 0,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        attributes: int = 0,
-    ) -> list[memoryview]:
+        compression: cython.int = 0,
+        base_offset: cython.longlong = 0,
+        producer_id: cython.longlong = -1,
+        producer_epoch: cython.int = -1,
+        base_sequence: cython.longlong = -1,
+        attributes: cython.int = 0,
+    ) -> list:
         """Write the header with its CRC and return the batch's bytes, as views of the chunks in their order."""
         views: list = self._views()
         index: cython.Py_ssize_t
@@ -507,12 +507,16 @@ class RecordBatchBuilder:
         return None
 
 
-def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> int:
+@cython.ccall
+def encoded_size(key: bytes | None, value: bytes | None, headers: bytes | None) -> cython.Py_ssize_t:
     """The maximum size in bytes of a batch with only this record. `headers` are the result of `encode_headers`."""
-    size = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
-    for part in (key, value, headers):
-        if part is not None:
-            size += len(part)
+    size: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD + MAX_RECORD_OVERHEAD
+    if key is not None:
+        size += len(key)
+    if value is not None:
+        size += len(value)
+    if headers is not None:
+        size += len(headers)
     return size
 
 

@@ -1,16 +1,12 @@
 # The C declarations of selector_cy.py.
 
 from headrace.network.sockets.channel_cy cimport KafkaChannel
-from headrace.network.sockets.counters_cy cimport SelectorCounters
+from headrace.network.sockets.selector_base_cy cimport ClientSelector, SelectorCounters
 from headrace.network.sockets.poller_cy cimport Poller
 from headrace.network.time_cy cimport Clock
 
-cdef class Selector:
+cdef class Selector(ClientSelector):
     cdef object __weakref__
-    cdef readonly list connected
-    cdef readonly list completed_receives
-    cdef readonly list completed_sends
-    cdef readonly dict disconnected
     cdef readonly list failed_sends
     cdef readonly SelectorCounters counters
     cdef Clock _clock
@@ -33,7 +29,6 @@ cdef class Selector:
     cdef Poller _poller
     cdef bint _closed
 
-    cpdef bint is_channel_ready(self, str channel_id)
     cdef list _select(self, double timeout_ms)
     cdef double _next_deadline_in_ms(self, double now_ms)
     cdef object _handle(self, KafkaChannel channel, int events, double now_ms)

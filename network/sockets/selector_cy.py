@@ -41,12 +41,12 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ..clock import Clock
     from .channel_cy import KafkaChannel, NetworkSend
-    from .counters_cy import SelectorCounters
     from .poller_cy import Poller
+    from .selector_base_cy import ClientSelector, SelectorCounters
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.sockets.channel_cy import KafkaChannel, NetworkSend
-    from cython.cimports.headrace.network.sockets.counters_cy import SelectorCounters
     from cython.cimports.headrace.network.sockets.poller_cy import Poller
+    from cython.cimports.headrace.network.sockets.selector_base_cy import ClientSelector, SelectorCounters
     from cython.cimports.headrace.network.time_cy import Clock
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class _Listener:
 
 @cython.final
 @cython.cclass
-class Selector:
+class Selector(ClientSelector):
     """Connections by channel id, with the results of the last `poll`.
 
     Belongs to one thread; only `wakeup` may be called from others and from signal handlers. After `poll`:
@@ -290,7 +290,8 @@ class Selector:
 
     # --- Sending ---
 
-    def send(self, channel_id: str, buffers: Iterable[Any]) -> NetworkSend:
+    @cython.ccall
+    def send(self, channel_id: str, buffers: Iterable[Any]) -> Any:
         """Send a gather list of bytes-like objects and `FileRegion`s, by reference, after those already queued.
 
         Writes as much as the kernel takes now. If that is all, the next poll does not wait and lists the send as
@@ -321,7 +322,8 @@ class Selector:
                 self._update_watch(channel)
         return send
 
-    def take_completed_sends(self) -> list[NetworkSend]:
+    @cython.ccall
+    def take_completed_sends(self) -> list:
         """The sends completed since the last poll. The next poll then neither lists them nor returns early for them."""
         sends, self._early_sends = self._early_sends, []
         return sends
@@ -335,7 +337,8 @@ class Selector:
         """
         self._poller.wakeup()
 
-    def poll(self, timeout_ms: cython.double) -> None:
+    @cython.ccall
+    def poll(self, timeout_ms: cython.double) -> object:
         """Wait until I/O is possible, do it on all connections and replace the lists.
 
         Waits at most `timeout_ms`: 0 or less does not wait, NEVER_MS waits forever. May return early with nothing to
@@ -371,6 +374,7 @@ class Selector:
             self._resume_listeners(now_ms)
         if now_ms >= self._idle_look_ms:
             self._close_idle(now_ms, self._max_idle_ms)
+        return None
 
     def close(self) -> None:
         """Close every connection and every listening socket, without reports. Idempotent."""

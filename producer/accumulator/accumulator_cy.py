@@ -17,7 +17,6 @@ from ...network import _cython as cython
 from ...network.clock import NEVER_MS
 from ...network.cluster import Cluster
 from ...network.protocol.errors import ProducerClosedError
-from ...network.records.builder_cy import encoded_size
 from ...network.records.compression import Compression
 from ...network.sections import here, interrupted
 from .broker_availability import BrokerAvailability
@@ -32,6 +31,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.clock import Clock
     from ...network.memory_order import store_load_fence
+    from ...network.records.builder_cy import encoded_size
     from .batch_cy import ProducerBatch, RecordFuture
     from .batch_memory_cy import BatchMemory
     from .buffer_pool_cy import BufferPool, Lease, Turn
@@ -41,6 +41,7 @@ if not cython.compiled:
     from .queues_cy import PartitionQueue, TopicQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import store_load_fence
+    from cython.cimports.headrace.network.records.builder_cy import encoded_size
     from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
     from cython.cimports.headrace.producer.accumulator.batch_memory_cy import BatchMemory

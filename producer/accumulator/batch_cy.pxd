@@ -1,5 +1,6 @@
 # The C declarations of batch_cy.py, for the send path.
 
+from headrace.network.latch_cy cimport Latch
 from headrace.network.records.builder_cy cimport RecordBatchBuilder
 from headrace.producer.accumulator.buffer_pool_cy cimport Lease
 from headrace.producer.accumulator.listeners_cy cimport Run
@@ -38,11 +39,14 @@ cdef class ProducerBatch:
     cdef readonly long long base_offset
     cdef readonly long long log_append_time
     cdef readonly object children
-    cdef object latch
-    cdef object settled_latch
+    cdef Latch latch
+    cdef Latch settled_latch
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 
+    cpdef bint complete(self, long long base_offset, long long log_append_time=*)
+    cpdef Lease take_lease(self)
+    cpdef bint wait(self, object timeout=*)
     cdef bint _finish(
         self, long long base_offset, long long log_append_time, object exception, dict record_errors
     )

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from ...network import _cython as cython
 from ...network.clock import SYSTEM_CLOCK
 from ...network.cluster import TopicPartition
-from ...network.latch_cy import Latch
 from ...network.protocol.errors import KafkaTimeoutError, RetriableError
 from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted
@@ -32,12 +31,14 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
+    from ...network.latch_cy import Latch
     from ...network.memory_order import acquire_fence, release_fence
     from ...network.records.builder_cy import RecordBatchBuilder
     from .buffer_pool_cy import Lease
     from .listeners_cy import Listener, Run, new_listener
     from .record_metadata_cy import RecordMetadata
 elif not TYPE_CHECKING:
+    from cython.cimports.headrace.network.latch_cy import Latch
     from cython.cimports.headrace.network.memory_order import acquire_fence, release_fence
     from cython.cimports.headrace.network.records.builder_cy import RecordBatchBuilder
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import Lease
@@ -220,7 +221,8 @@ class ProducerBatch:
             self.producer_epoch = whole.producer_epoch
             self.base_sequence = (whole.base_sequence + start) & 0x7FFFFFFF
 
-    def complete(self, base_offset: int, log_append_time: int = -1) -> bool:
+    @cython.ccall
+    def complete(self, base_offset: cython.longlong, log_append_time: cython.longlong = -1) -> cython.bint:
         """Complete the batch as delivered. False if it was complete already."""
         return self._finish(base_offset, log_append_time, None, None)
 
@@ -238,6 +240,7 @@ class ProducerBatch:
         self.done = True
         self.settled = True
 
+    @cython.ccall
     def take_lease(self) -> Lease | None:
         """Release the records' memory and return its lease; None if it isn't the pool's or was released before.
 
@@ -410,12 +413,13 @@ class ProducerBatch:
             (batch.wakers if waker else batch.callbacks).append(listener)
             return True
 
-    def wait(self, timeout: float | None = None) -> bool:
+    @cython.ccall
+    def wait(self, timeout: Any = None) -> cython.bint:
         """Wait until the batch is complete or split, at most `timeout` seconds."""
         with here.section, _completion:
             if self.done or self.children is not None:
                 return True
-            latch = self.latch
+            latch: Latch | None = self.latch
             if latch is None:
                 latch = self.latch = Latch()
         return latch.wait(timeout)
@@ -543,10 +547,9 @@ class RecordFuture:
         deadline_ms = None
         left = timeout
         while True:
-            with here.section, _completion:
-                batch = self._live_batch()
-                done: cython.bint = batch.done
-            if done:
+            batch = self._live_batch()
+            if batch.done:
+                acquire_fence()
                 break
             check_may_wait("a future")
             if timeout is not None:

@@ -52,6 +52,7 @@ cdef class BufferPool:
     cdef Lease _new_lease(self, Py_ssize_t size_bytes)
     cdef object _queue_up(self, Lease lease, double max_block_ms)
     cdef bint _has_room(self, Py_ssize_t size_bytes)
+    cdef bint is_awaited(self) noexcept
     cdef object _give(self, Lease lease)
     cdef object _take_back(self, Lease lease)
     cdef object _collect_dropped(self)

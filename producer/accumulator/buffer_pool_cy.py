@@ -511,6 +511,12 @@ class BufferPool:
             self._collect_dropped()
             return self.total_bytes - self._leased_bytes
 
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def is_awaited(self) -> cython.bint:
+        """Whether threads wait for memory, by the same estimate."""
+        return len(self._line) > 0
+
     @property
     def waiting(self) -> int:
         """Number of threads that wait for memory; an estimate, because it is read without the lock."""

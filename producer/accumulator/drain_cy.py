@@ -43,10 +43,11 @@ class ReadyCheck:
         nodes: dict[int, Node]
         leaderless_topics: set[str]
 
-    def __init__(self, nodes: dict, next_check_ms: float, leaderless_topics: set) -> None:
-        self.nodes = nodes
-        self.next_check_ms = next_check_ms
-        self.leaderless_topics = leaderless_topics
+    def __init__(self) -> None:
+        """Nothing is ready, and nothing to wait for."""
+        self.nodes = {}
+        self.next_check_ms = NEVER_MS
+        self.leaderless_topics = set()
 
 
 @cython.final
@@ -104,17 +105,18 @@ class Drain:
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
-        nodes: dict = {}
+        check: ReadyCheck = ReadyCheck()
+        nodes: dict = check.nodes
         ready: dict = {}
         soon: dict = {}
         others: dict = {}
-        leaderless: set = set()
         next_check_ms: cython.double = self.later_ms if again else NEVER_MS
-        pressure: cython.bint = self.pool.waiting > 0
+        pressure: cython.bint = self.pool.is_awaited()
         wait_ms: cython.double
         half_ms: cython.double = self.linger_ms / 2
         looks: cython.bint = hurry or pressure
-        for queue in self.found if again else list(self.active):
+        queues: list = self.found if again else list(self.active)
+        for queue in queues:
             if not looks:
                 # most of many active queues: nothing but this is read of them
                 wait_ms = queue.lingers_until_ms - now_ms
@@ -125,7 +127,7 @@ class Drain:
             if batch is None:
                 continue
             if queue.leader_id < 0:
-                leaderless.add(queue.topic)
+                check.leaderless_topics.add(queue.topic)
                 continue
             if queue.muted:
                 continue
@@ -146,7 +148,7 @@ class Drain:
                 node = queue.leading_node()
                 if node is None:
                     # without the GIL: a caller's thread has just applied metadata
-                    leaderless.add(queue.topic)
+                    check.leaderless_topics.add(queue.topic)
                     continue
                 nodes[node.id] = node
                 if pressure and self.transactions is not None and not self.transactions.may_drain(batch):
@@ -169,7 +171,8 @@ class Drain:
         self.sendable = ready
         self.later_ms = next_check_ms
         self.found = [queue for queues in ready.values() for queue in queues]
-        return ReadyCheck(nodes, next_check_ms, leaderless)
+        check.next_check_ms = next_check_ms
+        return check
 
     @cython.ccall
     def drain(

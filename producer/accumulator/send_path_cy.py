@@ -18,7 +18,6 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
-from ...network.records.builder_cy import encoded_size
 from ...network.sections import here, interrupted
 from ..record import ProducerRecord
 
@@ -28,6 +27,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.clock import Clock
     from ...network.memory_order import FREE_THREADED, acquire_fence, release_fence
+    from ...network.records.builder_cy import encoded_size
     from ...network.records.headers_cy import pack_headers
     from .accumulator_cy import RecordAccumulator
     from .batch_cy import RecordFuture
@@ -36,6 +36,7 @@ if not cython.compiled:
     from .serializing_cy import SerializeFunction
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import FREE_THREADED, acquire_fence, release_fence
+    from cython.cimports.headrace.network.records.builder_cy import encoded_size
     from cython.cimports.headrace.network.records.headers_cy import pack_headers
     from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator

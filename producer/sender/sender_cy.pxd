@@ -1,5 +1,6 @@
 # The C declarations of sender_cy.py.
 
+from headrace.network.client.request_cy cimport KafkaClient
 from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
@@ -8,7 +9,7 @@ from headrace.producer.sender.transaction_manager_cy cimport TransactionManager
 
 cdef class Sender:
     cdef object __weakref__
-    cdef object _client
+    cdef KafkaClient _client
     cdef object _metadata
     cdef RecordAccumulator _accumulator
     cdef TransactionManager _transactions

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
-from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS
 from ...network.cluster import Node, TopicPartition
 from ...network.latch_cy import Latch
@@ -46,7 +45,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if not cython.compiled:
-    from ...network.client.request_cy import ClientResponse
+    from ...network.client.request_cy import ClientResponse, KafkaClient
     from ...network.clock import Clock
     from ..accumulator.accumulator_cy import RecordAccumulator
     from ..accumulator.batch_cy import ProducerBatch
@@ -54,7 +53,7 @@ if not cython.compiled:
     from .answer_times_cy import AnswerTimes, TimesByNode
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
-    from cython.cimports.headrace.network.client.request_cy import ClientResponse
+    from cython.cimports.headrace.network.client.request_cy import ClientResponse, KafkaClient
     from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
@@ -322,15 +321,10 @@ class Sender:
         node = self._client.least_loaded_node(now_ms)
         if node is None or not self._client.ready(node, now_ms):
             return
-        request = self._client.new_request(
-            node.id,
-            InitProducerIdRequest(
-                transactional_id=None, transaction_timeout_ms=InitProducerIdRequest.NO_TRANSACTION_TIMEOUT
-            ),
-            now_ms=now_ms,
-            timeout_ms=self._request_timeout_ms,
-            callback=self._on_producer_id,
+        message = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=InitProducerIdRequest.NO_TRANSACTION_TIMEOUT
         )
+        request = self._client.new_request(node.id, message, now_ms, self._request_timeout_ms, self._on_producer_id)
         transactions.asking()
         self._client.send(request, now_ms)
 
@@ -363,7 +357,7 @@ class Sender:
     def _send_ready(self, now_ms: cython.double) -> cython.double:
         """Send ready batches to the brokers that are ready; return how many milliseconds the poll may sleep."""
         accumulator = self._accumulator
-        client = self._client
+        client: KafkaClient = self._client
         poll_ms: cython.double = MAX_POLL_MS
         delay_ms: cython.double
         batches: list
@@ -480,14 +474,14 @@ class Sender:
         request = self._client.new_request(
             node.id,
             produce_request(transactional_id, self._acks, int(self._request_timeout_ms), topics),
-            now_ms=now_ms,
-            expect_response=self._acks != 0,
-            timeout_ms=self._request_timeout_ms,
-            callback=partial(self._on_produced, sent, names),
-            min_version=min_version,
-            max_version=max_version,
+            now_ms,
+            self._request_timeout_ms,
+            partial(self._on_produced, sent, names),
+            self._acks != 0,
+            min_version,
+            max_version,
         )
-        self._metrics.sent(sent.values(), now_ms)
+        self._metrics.sent(list(sent.values()), now_ms)
         self._answer_times.sent(node.id, self._metadata.cluster.nodes)
         self._client.send(request, now_ms)
         return None
@@ -500,11 +494,7 @@ class Sender:
             batch.raw_bytes = builder.size_bytes
             batch.compression = _UNCOMPRESSED
         batch.records = builder.finish(
-            compression=batch.compression,
-            producer_id=batch.producer_id,
-            producer_epoch=batch.producer_epoch,
-            base_sequence=batch.base_sequence,
-            attributes=self._attributes,
+            batch.compression, 0, batch.producer_id, batch.producer_epoch, batch.base_sequence, self._attributes
         )
         return None
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.network.client.api_versions import NodeApiVersions
-from headrace.network.client.request import ClientRequest, ClientResponse
+from headrace.network.client.request import ClientRequest, ClientResponse, KafkaClient
 from headrace.network.clock import MockClock
 from headrace.network.cluster import Node
 from headrace.network.metadata import Metadata, MetadataFetch
@@ -97,7 +97,7 @@ class _Prepared:
     error: KafkaError | None
 
 
-class MockClient:
+class MockClient(KafkaClient):
     """The methods of NetworkClient (`KafkaClient`), which answer what the test has prepared.
 
     The first `ready` connects a node unless `set_unreachable` or `backoff` is in effect. Prepared responses are used in
@@ -251,11 +251,10 @@ class MockClient:
         self,
         node_id: int,
         message: Any,
-        *,
         now_ms: float,
-        expect_response: bool = True,
         timeout_ms: float | None = None,
         callback: Callable[[ClientResponse], None] | None = None,
+        expect_response: bool = True,
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> ClientRequest:

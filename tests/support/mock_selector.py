@@ -10,6 +10,7 @@ from headrace.network.protocol.errors import IllegalStateError, KafkaError
 from headrace.network.protocol.frames import RequestHeader, encode_response
 from headrace.network.protocol.message import Response
 from headrace.network.sockets.channel_cy import NetworkReceive
+from headrace.network.sockets.selector_base_cy import ClientSelector
 from support.requests import decode_request
 
 
@@ -32,7 +33,7 @@ class MockSend:
         self.header, self.message = decode_request(memoryview(frame)[4:])
 
 
-class MockSelector:
+class MockSelector(ClientSelector):
     """The methods of `Selector` that a client uses. The next `poll` reports what a test has staged.
 
     `connects` and `sent` hold everything ever started and sent; `polls` holds the timeouts of all polls.

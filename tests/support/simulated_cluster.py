@@ -39,6 +39,7 @@ from headrace.network.protocol.messages.topics.metadata import (
 )
 from headrace.network.records.batch import RecordBatch
 from headrace.network.sockets.channel_cy import NetworkReceive
+from headrace.network.sockets.selector_base_cy import ClientSelector
 from support.client_harness import api_versions_response
 from support.requests import decode_request
 
@@ -116,7 +117,7 @@ class Log:
         return 0
 
 
-class SimulatedCluster:
+class SimulatedCluster(ClientSelector):
     """A cluster, and the selector of its only client.
 
     `attempts`: every attempt to connect. `logs`: by topic and partition, for those that were written to.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-import types
+from collections.abc import Sequence
 
 import pytest
 from support.sender_harness import SenderHarness
@@ -100,24 +100,20 @@ def value_of(metrics: ProducerMetrics, name: str, group: str = "producer-metrics
     return value
 
 
-def batch(topic: str, *, count: int, size: int, raw: int, largest: int, waited_ms: float = 0) -> ProducerBatch:
-    """The attributes of a sealed batch that the metrics read."""
-    values = types.SimpleNamespace(
-        topic=topic,
-        count=count,
-        size_bytes=size,
-        raw_bytes=raw + RECORD_BATCH_OVERHEAD,
-        max_record_bytes=largest,
-        created_ms=0,
-        drained_ms=waited_ms,
-    )
-    return values  # pyright: ignore[reportReturnType]
+def batch(topic: str, value_sizes: Sequence[int], *, raw: int = 0, waited_ms: float = 0) -> ProducerBatch:
+    """A drained batch with values of these sizes, whose records had `raw` bytes before they were compressed."""
+    made = ProducerBatch(topic, 0, bytearray(10_000), 0)
+    for size in value_sizes:
+        made.append_record(0, None, bytes(size), None, None)
+    made.raw_bytes = raw + RECORD_BATCH_OVERHEAD
+    made.drained_ms = waited_ms
+    return made
 
 
 class TestNames:
     def test_they_are_kafkas(self) -> None:
         measured = Measured()
-        measured.metrics.retried(batch("t", count=1, size=1, raw=1, largest=1), 0)
+        measured.metrics.retried(batch("t", [1]), 0)
         groups = measured.metrics.registry.by_group()
         assert set(groups) == {"producer-metrics", "app-info", "producer-topic-metrics.t"}
         assert set(groups["producer-metrics"]) == OF_THE_PRODUCER
@@ -126,7 +122,7 @@ class TestNames:
 
     def test_each_has_a_description_and_the_clients_id(self) -> None:
         measured = Measured()
-        measured.metrics.retried(batch("t", count=1, size=1, raw=1, largest=1), 0)
+        measured.metrics.retried(batch("t", [1]), 0)
         for metric in measured.metrics.registry:
             assert len(metric.metric_name.description) > 5
             assert metric.metric_name.tags[0] == ("client-id", "c")
@@ -134,12 +130,12 @@ class TestNames:
     def test_topics_go_with_the_metadata(self) -> None:
         measured = Measured()
         for topic in ("a", "b"):
-            measured.metrics.failed(batch(topic, count=3, size=1, raw=1, largest=1), 0)
+            measured.metrics.failed(batch(topic, [1, 1, 1]), 0)
         measured.metrics.keep_topics({"b", "c"}, {"a", "c"})
         groups = measured.metrics.registry.by_group()
         assert [group for group in groups if "topic" in group] == ["producer-topic-metrics.b"]
         assert measured.value("record-error-total") == 6
-        measured.metrics.failed(batch("a", count=2, size=1, raw=1, largest=1), 0)
+        measured.metrics.failed(batch("a", [1, 1]), 0)
         assert measured.value("record-error-total", "producer-topic-metrics.a") == 2
         measured.metrics.keep_topics({"b", "c"}, ())
         assert "producer-topic-metrics.a" not in measured.metrics.registry.by_group()
@@ -149,34 +145,36 @@ class TestEvents:
     def test_a_request_with_two_batches(self) -> None:
         measured = Measured()
         now_ms = measured.clock.now_ms()
-        first = batch("a", count=4, size=50, raw=100, largest=40, waited_ms=5)
-        second = batch("b", count=1, size=150, raw=150, largest=150, waited_ms=15)
+        first = batch("a", [20, 20, 20, 33], raw=500, waited_ms=5)
+        second = batch("b", [50], raw=750, waited_ms=15)
         measured.metrics.sent([first, second], now_ms)
-        assert measured.value("batch-size-avg") == 100
-        assert measured.value("batch-size-max") == 150
+        # a record takes 7 bytes beside a value of less than 56 bytes
+        sizes = [RECORD_BATCH_OVERHEAD + 4 * 7 + 93, RECORD_BATCH_OVERHEAD + 7 + 50]
+        assert measured.value("batch-size-avg") == sum(sizes) / 2
+        assert measured.value("batch-size-max") == sizes[0]
         assert measured.value("record-queue-time-avg") == 10
         assert measured.value("record-queue-time-max") == 15
         assert measured.value("record-send-total") == 5
         assert measured.value("record-send-rate") == 5
         assert measured.value("records-per-request-avg") == 5
-        assert measured.value("byte-total") == 200
-        assert measured.value("byte-rate") == 200
-        # sizes of records, not of batches, and without the headers of batches
-        assert measured.value("record-size-avg") == 50
-        assert measured.value("record-size-max") == 150
-        ratios = [50 / (100 + RECORD_BATCH_OVERHEAD), 150 / (150 + RECORD_BATCH_OVERHEAD)]
+        assert measured.value("byte-total") == sum(sizes)
+        assert measured.value("byte-rate") == sum(sizes)
+        # sizes of records before they are compressed, not of batches, and without the headers of batches
+        assert measured.value("record-size-avg") == 250
+        assert measured.value("record-size-max") == 57
+        ratios = [sizes[0] / (500 + RECORD_BATCH_OVERHEAD), sizes[1] / (750 + RECORD_BATCH_OVERHEAD)]
         assert measured.value("compression-rate-avg") == pytest.approx(sum(ratios) / 2)
         assert measured.value("compression-rate", "producer-topic-metrics.a") == ratios[0]
         assert measured.value("record-send-total", "producer-topic-metrics.a") == 4
-        assert measured.value("byte-total", "producer-topic-metrics.b") == 150
+        assert measured.value("byte-total", "producer-topic-metrics.b") == sizes[1]
 
     def test_answers_retries_splits_and_failures(self) -> None:
         measured = Measured()
         metrics, now_ms = measured.metrics, measured.clock.now_ms()
         metrics.answered(10, 0, now_ms)
         metrics.answered(30, 4, now_ms)
-        metrics.retried(batch("a", count=4, size=1, raw=1, largest=1), now_ms)
-        metrics.failed(batch("b", count=2, size=1, raw=1, largest=1), now_ms)
+        metrics.retried(batch("a", [1] * 4), now_ms)
+        metrics.failed(batch("b", [1, 1]), now_ms)
         metrics.split(now_ms)
         metrics.split(now_ms)
         assert measured.value("request-latency-avg") == 20

@@ -15,7 +15,7 @@ from headrace.network.protocol.errors import KafkaConnectionError
 from headrace.network.protocol.frames import encode_response
 from headrace.network.protocol.messages.records.produce import ProduceRequest, ProduceResponse
 from headrace.network.repeats import MAX_REMEMBERED, QUIET_MS, Repeats
-from headrace.network.sockets.counters_cy import SelectorCounters
+from headrace.network.sockets.selector_base_cy import SelectorCounters
 
 #: Kafka's names (SelectorMetrics), except for those of authentication and two deprecated ones.
 OF_ALL = {
