@@ -40,7 +40,7 @@ class InFlightRequest:
         send: Send
 
     def __init__(
-        self, request: ClientRequest, version: int, sent_ms: float, send: Any, *, is_internal: bool = False
+        self, request: ClientRequest, version: int, sent_ms: float, send: Any, is_internal: bool = False
     ) -> None:
         self.request = request
         self.version = version

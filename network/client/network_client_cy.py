@@ -71,6 +71,19 @@ _log = logging.getLogger(__name__)
 _OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
+@cython.cfunc
+def _correlation_id_in(payload: memoryview) -> cython.longlong:
+    """The correlation id that a response begins with; of a shorter one, what there is of it."""
+    number: cython.longlong = 0
+    byte: cython.longlong
+    place: cython.Py_ssize_t
+    size: cython.Py_ssize_t = min(len(payload), 4)
+    for place in range(size):
+        byte = payload[place]
+        number = number << 8 | byte
+    return number - (1 << 32) if number >= 1 << 31 else number
+
+
 @cython.final
 @cython.cclass
 class NetworkClient(KafkaClient):
@@ -287,7 +300,7 @@ class NetworkClient(KafkaClient):
         self._updater.others_were_sent = True
         error = self._send(request, now_ms)
         if error is not None:
-            self._aborted.append(request.ended(now_ms, error=error))
+            self._aborted.append(request.ended(now_ms, None, None, error))
         return None
 
     @cython.ccall
@@ -505,7 +518,7 @@ class NetworkClient(KafkaClient):
             _log.debug("Not sending %s: %s", request, error)
             return error
         send = self._selector.send(str(request.node_id), buffers)
-        self._in_flight.add(InFlightRequest(request, version, now_ms, send, is_internal=is_internal))
+        self._in_flight.add(InFlightRequest(request, version, now_ms, send, is_internal))
         return None
 
     @cython.cfunc
@@ -517,7 +530,7 @@ class NetworkClient(KafkaClient):
                 self._metrics.sent(node_id, send.size_bytes, now_ms)
             request = self._in_flight.complete_sent(node_id, send)
             if request is not None:
-                responses.append(request.request.ended(now_ms, version=request.version))
+                responses.append(request.request.ended(now_ms, None, request.version))
         return None
 
     @cython.cfunc
@@ -535,7 +548,7 @@ class NetworkClient(KafkaClient):
     @cython.cfunc
     def _handle_receive(self, node_id: Any, payload: Any, responses: list, now_ms: cython.double) -> object:
         in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
-        correlation_id = int.from_bytes(payload[:4], "big", signed=True)
+        correlation_id: cython.longlong = _correlation_id_in(payload)
         if in_flight is None:
             raise CorrelationIdError(f"a response with correlation id {correlation_id} arrived without a request")
         request = in_flight.request
@@ -553,7 +566,7 @@ class NetworkClient(KafkaClient):
             self._in_flight.add_throttle_time(node_id, throttle_ms)
             self._states.throttle(node_id, now_ms + throttle_ms)
         if not in_flight.is_internal:
-            responses.append(request.ended(now_ms, message=message, version=in_flight.version))
+            responses.append(request.ended(now_ms, message, in_flight.version))
         elif self._authentications is not None and message.api_key in _OF_SASL:
             error = self._authentications.handle(node_id, message, now_ms)
             if error is not None:
@@ -572,7 +585,7 @@ class NetworkClient(KafkaClient):
         in_flight: InFlightRequest | None = self._in_flight.oldest(node_id)
         if in_flight is not None and not in_flight.is_internal:
             self._in_flight.complete_next(node_id)
-            responses.append(in_flight.request.ended(now_ms, error=failure, disconnected=True))
+            responses.append(in_flight.request.ended(now_ms, None, None, failure, True))
         self._fail_connection(node_id, failure, now_ms, responses)
 
     def _handle_api_versions(
@@ -711,7 +724,7 @@ class NetworkClient(KafkaClient):
                 if not isinstance(error, DisconnectedError):
                     failure = DisconnectedError(f"{request} was not answered: {error}")
                     failure.__cause__ = error
-                responses.append(request.ended(now_ms, error=failure, disconnected=True, timed_out=timed_out))
+                responses.append(request.ended(now_ms, None, None, failure, True, timed_out))
             elif isinstance(request.message, MetadataRequest):
                 self._updater.handle_failure(now_ms, error)
         self._updater.handle_disconnection(now_ms, error)

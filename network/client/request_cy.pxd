@@ -1,5 +1,7 @@
 # The C declarations of request_cy.py, for the client and the sender.
 
+cdef class ClientResponse
+
 cdef class ClientRequest:
     cdef readonly object node_id
     cdef readonly object message
@@ -10,6 +12,16 @@ cdef class ClientRequest:
     cdef readonly object callback
     cdef readonly object min_version
     cdef readonly object max_version
+
+    cpdef ClientResponse ended(
+        self,
+        double now_ms,
+        object message=*,
+        object version=*,
+        object error=*,
+        bint disconnected=*,
+        bint timed_out=*
+    )
 
 cdef class ClientResponse:
     cdef readonly ClientRequest request

@@ -54,15 +54,15 @@ class ClientRequest:
         self.min_version = min_version
         self.max_version = max_version
 
+    @cython.ccall
     def ended(
         self,
-        now_ms: float,
-        *,
-        message: Any | None = None,
-        version: int | None = None,
-        error: KafkaError | None = None,
-        disconnected: bool = False,
-        timed_out: bool = False,
+        now_ms: cython.double,
+        message: Any = None,
+        version: Any = None,
+        error: Any = None,
+        disconnected: cython.bint = False,
+        timed_out: cython.bint = False,
     ) -> ClientResponse:
         """The ClientResponse for this request, completed at `now_ms`."""
         return ClientResponse(self, message, version, error, disconnected, timed_out, now_ms)

@@ -1,4 +1,8 @@
-# The C declarations of produce_cy.py.
+# The C declarations of produce_cy.py, for the sender.
+
+cpdef object partition_data(int index, object records)
+cpdef object topic_data(str name, object topic_id, list partitions)
+cpdef object produce_request(object transactional_id, object acks, object timeout_ms, list topics)
 
 cdef class _Reader:
     cdef object payload

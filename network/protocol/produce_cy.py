@@ -117,7 +117,8 @@ def _put_text(
     return position + size
 
 
-def partition_data(index: cython.int, records: Any) -> PartitionProduceData:
+@cython.ccall
+def partition_data(index: cython.int, records: Any) -> Any:
     """`PartitionProduceData`, without its constructor for any message."""
     data = PartitionProduceData.__new__(PartitionProduceData)
     data.index = index
@@ -125,7 +126,8 @@ def partition_data(index: cython.int, records: Any) -> PartitionProduceData:
     return data
 
 
-def topic_data(name: str, topic_id: uuid.UUID | None, partitions: list) -> TopicProduceData:
+@cython.ccall
+def topic_data(name: str, topic_id: Any, partitions: list) -> Any:
     """`TopicProduceData`, without its constructor for any message."""
     data = TopicProduceData.__new__(TopicProduceData)
     data.name = name
@@ -134,7 +136,8 @@ def topic_data(name: str, topic_id: uuid.UUID | None, partitions: list) -> Topic
     return data
 
 
-def produce_request(transactional_id: str | None, acks: int, timeout_ms: int, topics: list) -> ProduceRequest:
+@cython.ccall
+def produce_request(transactional_id: Any, acks: Any, timeout_ms: Any, topics: list) -> Any:
     """`ProduceRequest`, without its constructor for any message."""
     request = ProduceRequest.__new__(ProduceRequest)
     request.transactional_id = transactional_id

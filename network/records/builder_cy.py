@@ -414,6 +414,8 @@ class RecordBatchBuilder:
 
     def _views(self) -> list[memoryview]:
         """The written part of each chunk."""
+        if self.place == 0:
+            return [memoryview(self.chunks[0])[: self.position]]
         ends = [*self.used, self.position]
         return [memoryview(chunk)[:end] for chunk, end in zip(self.chunks, ends, strict=False) if end]
 

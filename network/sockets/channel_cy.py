@@ -14,7 +14,6 @@ import enum
 import errno
 import os
 import socket
-import struct
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,14 +39,18 @@ DIRECT_READ_BYTES = 16 * 1024
 FIRST_ALLOCATION_BYTES = 1024 * 1024
 """The limit of an allocation that rests on a length prefix alone. Beyond it, buffers are twice what has arrived."""
 
-_LENGTH = struct.Struct(">i")
-
 
 class NetworkReceive(NamedTuple):
     """A complete frame, without its length prefix. The payload is a writable view of memory that is not shared."""
 
     channel_id: str
     payload: memoryview
+
+
+@cython.cfunc
+def _receive(channel_id: object, payload: memoryview) -> object:
+    # without the Python function that makes named tuples
+    return tuple.__new__(NetworkReceive, (channel_id, payload))
 
 
 @cython.final
@@ -114,7 +117,7 @@ class FrameAssembler:
                 self._frame = self._allocate(frame)
             return None
         self._frame = None
-        receives.append(NetworkReceive(self._channel_id, memoryview(frame)))
+        receives.append(_receive(self._channel_id, memoryview(frame)))
         if taken < count:
             self._cut(taken, count, receives)
         return None
@@ -141,9 +144,13 @@ class FrameAssembler:
         """Extract the frames from scratch[position:end] and keep the rest."""
         scratch: bytearray = self._scratch
         length: cython.longlong
+        first: cython.longlong
         start: cython.Py_ssize_t
         while end - position >= 4:
-            (length,) = _LENGTH.unpack_from(scratch, position)
+            first = scratch[position]
+            length = first << 24 | scratch[position + 1] << 16 | scratch[position + 2] << 8 | scratch[position + 3]
+            if first >= 0x80:
+                length -= 1 << 32
             if not 0 <= length <= self._max_receive_bytes:
                 raise InvalidLength(length, bytes(scratch[position : min(end, position + 64)]))
             self.frames_begun += 1
@@ -155,7 +162,7 @@ class FrameAssembler:
                 self._frame = self._allocate(self._scratch_view[start:end])
                 self._rest = b""
                 return None
-            receives.append(NetworkReceive(self._channel_id, memoryview(scratch[start:position])))
+            receives.append(_receive(self._channel_id, memoryview(scratch[start:position])))
         self._rest = bytes(scratch[position:end])
         return None
 

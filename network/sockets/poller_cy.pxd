@@ -71,3 +71,4 @@ cdef class Poller:
     cdef object _collect(self, double timeout_ms, list ready)
     cdef object _add(self, list ready, int fd, int events)
     cpdef object wakeup(self)
+    cdef object _request(self)

@@ -182,21 +182,31 @@ class Poller:
             full_fence()  # type: ignore  # noqa: F821
         if self._requested:
             return None  # the wait that will see the request has not returned, so its caller will check the state again
-        with here.section, self._lock:
-            if self._requested or self._closed:
-                return None
-            # No Python function is called between this and the write, so no exception of a signal handler comes between
-            # them. The write cannot block: there is one at most for each `wait`.
-            self._requested = True
-            if cython.compiled:
-                full_fence()  # type: ignore  # noqa: F821
-            if self._waiting:
-                if self._reader is not None:
-                    self._writer.send(b"\0")
-                elif cython.compiled:
-                    wake(self._wakeup_fd)  # type: ignore  # noqa: F821
-                else:
-                    os.eventfd_write(self._wakeup_fd, 1)  # type: ignore[attr-defined]
+        if cython.compiled and self._reader is None:
+            # no Python code runs in it, so with the GIL no other thread comes between the check and the write
+            with cython.critical_section(self):
+                self._request()
+        else:
+            with here.section, self._lock:
+                self._request()
+        return None
+
+    @cython.cfunc
+    def _request(self) -> object:
+        if self._requested or self._closed:
+            return None
+        # No Python function is called between this and the write, so no exception of a signal handler comes between
+        # them. The write cannot block: there is one at most for each `wait`.
+        self._requested = True
+        if cython.compiled:
+            full_fence()  # type: ignore  # noqa: F821
+        if self._waiting:
+            if self._reader is not None:
+                self._writer.send(b"\0")
+            elif cython.compiled:
+                wake(self._wakeup_fd)  # type: ignore  # noqa: F821
+            else:
+                os.eventfd_write(self._wakeup_fd, 1)  # type: ignore[attr-defined]
         return None
 
     def close(self) -> bool:
@@ -204,7 +214,9 @@ class Poller:
         with here.section, self._lock:
             if self._closed:
                 return False
-            self._closed = True
+            with cython.critical_section(self):
+                self._closed = True
+            # from here on nothing is written to it
             self._writer.close()
             if self._reader is not None:
                 self._reader.close()

@@ -1,5 +1,6 @@
 # The C declarations of buffer_pool_cy.py, for batches and the accumulator.
 
+cimport cython
 from headrace.network.time_cy cimport Clock
 
 cdef class Lease:
@@ -30,7 +31,7 @@ cdef class BufferPool:
     cdef public object wait_sensor
     cdef public object exhausted_sensor
     cdef Clock _clock
-    cdef object _lock
+    cdef cython.pymutex _lock
     cdef public object on_wait
     cdef Py_ssize_t _smallest_bytes
     cdef Py_ssize_t _largest_bytes

@@ -166,7 +166,8 @@ class BufferPool:
         self.total_bytes = total_bytes
         self.poolable_bytes = poolable_bytes
         self._clock = clock
-        self._lock = threading.Lock()
+        if not cython.compiled:
+            self._lock = threading.Lock()
         self._smallest_bytes = smallest_chunk(poolable_bytes)
         #: The largest buffer that is kept: a small share of all memory, so that buffers of other sizes find room.
         self._largest_bytes = max(poolable_bytes, total_bytes // 32)

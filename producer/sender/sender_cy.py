@@ -25,7 +25,6 @@ from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from ...network.protocol.messages.records.produce import PartitionProduceResponse, ProduceRequest
-from ...network.protocol.produce_cy import partition_data, produce_request, topic_data
 from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
@@ -47,6 +46,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from ...network.client.request_cy import ClientResponse, KafkaClient
     from ...network.clock import Clock
+    from ...network.protocol.produce_cy import partition_data, produce_request, topic_data
     from ..accumulator.accumulator_cy import RecordAccumulator
     from ..accumulator.batch_cy import ProducerBatch
     from ..accumulator.drain_cy import ReadyCheck
@@ -54,6 +54,7 @@ if not cython.compiled:
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse, KafkaClient
+    from cython.cimports.headrace.network.protocol.produce_cy import partition_data, produce_request, topic_data
     from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
@@ -481,9 +482,10 @@ class Sender:
             min_version,
             max_version,
         )
-        self._metrics.sent(list(sent.values()), now_ms)
-        self._answer_times.sent(node.id, self._metadata.cluster.nodes)
+        self._answer_times.sent(node.id, cluster.nodes)
         self._client.send(request, now_ms)
+        # while the broker works on it
+        self._metrics.sent(list(sent.values()), now_ms)
         return None
 
     @cython.cfunc
@@ -561,7 +563,8 @@ class Sender:
         """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id, as int."""
         batch: ProducerBatch
         now_ms: cython.double = response.received_ms
-        self._answer_times.ended(response.node_id, now_ms, None if response.message is None else response.latency_ms)
+        latency_ms: cython.double = now_ms - response.request.created_ms
+        self._answer_times.ended(response.request.node_id, now_ms, None if response.message is None else latency_ms)
         for batch in batches.values():
             batch.in_flight = False
             self._in_flight.pop(batch, None)
@@ -576,7 +579,7 @@ class Sender:
             for batch in batches.values():
                 self._complete(batch, -1, -1)
             return
-        self._metrics.answered(response.latency_ms, response.message.throttle_time_ms, now_ms)
+        self._metrics.answered(latency_ms, response.message.throttle_time_ms, now_ms)
         unanswered: dict = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.message.responses:
