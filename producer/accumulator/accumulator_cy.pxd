@@ -6,7 +6,7 @@ from headrace.producer.accumulator.batch_memory_cy cimport BatchMemory
 from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
 from headrace.producer.accumulator.compression_estimate_cy cimport CompressionEstimate
 from headrace.producer.accumulator.drain_cy cimport Drain, ReadyCheck
-from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues
+from headrace.producer.accumulator.queues_cy cimport PartitionQueue, TopicQueues, WaitingQueues
 
 cdef class RecordAccumulator:
     cdef readonly dict topics
@@ -26,7 +26,7 @@ cdef class RecordAccumulator:
     cdef object rack
     cdef Clock clock
     cdef public object wakeup
-    cdef readonly dict active
+    cdef readonly WaitingQueues waiting
     cdef dict incomplete
     cdef readonly object stash
     cdef bint keys_choose

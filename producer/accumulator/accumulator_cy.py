@@ -38,7 +38,7 @@ if not cython.compiled:
     from .compression_estimate_cy import CompressionEstimate
     from .drain_cy import Drain, ReadyCheck
     from .murmur2_cy import murmur2_of
-    from .queues_cy import PartitionQueue, TopicQueues
+    from .queues_cy import PartitionQueue, TopicQueues, WaitingQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.memory_order import store_load_fence
     from cython.cimports.headrace.network.records.builder_cy import encoded_size
@@ -49,7 +49,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.compression_estimate_cy import CompressionEstimate
     from cython.cimports.headrace.producer.accumulator.drain_cy import Drain, ReadyCheck
     from cython.cimports.headrace.producer.accumulator.murmur2_cy import murmur2_of
-    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, TopicQueues, WaitingQueues
 
 # The part of a record's size bound that is for the batch header and for fields at their maximum. The remainder is about
 # the record's actual size; a partition's share is counted in these bytes.
@@ -128,13 +128,13 @@ class RecordAccumulator:
         self.clock = clock
         self.wakeup = _no_wakeup
         pool.on_wait = lambda: self.wakeup()  # noqa: PLW0108  (the engine sets `wakeup` later)
-        self.active = {}
+        self.waiting = WaitingQueues(linger_ms)
         self.incomplete = {}
         #: A token for each flush; batches don't linger while there is one.
         self.flushes = {}
         self.stash = Stash()
         self.drainer = Drain(
-            self.active,
+            self.waiting,
             pool=pool,
             stash=self.stash,
             transactions=transactions,
@@ -167,7 +167,7 @@ class RecordAccumulator:
     def topic(self, topic: str) -> TopicQueues:
         """The queues of a topic, which may have no partitions yet. Takes no lock. Any thread."""
         known = self.topics.get(topic)
-        return self.topics.setdefault(topic, TopicQueues(topic, self.rack)) if known is None else known
+        return self.topics.setdefault(topic, TopicQueues(topic, self.rack, self.waiting)) if known is None else known
 
     def append(
         self,
@@ -296,7 +296,7 @@ class RecordAccumulator:
                     # a batch made for one large record has no room for another: it need not linger
                     batch.closed = size >= batch.max_bytes
                     # into the queue first: an incomplete batch in no queue would never be completed
-                    queue.add(batch, self.active)
+                    queue.add(batch)
                     self.incomplete[batch] = True
                     adopted = True
         if adopted:
@@ -420,12 +420,12 @@ class RecordAccumulator:
             if lease is None:
                 own.partition = queue.partition
                 with queue.lock:
-                    queue.add(own, self.active)
+                    queue.add(own)
                 return None
             batch = self.memory.new_batch(topic_queues, queue, size, lease)
             with queue.lock:
                 future = batch.try_append(record.timestamp, record.key, record.value, record.headers, None)
-                queue.add(batch, self.active)
+                queue.add(batch)
                 self.incomplete[batch] = True
         own.move_to(record.future, cython.cast(RecordFuture, future))
         self.incomplete.pop(own, None)
@@ -469,7 +469,7 @@ class RecordAccumulator:
         """
         if self.closed:
             return False
-        queue.add(batch, self.active)
+        queue.add(batch)
         self.incomplete[batch] = True
         return True
 
@@ -563,9 +563,9 @@ class RecordAccumulator:
         self.drainer.note_deadline(batch)
         queue: PartitionQueue = self.queue_of(batch)
         if batch.has_sequence:
-            queue.put_in_sequence(batch, self.active)
+            queue.put_in_sequence(batch)
         else:
-            queue.put_in_order(batch, self.active)
+            queue.put_in_order(batch)
 
     def replace(self, batch: ProducerBatch, parts: list[ProducerBatch]) -> None:
         """Enqueue the parts of a split batch in its place."""
@@ -575,9 +575,9 @@ class RecordAccumulator:
         for part in reversed(parts):
             self.incomplete[part] = True
             if part.has_sequence:
-                queue.put_in_sequence(part, self.active)
+                queue.put_in_sequence(part)
             else:
-                queue.put_in_order(part, self.active)
+                queue.put_in_order(part)
 
     def forget(self, batch: ProducerBatch) -> None:
         """Drop a batch that was split from the incomplete ones; its parts hold its memory."""
@@ -609,14 +609,14 @@ class RecordAccumulator:
         queue: PartitionQueue
         topic_queues: TopicQueues
         taken: list = []
-        queues: list = list(self.active)
+        queues: list = self.waiting.all()
         if self.closed:
             # a thread that saw the accumulator open may hold the lock of a queue that isn't active yet
             queues = []
             for topic_queues in list(self.topics.values()):
                 queues.extend(topic_queues.queues)
         for queue in queues:
-            taken.extend(queue.take_all(self.active))
+            taken.extend(queue.take_all())
         taken.extend(self.drainer.given_up.take_older(NEVER_MS))
         taken.extend(self.stash.take_back_older(NEVER_MS))
         return taken
@@ -626,7 +626,7 @@ class RecordAccumulator:
     @property
     def has_undrained(self) -> bool:
         """Whether any batch waits in a queue."""
-        return len(self.active) > 0
+        return self.waiting.any()
 
     @property
     def has_incomplete(self) -> bool:

@@ -2,7 +2,7 @@
 
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.accumulator.buffer_pool_cy cimport BufferPool
-from headrace.producer.accumulator.queues_cy cimport PartitionQueue
+from headrace.producer.accumulator.queues_cy cimport PartitionQueue, WaitingQueues
 
 cdef class ReadyCheck:
     cdef readonly dict nodes
@@ -10,7 +10,7 @@ cdef class ReadyCheck:
     cdef readonly set leaderless_topics
 
 cdef class Drain:
-    cdef dict active
+    cdef WaitingQueues waiting
     cdef BufferPool pool
     cdef object stash
     cdef object transactions
@@ -25,6 +25,7 @@ cdef class Drain:
     cdef public double packed_share
 
     cpdef ReadyCheck ready(self, double now_ms, object busy, bint hurry, bint again)
+    cdef double _take_soon(self, double now_ms, dict ready)
     cpdef list drain(self, object node_id, long long max_bytes, double now_ms, double answer_ms, bint probe)
     cpdef list expired(self, double now_ms)
     cpdef object note_deadline(self, ProducerBatch batch)

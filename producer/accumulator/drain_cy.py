@@ -2,7 +2,8 @@
 # cython: freethreading_compatible=True
 """What the sender thread takes from the queues: which batches can be sent, which to send, and which have expired.
 
-A turn of the sender costs one look at each active queue (`ready`), and then only work for the batches it sends.
+A turn of the sender costs one look at each queue that does not only linger (`ready`), and then only work for the
+batches it sends.
 
 Source: Kafka's RecordAccumulator.ready, drain and expiredBatches.
 """
@@ -23,11 +24,11 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 if not cython.compiled:
     from .batch_cy import ProducerBatch
     from .buffer_pool_cy import BufferPool
-    from .queues_cy import PartitionQueue
+    from .queues_cy import PartitionQueue, WaitingQueues
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.buffer_pool_cy import BufferPool
-    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue
+    from cython.cimports.headrace.producer.accumulator.queues_cy import PartitionQueue, WaitingQueues
 
 if TYPE_CHECKING:
     from .stash import Stash
@@ -53,11 +54,11 @@ class ReadyCheck:
 @cython.final
 @cython.cclass
 class Drain:
-    """Takes batches off the queues in `active`. Sender thread only."""
+    """Takes batches off the `waiting` queues. Sender thread only."""
 
     def __init__(
         self,
-        active: dict[PartitionQueue, bool],
+        waiting: WaitingQueues,
         *,
         pool: BufferPool,
         stash: Stash,
@@ -66,11 +67,11 @@ class Drain:
         delivery_timeout_ms: float,
         max_open_ms: float,
     ) -> None:
-        """`active`: the queues with batches. `max_open_ms`: how long a batch takes records.
+        """`waiting`: the queues with batches. `max_open_ms`: how long a batch takes records.
 
         The others are those of the accumulator.
         """
-        self.active = active
+        self.waiting = waiting
         self.pool = pool
         self.stash = stash
         self.transactions = transactions
@@ -115,15 +116,16 @@ class Drain:
         wait_ms: cython.double
         half_ms: cython.double = self.linger_ms / 2
         looks: cython.bint = hurry or pressure
-        queues: list = self.found if again else list(self.active)
+        queues: list
+        if again:
+            queues = self.found
+        elif looks:
+            queues = self.waiting.all()
+        else:
+            next_check_ms = self.waiting.take_lingered(now_ms, []) - now_ms
+            queues = list(self.waiting.active)
         for queue in queues:
-            if not looks:
-                # most of many active queues: nothing but this is read of them
-                wait_ms = queue.lingers_until_ms - now_ms
-                if wait_ms > half_ms:
-                    next_check_ms = min(next_check_ms, wait_ms)
-                    continue
-            batch = queue.first_to_send(self.linger_ms)
+            batch = queue.first()
             if batch is None:
                 continue
             if queue.leader_id < 0:
@@ -156,6 +158,8 @@ class Drain:
                 ready.setdefault(queue.leader_id, []).append(queue)
             elif wait_ms < next_check_ms:
                 next_check_ms = wait_ms
+        if ready and not looks and not again:
+            next_check_ms = min(next_check_ms, self._take_soon(now_ms, ready))
         for node_id, queues in soon.items():
             if node_id in ready:
                 cython.cast(list, ready[node_id]).extend(queues)
@@ -173,6 +177,26 @@ class Drain:
         self.found = [queue for queues in ready.values() for queue in queues]
         check.next_check_ms = next_check_ms
         return check
+
+    @cython.cfunc
+    def _take_soon(self, now_ms: cython.double, ready: dict) -> cython.double:
+        """Let the queues that have lingered for half of the time go along with others for the same brokers.
+
+        `ready`: the sendable queues by node. Those for other brokers are looked at each turn from now on.
+        Returns in how many milliseconds the first one has lingered of those that don't go along.
+        """
+        queue: PartitionQueue
+        batch: ProducerBatch | None
+        taken: list = []
+        next_ms: cython.double = self.waiting.take_lingered(now_ms + self.linger_ms / 2, taken)
+        for queue in taken:
+            if queue.leader_id in ready:
+                cython.cast(list, ready[queue.leader_id]).append(queue)
+                continue
+            batch = queue.first()
+            if batch is not None:
+                next_ms = min(next_ms, batch.created_ms + self.linger_ms)
+        return next_ms - now_ms
 
     @cython.ccall
     def drain(
@@ -229,7 +253,7 @@ class Drain:
     def _take(self, queue: PartitionQueue, wanted: ProducerBatch) -> ProducerBatch:
         """Take a batch off a queue and give up those before it."""
         while True:
-            batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first(self.active))
+            batch: ProducerBatch = cython.cast(ProducerBatch, queue.take_first())
             if batch is wanted:
                 return batch
             self.given_up.add(batch)
@@ -249,10 +273,10 @@ class Drain:
         open_ms: cython.double = now_ms
         if now_ms < self.expiry_look_ms:
             return gone
-        for queue in list(self.active):
+        for queue in self.waiting.all():
             batch = queue.oldest(now_ms - self.max_open_ms)
             while batch is not None and batch.created_ms <= created_by_ms:
-                gone.append(queue.take_first(self.active))
+                gone.append(queue.take_first())
                 batch = queue.first()
             if batch is not None:
                 oldest_ms = min(oldest_ms, batch.created_ms)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -37,18 +38,82 @@ elif not TYPE_CHECKING:
 
 @cython.final
 @cython.cclass
+class WaitingQueues:
+    """The queues that have batches, in two tables, so that a turn of the sender need not look at those that linger.
+
+    `lingering`: the queues whose first batch is open, not full, and has a leader, in the order of the times until which
+    they linger. All batches linger equally long, so that is the order in which they were opened. (A thread that is
+    overtaken may be late by as much.) `active`: all others, in the order in which they are drained.
+
+    Both change under the lock of the queue that is moved, and only the sender thread goes over them. A queue enters one
+    before it leaves the other, so a thread without the lock finds it in at least one.
+    """
+
+    def __init__(self, linger_ms: float) -> None:
+        self.linger_ms = linger_ms
+        self.active = {}
+        self.lingering = OrderedDict()
+
+    @cython.ccall
+    def all(self) -> list:
+        """Every queue that has batches, those that need a look first. Sender thread."""
+        while True:
+            try:
+                return list({**self.active, **self.lingering})
+            except RuntimeError:
+                # interpreted or without the GIL: another thread has changed one meanwhile
+                continue
+
+    @cython.ccall
+    def first_lingering(self) -> PartitionQueue | None:
+        """The queue that lingers for the shortest time. Sender thread."""
+        while len(self.lingering) > 0:
+            try:
+                return next(iter(self.lingering), None)
+            except RuntimeError:
+                continue
+        return None
+
+    @cython.ccall
+    def take_lingered(self, until_ms: cython.double, taken: list) -> cython.double:
+        """Make the queues active that linger until `until_ms` at most, and append them to `taken`.
+
+        Returns when the next one has lingered. Sender thread.
+        """
+        queue: PartitionQueue | None
+        while True:
+            queue = self.first_lingering()
+            if queue is None:
+                return NEVER_MS
+            with queue.lock:
+                if queue.lingers_until_ms > until_ms:
+                    return queue.lingers_until_ms
+                queue.end_lingering()
+            taken.append(queue)
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def any(self) -> cython.bint:
+        """Whether any queue has batches. Any thread."""
+        return len(self.active) > 0 or len(self.lingering) > 0
+
+
+@cython.final
+@cython.cclass
 class PartitionQueue:
     """The batches of one partition, oldest first.
 
-    Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is in the
-    accumulator's set of active queues; before `lingers_until_ms` the first batch is open, not full and has a leader.
+    Invariants, under `lock`: `open`, unless None, is the last batch and accepts records; a queue with batches is among
+    the `waiting` ones; before `lingers_until_ms` it is one of those that linger.
     `leader`, its `leader_id` (-1: none) and `leader_epoch` (-1: unknown) are written under the accumulator's lock of
     updates; without it, `leading_node` reads the leader. `muted` belongs to the sender thread.
     """
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, waiting: WaitingQueues) -> None:
+        """A queue without batches, which enters `waiting` when it has any."""
         self.topic = topic
         self.partition = partition
+        self.waiting = waiting
         # a list, although batches leave at its front: an empty deque takes 0.7 kB, and most partitions are idle
         self.batches = []
         self.open = None
@@ -58,7 +123,7 @@ class PartitionQueue:
         self.leader_id = -1
         self.leader_epoch = -1
         self.muted = False
-        #: When the first batch has lingered, if nothing else makes it sendable; LONG_AGO_MS: look at it to find out.
+        #: When the first batch has lingered, if nothing else makes it sendable; LONG_AGO_MS: it is looked at each turn.
         self.lingers_until_ms = LONG_AGO_MS
         #: The size of its recent batches, for the memory that the next one begins with.
         self.usual_bytes = 0
@@ -90,11 +155,36 @@ class PartitionQueue:
         if self.open is not None:
             self.open.closed = True
             self.open = None
-            self.lingers_until_ms = LONG_AGO_MS
+            self.look()
         return None
 
     @cython.cfunc
-    @cython.exceptval(check=False)
+    def look(self) -> object:
+        """Let the sender look at the queue in each turn from now on, as it does not only linger. Locked."""
+        if self.lingers_until_ms != LONG_AGO_MS:
+            self.end_lingering()
+        return None
+
+    @cython.cfunc
+    def end_lingering(self) -> object:
+        """Remove the queue from those that linger, even if an exception came between two steps of entering. Locked."""
+        if self.batches:
+            self.waiting.active[self] = True
+        self.waiting.lingering.pop(self, None)
+        self.lingers_until_ms = LONG_AGO_MS
+        return None
+
+    @cython.cfunc
+    def _leave(self) -> object:
+        """The sender need not look at the queue. Locked."""
+        if self.lingers_until_ms != LONG_AGO_MS:
+            self.lingers_until_ms = LONG_AGO_MS
+            self.waiting.lingering.pop(self, None)
+        else:
+            self.waiting.active.pop(self, None)
+        return None
+
+    @cython.cfunc
     def fill(self, size: cython.Py_ssize_t) -> cython.bint:
         """Mark the open batch as full if `size` bytes more make it so. Whether it has just become full. Locked.
 
@@ -108,12 +198,11 @@ class PartitionQueue:
         ):
             return False
         batch.full = True
-        self.lingers_until_ms = LONG_AGO_MS
+        self.look()
         batch.builder.raise_limit(batch.max_bytes)
         return True
 
     @cython.cfunc
-    @cython.exceptval(check=False)
     def bytes_wanted(self, size: cython.Py_ssize_t, created_after_ms: cython.double) -> cython.Py_ssize_t:
         """The bytes by which to extend the open batch for a record of `size` bytes; 0 if it has room. Locked.
 
@@ -133,7 +222,7 @@ class PartitionQueue:
         return min(max(size, builder.capacity_bytes), left)
 
     @cython.ccall
-    def add(self, batch: ProducerBatch, active: dict) -> object:
+    def add(self, batch: ProducerBatch) -> object:
         """Append a new batch; unless closed, it becomes the open one. Locked.
 
         A thread that was overtaken, or a stashed record, may bring a batch that is older than the last one. It takes
@@ -143,28 +232,17 @@ class PartitionQueue:
         if self.batches:
             last = self.batches[len(self.batches) - 1]
             batch.created_ms = max(batch.created_ms, last.created_ms)
-        self.close_open()
-        self.lingers_until_ms = LONG_AGO_MS
-        # first: the batches of a queue that isn't active would never be sent
-        active[self] = True
+            self.close_open()
+        elif batch.closed or batch.full or self.leader_id < 0 or self.waiting.linger_ms <= 0.0:
+            # first: the batches of a queue in neither table would never be sent
+            self.waiting.active[self] = True
+        else:
+            self.waiting.lingering[self] = True
+            self.lingers_until_ms = batch.created_ms + self.waiting.linger_ms
         self.batches.append(batch)
         if not batch.closed:
             self.open = batch
         return None
-
-    @cython.cfunc
-    def first_to_send(self, linger_ms: cython.double) -> ProducerBatch | None:
-        """The oldest batch. Notes until when it lingers, if it does; what changes that later resets the note."""
-        batch: ProducerBatch
-        with self.lock:
-            if len(self.batches) == 0:
-                return None
-            batch = self.batches[0]
-            if batch is self.open and not batch.full and self.leader_id >= 0:
-                self.lingers_until_ms = batch.created_ms + linger_ms
-            else:
-                self.lingers_until_ms = LONG_AGO_MS
-            return batch
 
     @cython.ccall
     def first(self) -> ProducerBatch | None:
@@ -209,7 +287,7 @@ class PartitionQueue:
                     return batch
                 place += 1
 
-    def put_in_order(self, batch: ProducerBatch, active: dict) -> None:
+    def put_in_order(self, batch: ProducerBatch) -> None:
         """Put a batch that is to be retried before all batches but older ones, which are also to be retried."""
         with self.lock:
             place: cython.Py_ssize_t = 0
@@ -220,10 +298,10 @@ class PartitionQueue:
                     break
                 place += 1
             self.batches.insert(place, batch)
-            self.lingers_until_ms = LONG_AGO_MS
-            active[self] = True
+            self.waiting.active[self] = True
+            self.look()
 
-    def put_in_sequence(self, batch: ProducerBatch, active: dict) -> None:
+    def put_in_sequence(self, batch: ProducerBatch) -> None:
         """Insert a batch that is to be retried among the other retries, by its sequence number."""
         with self.lock:
             # by index: an iterator would be tracked by the garbage collector
@@ -236,11 +314,11 @@ class PartitionQueue:
                     break
                 place += 1
             self.batches.insert(place, batch)
-            self.lingers_until_ms = LONG_AGO_MS
-            active[self] = True
+            self.waiting.active[self] = True
+            self.look()
 
     @cython.ccall
-    def take_first(self, active: dict) -> ProducerBatch | None:
+    def take_first(self) -> ProducerBatch | None:
         """Remove the oldest batch and close it."""
         with self.lock:
             if not self.batches:
@@ -251,20 +329,19 @@ class PartitionQueue:
                 self.usual_bytes = (self.usual_bytes + batch.builder.earlier_bytes + batch.builder.position) // 2
             if batch is self.open:
                 self.open = None
-            self.lingers_until_ms = LONG_AGO_MS
             # to the end of the line: partitions that don't fit into this request come first in the next one
-            active.pop(self, None)
+            self._leave()
             if self.batches:
-                active[self] = True
+                self.waiting.active[self] = True
             return batch
 
-    def to_end_of_line(self, active: dict) -> None:
+    def to_end_of_line(self) -> None:
         """Let the other active queues be drained first. Without batches it is in no line."""
         with self.lock:
-            if active.pop(self, None) is not None:
-                active[self] = True
+            if self.waiting.active.pop(self, None) is not None:
+                self.waiting.active[self] = True
 
-    def take_all(self, active: dict) -> list[ProducerBatch]:
+    def take_all(self) -> list[ProducerBatch]:
         """Remove every batch, for a producer that closes immediately."""
         taken: list = []
         with self.lock:
@@ -272,8 +349,7 @@ class PartitionQueue:
             taken.extend(self.batches)
             self.batches.clear()
             self.open = None
-            self.lingers_until_ms = LONG_AGO_MS
-            active.pop(self, None)
+            self._leave()
         return taken
 
     @cython.cfunc
@@ -332,9 +408,11 @@ class TopicQueues:
         # for type checkers: a PartitionQueue wherever `partition_count` isn't 0
         sticky: Any
 
-    def __init__(self, topic: str, rack: str | None = None) -> None:
+    def __init__(self, topic: str, rack: str | None = None, waiting: WaitingQueues | None = None) -> None:
+        """No queues yet. `waiting`: the accumulator's; None: an own one, for tests."""
         self.topic = topic
         self.rack = rack
+        self._waiting = WaitingQueues(0.0) if waiting is None else waiting
         self.queues = []
         #: The lists that were `queues` before. A topic gets more partitions a few times at most.
         self._former_queues = []
@@ -354,7 +432,8 @@ class TopicQueues:
         partitions = cluster.partitions_for(self.topic) or ()
         count = len(partitions)
         if count > len(self.queues):
-            longer = [*self.queues, *[PartitionQueue(self.topic, index) for index in range(len(self.queues), count)]]
+            added = [PartitionQueue(self.topic, index, self._waiting) for index in range(len(self.queues), count)]
+            longer = [*self.queues, *added]
             self._former_queues.append(self.queues)
             release_fence()
             self.queues = longer
@@ -367,8 +446,9 @@ class TopicQueues:
                 queue.leader = leader
             queue.leader_id = -1 if leader is None else leader.id
             queue.leader_epoch = -1 if info is None else info.leader_epoch
-            with queue.lock:
-                queue.lingers_until_ms = LONG_AGO_MS
+            if leader is None:
+                with queue.lock:
+                    queue.look()
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
         # Last, because threads that send use the rest once they see it.

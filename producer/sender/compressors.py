@@ -117,7 +117,7 @@ class Compressors:
             batch.retry_at_ms = LONG_AGO_MS
             self._accumulator.put_back(batch)
         for batch in sent:
-            self._accumulator.queue_of(batch).to_end_of_line(self._accumulator.active)
+            self._accumulator.queue_of(batch).to_end_of_line()
 
     def _helpers_for(self, batches: list[ProducerBatch]) -> int:
         """How many helpers these batches keep busy; that many are running."""

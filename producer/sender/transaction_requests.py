@@ -244,7 +244,7 @@ class TransactionRequests:
         for batch in accumulator.take_everything():
             if batch.has_sequence and not is_fatal:
                 accumulator.drainer.note_deadline(batch)
-                accumulator.queue_of(batch).put_in_sequence(batch, accumulator.active)
+                accumulator.queue_of(batch).put_in_sequence(batch)
             else:
                 self.fail_batch(batch, error, adjust=True)
 
@@ -302,7 +302,7 @@ class TransactionRequests:
 
     def _find_new(self) -> None:
         """Find the partitions with waiting batches, so that they are added while the batches linger."""
-        for queue in list(self._accumulator.active):
+        for queue in self._accumulator.waiting.all():
             partition = (queue.topic, queue.partition)
             if partition not in self._enrolled:
                 self._new[partition] = None

@@ -59,9 +59,9 @@ def test_a_turn_looks_only_at_partitions_with_a_batch(harness: ScaleHarness) -> 
     places = harness.partitions()[::40]
     for topic, partition in places:
         harness.append(topic, partition)
-    assert {(queue.topic, queue.partition) for queue in harness.accumulator.active} == set(places)
+    assert {(queue.topic, queue.partition) for queue in harness.accumulator.waiting.all()} == set(places)
     harness.deliver()
-    assert not harness.accumulator.active
+    assert not harness.accumulator.waiting.any()
 
 
 def test_brokers_that_restart_in_groups_lose_and_repeat_nothing(harness: ScaleHarness) -> None:

@@ -102,7 +102,7 @@ def test_a_batch_that_was_overtaken_does_not_hide_those_before_it() -> None:
     b.clock.advance(500)
     b.append(value=FULL)
     overtaken.closed = True
-    b.queues.queues[0].add(overtaken, {})
+    b.queues.queues[0].add(overtaken)
     b.clock.advance(450)
     assert drained(b, 100) == [450]
     assert drained(b, 100) == [450]

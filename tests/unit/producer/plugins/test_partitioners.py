@@ -301,7 +301,7 @@ def queues_with_a_batch(*partitions: int) -> TopicQueues:
     queues = TopicQueues("t")
     queues.update(FOUR)
     for partition in partitions:
-        queues.queues[partition].add(ProducerBatch("t", partition, bytearray(1000), 0.0), {})
+        queues.queues[partition].add(ProducerBatch("t", partition, bytearray(1000), 0.0))
     return queues
 
 

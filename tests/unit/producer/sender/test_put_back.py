@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.sender_harness import SenderHarness, batches_of
+from support.sender_harness import LINGER_MS, SenderHarness, batches_of
 from support.transaction_harness import HELD, TransactionHarness
 
 from headrace.network.client.request import ClientRequest
@@ -144,8 +144,9 @@ def test_a_retry_does_not_back_off_again() -> None:
     retried.leader_epoch += 1
     expect_a_quarter(h)
     h.append(NOISE[:19_000], partition=0)
-    # the other partition comes first
-    retried.to_end_of_line(h.accumulator.active)
+    # the other partition comes first, as if it had lingered before
+    h.accumulator.waiting.take_lingered(h.clock.now_ms() + LINGER_MS, [])
+    retried.to_end_of_line()
     (request,) = h.send()
     assert partitions_of(request) == [0]
     h.answer(request)
