@@ -16,7 +16,9 @@ import pytest
 from support.interruptions import Garbage, Interruption, every_point, signals
 from support.waiting import know, memory_comes_back
 
-from headrace.broker import EmbeddedCluster
+from headrace.broker import ApiKey, EmbeddedCluster, Fault
+from headrace.network.clock import Clock
+from headrace.network.latch_cy import Latch
 from headrace.network.sections import here, interrupted
 from headrace.producer import KafkaProducer, RecordFuture, errors
 
@@ -254,29 +256,39 @@ WAITS: dict[str, Callable[[KafkaProducer, RecordFuture], object]] = {
 }
 
 
+class InterruptedClock(Clock):
+    """The machine's clocks. `interruption` is called where a thread is about to wait for memory, in a section."""
+
+    interruption: Callable[[], object] | None = None
+
+    def await_latch(self, latch: Latch, end_ms: float) -> bool:
+        interruption, self.interruption = self.interruption, None
+        if interruption is not None:
+            interruption()
+        return super().await_latch(latch, end_ms)
+
+
 @pytest.mark.parametrize("wait", WAITS)
 def test_what_could_never_return_raises(cluster: EmbeddedCluster, topic: str, wait: str) -> None:
     raised: list[BaseException] = []
     settings = {"batch_size": 400, "buffer_memory": 400, "linger_ms": 1000}
-    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer:
+    clock = InterruptedClock()
+    with KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, clock=clock, **settings) as producer:
         know(producer, topic)
-        for point in every_point(step=5):
-            pending = producer.send(topic, b"x" * 100)
+        pending = producer.send(topic, b"x" * 100)
 
-            def call(pending: RecordFuture = pending) -> None:
-                if not interrupted():
-                    return
-                try:
-                    WAITS[wait](producer, pending)
-                except errors.IllegalStateError as error:
-                    raised.append(error)
+        def call() -> None:
+            assert interrupted()
+            with pytest.raises(errors.IllegalStateError, match="finalizer or signal handler") as error:
+                WAITS[wait](producer, pending)
+            raised.append(error.value)
 
-            with Interruption(point, call) as interruption:
-                producer.send(topic, b"y" * 300)
-            if not interruption.happened:
-                break
-        assert raised
-        assert all("finalizer or signal handler" in str(error) for error in raised)
+        clock.interruption = call
+        # an answer at once would leave nothing to wait for
+        with cluster.inject(ApiKey.PRODUCE, Fault(delay_ms=300)):
+            # memory is free when the pending record is acknowledged
+            producer.send(topic, b"y" * 300)
+        assert len(raised) == 1
         is_whole(producer)
 
 
