@@ -127,7 +127,7 @@ class LoopSends:
 
     def awaited(
         self, producer: Any, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
-    ) -> AwaitedSend | None:
+    ) -> Any:
         """Return the AwaitedSend of a record, which sends nothing yet; None if only a coroutine can send it.
 
         `producer`: sends what has to wait; see `AwaitedSend`. The other arguments are those of `send`.
