@@ -36,7 +36,6 @@ cdef class AwaitedSend(AsyncRecordFuture):
     cdef object _error
 
     cdef object _schedule(self)
-    cdef AsyncRecordFuture _advance(self)
     cdef object _forget_record(self)
     cdef object _begin(self, bint is_scheduled)
     cdef object _appended(self, RecordFuture record)

@@ -271,20 +271,16 @@ class AwaitedSend(AsyncRecordFuture):
 
     def __next__(self) -> AsyncRecordFuture:
         """A step of the coroutine: the task is given this object to wait for until it is done."""
-        return self._advance()
-
-    def send(self, value: Any) -> AsyncRecordFuture:
-        """A step of the coroutine."""
-        return self._advance()
-
-    @cython.cfunc
-    def _advance(self) -> AsyncRecordFuture:
-        if not (self._has_begun or self._is_scheduled or self.is_cancelled):
+        if not (self._has_begun or self._is_scheduled):
             self._begin(False)
         if self._is_over():
             raise StopIteration(self._outcome())
         self.is_blocking = True
         return self
+
+    def send(self, value: Any) -> AsyncRecordFuture:
+        """A step of the coroutine."""
+        return self.__next__()
 
     def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> AsyncRecordFuture:
         """End the coroutine with an exception. What was not appended is not sent."""
