@@ -236,9 +236,9 @@ class AwaitedSend(AsyncRecordFuture):
 
     def cancel(self, msg: Any = None) -> bool:
         """End the waiting with CancelledError; False if it is done. What was appended is delivered anyway."""
-        if self._awaits is not None:
+        if self._awaits is not None and self._awaits.cancel(msg):
             # the record is not appended yet, and leaves its line
-            return self._awaits.cancel(msg)
+            return True
         if self._is_over():
             return False
         self.is_cancelled = True

@@ -480,6 +480,23 @@ def test_one_that_is_cancelled_while_it_waits_leaves_its_line(way: Callable[[Any
     run(program)
 
 
+def test_one_that_is_cancelled_when_its_wait_is_over_leaves_its_line() -> None:
+    async def program(producer: Producer) -> None:
+        gate = producer.wait(1)
+        future = asyncio.ensure_future(producer.call(1))
+        await turns()
+        gate.set_result(None)
+        assert future.cancel()
+        assert not future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        await turns()
+        assert producer.in_line == []
+        assert producer.appended == []
+
+    run(program)
+
+
 def test_an_error_while_it_waits_is_raised() -> None:
     async def program(producer: Producer) -> None:
         gate = producer.wait(1)
