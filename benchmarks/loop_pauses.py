@@ -6,7 +6,7 @@ A watchdog task sleeps for a millisecond at a time and takes the longest time be
 millisecond. Every measurement runs in its own process, against an embedded broker in another one.
 
 The situations that end in `_baseline` send nothing: their coroutines await a future of asyncio each, which the loop
-settles. No producer can have shorter pauses or cheaper records there.
+settles. A producer whose `send_and_wait` needs a task per record can't have shorter pauses or cheaper records.
 """
 
 from __future__ import annotations

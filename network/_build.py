@@ -51,6 +51,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.accumulator.send_path_cy",
     "headrace.producer.accumulator.serializing_cy",
     "headrace.producer.aio.futures_cy",
+    "headrace.producer.aio.sends_cy",
     "headrace.producer.columns.avro_cy",
     "headrace.producer.columns.lists_cy",
     "headrace.producer.columns.rows_cy",

@@ -8,6 +8,8 @@ blocking, this one does by awaiting:
   metadata and is woken by the metadata's latch.
 - A record without memory waits in the loop's line for memory (`waiting.MemoryLine`), which has one place in the buffer
   pool's line, among the threads that wait. The pool's grant wakes the loop, which appends the waiting records in order.
+- `send_and_wait` returns a coroutine that is also a future (`sends_cy.AwaitedSend`), so that `asyncio.gather` needs no
+  task per record. It begins where a task would.
 - A future that is awaited registers with its batch (`futures_cy.Completions`). The sender thread reports a completed
   batch with one append to a deque, and wakes the loop only if it isn't awake already.
 

@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import os
 from asyncio import get_running_loop
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial as bind
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
@@ -23,9 +23,11 @@ from ..engine import FORCED_CLOSE_SECONDS
 from ..record import ProducerRecord, checked_partition
 from .aiokafka_names import translated
 from .batches import BatchBuilder, first_of
+from .coroutine_functions import coroutine_function
 from .direct import DirectProducer
-from .futures_cy import AsyncRecordFuture, LoopSends
+from .futures_cy import AsyncRecordFuture, Completions
 from .loop_face import LoopFace
+from .sends_cy import LoopSends
 from .transactions import AsyncTransactionCalls
 from .waiting import await_latch
 from .worker import BlockingCalls
@@ -178,7 +180,8 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
             await sends.give_turn()
         return future
 
-    async def send_and_wait(
+    @coroutine_function
+    def send_and_wait(
         self,
         topic: Any,
         value: Any = None,
@@ -186,16 +189,22 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         partition: SupportsIndex | None = None,
         timestamp_ms: SupportsIndex | None = None,
         headers: Iterable[tuple[str, bytes | None]] | None = None,
-    ) -> RecordMetadata:
+    ) -> Coroutine[Any, Any, RecordMetadata]:
         """Send one record and return its metadata when it is acknowledged. Arguments and errors are those of `send`.
 
         Raises the delivery's error, too. Cancelling it after the record was appended ends only the wait.
         """
-        # as in `send`: a coroutine more would cost as much again as the record
         sends = self._sends
-        future = sends.send(topic, value, key, headers, partition, timestamp_ms)
+        call = sends.awaited(self, topic, value, key, headers, partition, timestamp_ms)
+        if call is None:
+            call = self._send_and_wait(sends, topic, value, key, headers, partition, timestamp_ms)
+        return call
+
+    async def _send_and_wait(self, sends: LoopSends | _NoSends, *arguments: Any) -> RecordMetadata:
+        """`send_and_wait` for what only a coroutine can send."""
+        future = sends.send(*arguments)
         if future is None:
-            future = await self._send_with_waits(sends, topic, value, key, headers, partition, timestamp_ms)
+            future = await self._send_with_waits(sends, *arguments)
         return await future
 
     async def send_arrow(self, topic: str | None, data: Any, **columns: str | None) -> RowsFuture:
@@ -334,6 +343,18 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
 
     # --- The path of a record that may have to wait ---
 
+    async def _send_with_waits(self, sends: LoopSends | _NoSends | None, *arguments: Any) -> AsyncRecordFuture:
+        """Send a record that could not be appended immediately."""
+        face = self._face_here()
+        tracing = self._producer.tracing
+        if tracing is not None:
+            return await self._send_traced(face, tracing, *arguments)
+        return await self._send_untraced(face, sends, *arguments)
+
+    def _completions_here(self) -> Completions:
+        """The futures of the running loop, for `AwaitedSend`. Raises what a closed or failed producer raises."""
+        return self._face_here().completions
+
     def _face_here(self) -> LoopFace:
         """What the producer has for the running loop. Raises what a closed or failed producer raises."""
         loop = get_running_loop()
@@ -354,14 +375,6 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
     def _in_context(self, call: Callable[..., RowsFuture]) -> Callable[..., RowsFuture]:
         """A call on another thread, with the task's context if that is to be the parent of a span."""
         return call if self._producer.tracing is None else bind(contextvars.copy_context().run, call)
-
-    async def _send_with_waits(self, sends: LoopSends | _NoSends, *arguments: Any) -> AsyncRecordFuture:
-        """Send a record that could not be appended immediately."""
-        face = self._face_here()
-        tracing = self._producer.tracing
-        if tracing is not None:
-            return await self._send_traced(face, tracing, *arguments)
-        return await self._send_untraced(face, sends, *arguments)
 
     async def _send_traced(self, face: LoopFace, tracing: TracedSends, *arguments: Any) -> AsyncRecordFuture:
         """Send a record in a span."""
@@ -448,6 +461,9 @@ class _NoSends:
     turn_is_over = False
 
     def send(self, *arguments: Any) -> AsyncRecordFuture | None:
+        return None
+
+    def awaited(self, *arguments: Any) -> None:
         return None
 
     async def give_turn(self) -> None:

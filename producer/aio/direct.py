@@ -15,7 +15,7 @@ from ..kafka_producer import KafkaProducer, _seconds
 from ..plugins.interceptors import ProducerInterceptors
 from ..plugins.loading import name_of
 from ..record import ProducerRecord
-from .futures_cy import NotAppended, NotDirect
+from .sends_cy import NotAppended, NotDirect
 
 if TYPE_CHECKING:
     from ..accumulator.batch_cy import RecordFuture

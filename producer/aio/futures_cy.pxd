@@ -14,25 +14,22 @@ cdef class Completions:
     cpdef AsyncRecordFuture future_of(self, RecordFuture record)
     cdef object _await_batch(self, AsyncRecordFuture future)
 
-cdef class LoopSends:
-    cdef readonly object loop
-    cdef readonly Completions completions
-    cdef Clock _clock
-    cdef object _send
-    cdef object _waiting
-    cdef Py_ssize_t _left
-    cdef double _turn_began_ms
-    cdef readonly bint turn_is_over
-    cdef public object serialized
-
 cdef class AsyncRecordFuture:
-    cdef public bint _asyncio_future_blocking
+    cdef bint is_blocking
     cdef readonly RecordFuture record
     cdef Completions completions
+    cdef object callback
+    cdef object context
     cdef list callbacks
+    cdef bint is_waiting
     cdef bint is_cancelled
     cdef object cancel_message
     cdef object found
 
+    cdef bint _is_over(self) noexcept
+    cdef object _failure(self)
+    cdef object _call_back_soon(self)
+    cdef object _add_callback(self, object fn, object context)
     cdef object _settle(self)
+    cdef object _call_back(self, object callback, object context)
     cdef object _outcome(self)

@@ -15,14 +15,12 @@ import asyncio
 import contextvars
 import functools
 import logging
-from asyncio import get_running_loop
 from collections import deque
-from collections.abc import Callable, Generator, Sized
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.cluster import TopicPartition
-from ..record import ProducerRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -43,12 +41,6 @@ _log = logging.getLogger(__name__)
 
 #: The milliseconds that a turn of the loop spends on waking what has awaited records, before other work gets a turn.
 SLICE_MS = 4.0
-
-#: A task that sends without ever waiting gives the loop a turn after this many milliseconds.
-TURN_MS = 5.0
-
-#: The clock is read once per this many sends.
-SENDS_PER_LOOK: cython.Py_ssize_t = 16
 
 #: The clock is read once per this many futures.
 FUTURES_PER_LOOK: cython.Py_ssize_t = 32
@@ -82,10 +74,13 @@ class Completions:
     def future_of(self, record: RecordFuture) -> AsyncRecordFuture:
         """The loop's future of a record that was appended."""
         future: AsyncRecordFuture = AsyncRecordFuture.__new__(AsyncRecordFuture)
-        future._asyncio_future_blocking = False
+        future.is_blocking = False
         future.record = record
         future.completions = self
+        future.callback = None
+        future.context = None
         future.callbacks = None
+        future.is_waiting = False
         future.is_cancelled = False
         future.cancel_message = None
         future.found = None
@@ -159,9 +154,11 @@ class Completions:
                 future = self._settling.pop()
                 if future.record._is_done():
                     future._settle()
-                elif future.callbacks:
+                elif future.callback is not None or future.callbacks:
                     # the batch was split, and this record's part is still pending
                     self._await_batch(future)
+                else:
+                    future.is_waiting = False
                 looks -= 1
                 if looks == 0:
                     looks = FUTURES_PER_LOOK
@@ -174,83 +171,6 @@ class Completions:
                 self.loop.call_soon(self._settle_some)
 
 
-class NotAppended(Exception):
-    """The record's serializers have run, and it has to wait. Never raised by a public call."""
-
-    def __init__(self, record: ProducerRecord) -> None:
-        """`record` has the serialized key and value."""
-        super().__init__(record)
-        self.record = record
-
-
-class NotDirect(Exception):
-    """The record takes the path with awaits; nothing has been done for it. Never raised by a public call."""
-
-
-@cython.final
-@cython.cclass
-class LoopSends:
-    """The sends of one event loop that need no wait. Only the loop's thread uses it.
-
-    `turn_is_over`: the sends have kept the loop from other work for TURN_MS. `serialized`: the record that the last
-    `send` could not append although its serializers had run, else None.
-    """
-
-    if not cython.compiled:
-        # for type checkers
-        serialized: Any
-
-    def __init__(
-        self,
-        completions: Completions,
-        clock: Clock,
-        send: Callable[..., RecordFuture],
-        waiting: Sized,
-    ) -> None:
-        """Send with `send`, which raises NotDirect or NotAppended if it would have to wait.
-
-        `waiting`: the sends that wait for memory, which come first. `clock` measures the turns of the loop.
-        """
-        self.loop = completions.loop
-        self.completions = completions
-        self._clock = clock
-        self._send = send
-        self._waiting = waiting
-        self._left = SENDS_PER_LOOK
-        self._turn_began_ms = clock.now_ms()
-        self.turn_is_over = False
-        self.serialized = None
-
-    def send(
-        self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any
-    ) -> AsyncRecordFuture | None:
-        """Append a record and return its future; None if it has to wait, or if another loop runs.
-
-        Raises what `KafkaProducer.send` raises for the record.
-        """
-        if get_running_loop() is not self.loop or self._waiting:
-            return None
-        try:
-            record: RecordFuture = self._send(topic, value, key, headers, partition, timestamp_ms)
-        except NotDirect:
-            return None
-        except NotAppended as wait:
-            self.serialized = wait.record
-            return None
-        self._left -= 1
-        if self._left <= 0:
-            self._left = SENDS_PER_LOOK
-            self.turn_is_over = self._clock.now_ms() - self._turn_began_ms >= TURN_MS
-        return self.completions.future_of(record)
-
-    async def give_turn(self) -> None:
-        """Let the loop do other work."""
-        self.turn_is_over = False
-        await asyncio.sleep(0)
-        self._turn_began_ms = self._clock.now_ms()
-
-
-@cython.final
 @cython.freelist(256)
 @cython.cclass
 class AsyncRecordFuture:
@@ -259,21 +179,46 @@ class AsyncRecordFuture:
     It follows the protocol of `asyncio.Future`, so that `asyncio.wait`, `gather`, `wait_for` and `shield` take it.
     Cancelling it ends the waiting for it and does not affect the record, which is delivered all the same. Only the
     loop's thread may use it. An error that nobody retrieves is not logged.
+
+    `is_waiting`: it is in the list of its batch. `callback` and `context` are those of its first callback, which is
+    mostly the only one; `callbacks` has the others.
     """
 
     if not cython.compiled:
         # set by Completions.future_of; futures_cy.pxd has the C types
-        _asyncio_future_blocking: bool = False  # asyncio recognizes the class by it
+        is_blocking: bool
         record: RecordFuture
         completions: Completions
+        callback: Callable[..., object] | None
+        context: contextvars.Context | None
         callbacks: list[tuple[Callable[..., object], contextvars.Context]] | None
+        is_waiting: bool
         is_cancelled: bool
         cancel_message: Any
         found: RecordMetadata | None
 
+    @property
+    def _asyncio_future_blocking(self) -> bool | None:
+        """Whether a task is about to wait for it. asyncio recognizes a future by this attribute."""
+        return self.is_blocking
+
+    @_asyncio_future_blocking.setter
+    def _asyncio_future_blocking(self, blocking: bool) -> None:
+        self.is_blocking = blocking
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def _is_over(self) -> cython.bint:
+        return self.is_cancelled or self.record._is_done()
+
+    @cython.cfunc
+    def _failure(self) -> Any:
+        """The error of a future that is done, None if it succeeded."""
+        return self.record._error()
+
     def done(self) -> bool:
         """Whether the record has been acknowledged or has failed, or the future was cancelled."""
-        return self.is_cancelled or self.record._is_done()
+        return self._is_over()
 
     def cancelled(self) -> bool:
         """Whether the future was cancelled before the record was acknowledged."""
@@ -290,11 +235,11 @@ class AsyncRecordFuture:
     def _outcome(self) -> Any:
         error: Any
         if self.is_cancelled:
-            raise self._cancellation()
+            raise self._make_cancelled_error()
         if self.found is None:
-            if not self.record._is_done():
+            if not self._is_over():
                 raise asyncio.InvalidStateError("the record has not been acknowledged yet")
-            error = self.record._error()
+            error = self._failure()
             if error is not None:
                 # many futures share the error, and each raise would extend its traceback
                 raise error.with_traceback(None)
@@ -304,27 +249,43 @@ class AsyncRecordFuture:
     def exception(self) -> BaseException | None:
         """Return the delivery's error, None if it succeeded; raises like `result`."""
         if self.is_cancelled:
-            raise self._cancellation()
-        if not self.record._is_done():
+            raise self._make_cancelled_error()
+        if not self._is_over():
             raise asyncio.InvalidStateError("the record has not been acknowledged yet")
-        return self.record._error()
+        return self._failure()
 
-    def _cancellation(self) -> asyncio.CancelledError:
+    @property
+    def _cancel_message(self) -> Any:
+        """What was passed to `cancel`, for `gather`."""
+        return self.cancel_message
+
+    def _make_cancelled_error(self) -> asyncio.CancelledError:
         if self.cancel_message is None:
             return asyncio.CancelledError()
         return asyncio.CancelledError(self.cancel_message)
 
     def cancel(self, msg: Any = None) -> bool:
         """End the waiting for this future with CancelledError; False if it is done. The record is delivered anyway."""
-        if self.done():
+        if self._is_over():
             return False
         self.is_cancelled = True
         self.cancel_message = msg
-        callbacks = self.callbacks
-        self.callbacks = None
-        for callback, context in callbacks or ():
-            self.completions.loop.call_soon(callback, self, context=context)
+        self._call_back_soon()
         return True
+
+    @cython.cfunc
+    def _call_back_soon(self) -> object:
+        """Schedule the callbacks, each in a call of its own."""
+        call_soon = self.completions.loop.call_soon
+        callback, context, callbacks = self.callback, self.context, self.callbacks
+        self.callback = self.context = self.callbacks = None
+        self.is_waiting = False
+        if callback is not None:
+            call_soon(callback, self, context=context)
+        if callbacks is not None:
+            for callback, context in callbacks:
+                call_soon(callback, self, context=context)
+        return None
 
     def add_done_callback(
         self, fn: Callable[[AsyncRecordFuture], object], *, context: contextvars.Context | None = None
@@ -332,41 +293,60 @@ class AsyncRecordFuture:
         """Call ``fn(future)`` on the loop when the future is done, as `asyncio.Future` does."""
         if context is None:
             context = contextvars.copy_context()
-        if self.callbacks is not None:
-            self.callbacks.append((fn, context))
-        elif self.done():
+        if not self.is_waiting and self._is_over():
             self.completions.loop.call_soon(fn, self, context=context)
         else:
+            self._add_callback(fn, context)
+
+    @cython.cfunc
+    def _add_callback(self, fn: Any, context: Any) -> object:
+        if self.callbacks is not None:
+            self.callbacks.append((fn, context))
+        elif self.callback is not None:
             self.callbacks = [(fn, context)]
+        else:
+            self.callback = fn
+            self.context = context
+        if not self.is_waiting and self.record is not None:
+            self.is_waiting = True
             self.completions._await_batch(self)
+        return None
 
     def remove_done_callback(self, fn: Callable[[AsyncRecordFuture], object]) -> int:
         """Remove every registration of a callback that has not been called; return their number."""
-        callbacks: list | None = self.callbacks
-        if callbacks is None:
-            return 0
-        kept = [each for each in callbacks if each[0] != fn]
-        removed = len(callbacks) - len(kept)
-        # kept even if it is empty: the future stays in the list of its batch
-        self.callbacks = kept
+        removed: cython.Py_ssize_t = 0
+        if self.callback is not None and self.callback == fn:
+            self.callback = self.context = None
+            removed = 1
+        if self.callbacks is not None:
+            kept = [each for each in self.callbacks if each[0] != fn]
+            removed += len(self.callbacks) - len(kept)
+            self.callbacks = kept
         return removed
 
     @cython.cfunc
     def _settle(self) -> object:
         """Call the callbacks. They run here rather than each in a call of the loop, which costs as much again."""
-        callbacks: list | None = self.callbacks
-        self.callbacks = None
-        if callbacks is None:
-            return None
-        for callback, context in callbacks:
-            try:
-                context.run(callback, self)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.completions.loop.call_exception_handler(
-                    {"message": f"the callback {callback!r} raised", "exception": error, "future": self}
-                )
+        callback, context, callbacks = self.callback, self.context, self.callbacks
+        self.callback = self.context = self.callbacks = None
+        self.is_waiting = False
+        if callback is not None:
+            self._call_back(callback, context)
+        if callbacks is not None:
+            for callback, context in callbacks:
+                self._call_back(callback, context)
+        return None
+
+    @cython.cfunc
+    def _call_back(self, callback: object, context: Any) -> object:
+        try:
+            context.run(callback, self)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.completions.loop.call_exception_handler(
+                {"message": f"the callback {callback!r} raised", "exception": error, "future": self}
+            )
         return None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -387,9 +367,9 @@ class AsyncRecordFuture:
 
     def __next__(self) -> AsyncRecordFuture:
         """A step of an ``await``: the loop is given the future to wait for until it is done."""
-        if self.is_cancelled or self.record._is_done():
+        if self._is_over():
             raise StopIteration(self._outcome())
-        self._asyncio_future_blocking = True
+        self.is_blocking = True
         return self
 
     def __repr__(self) -> str:

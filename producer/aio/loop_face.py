@@ -10,7 +10,8 @@ from ..accumulator.batch_cy import ProducerBatch
 from ..accumulator.queues_cy import TopicQueues
 from ..engine import Engine
 from .direct import DirectProducer
-from .futures_cy import Completions, LoopSends
+from .futures_cy import Completions
+from .sends_cy import LoopSends
 from .waiting import MemoryLine, TopicLine
 
 
@@ -25,14 +26,15 @@ class LoopFace:
         self.completions = Completions(loop, engine.clock)
         self.future_of = self.completions.future_of
         self.memory = MemoryLine(loop, engine)
-        # with plugins that may wait, no record takes the direct path: as if one waited forever
-        waiting: Sized = self.memory.line if producer.is_direct else (None,)
+        waiting: Sized = self.memory.line
+        # with plugins that may wait, no record takes the direct path
+        is_direct = producer.is_direct
         # within a span, or without tracing
-        self.untraced = LoopSends(self.completions, engine.clock, producer.send, waiting)
+        self.untraced = LoopSends(self.completions, engine.clock, producer.send, waiting, is_direct)
         self.sends = self.untraced
         if producer.tracing is not None:
             # a span begins on the path with awaits
-            self.sends = LoopSends(self.completions, engine.clock, producer.send, (None,))
+            self.sends = LoopSends(self.completions, engine.clock, producer.send, waiting, is_direct=False)
         self._topics: dict[TopicPartition, TopicLine] = {}
 
     async def partitions(self, topic: str, partition: int, budget_ms: float) -> TopicQueues:

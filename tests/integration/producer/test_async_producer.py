@@ -115,6 +115,56 @@ def test_a_hundred_thousand_awaits_at_once(run: Any, cluster: EmbeddedCluster, t
     assert sorted(values_in(cluster, topic)) == sorted(b"%d" % number for number in range(count))
 
 
+def test_a_gather_that_waits_for_memory_keeps_its_order(run: Any, cluster: EmbeddedCluster, topic: str) -> None:
+    count = 20_000
+
+    async def main() -> None:
+        async with producer_of(cluster, buffer_memory=200_000) as producer:
+            # the topic is known, and batches have room, until memory is short
+            await producer.send_and_wait(topic, b"first")
+            sent = await asyncio.gather(*(producer.send_and_wait(topic, b"%d" % number) for number in range(count)))
+            assert [metadata.offset for metadata in sent] == list(range(1, count + 1))
+
+    run(main())
+    assert values_in(cluster, topic)[1:] == [b"%d" % number for number in range(count)]
+
+
+def test_send_and_wait_begins_in_the_order_of_tasks(run: Any, cluster: EmbeddedCluster, topic: str) -> None:
+    async def main() -> None:
+        async with producer_of(cluster) as producer:
+            await producer.send_and_wait(topic, b"0")
+            first = asyncio.create_task(producer.send_and_wait(topic, b"1"))
+            second = asyncio.gather(producer.send_and_wait(topic, b"2"), producer.send_and_wait(topic, b"3"))
+            third = asyncio.create_task(producer.send_and_wait(topic, b"4"))
+            await asyncio.gather(first, second, third)
+
+    run(main())
+    assert values_in(cluster, topic) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_send_and_wait_may_be_called_where_its_loop_does_not_run(cluster: EmbeddedCluster, topic: str) -> None:
+    loop = asyncio.new_event_loop()
+    producer = AsyncKafkaProducer(bootstrap_servers=cluster.bootstrap_servers)
+    for number in range(2):
+        # the second time, the producer knows the loop
+        assert loop.run_until_complete(producer.send_and_wait(topic, b"x")).offset == number
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def from_another_loop() -> RecordMetadata:
+        await producer.send_and_wait(topic, b"x")
+        there = asyncio.run_coroutine_threadsafe(producer.send_and_wait(topic, b"x"), loop)
+        return await asyncio.wait_for(asyncio.wrap_future(there), PATIENCE_S)
+
+    assert asyncio.run_coroutine_threadsafe(producer.send_and_wait(topic, b"x"), loop).result(PATIENCE_S).offset == 2
+    assert asyncio.run(from_another_loop()).offset == 4
+    assert asyncio.run_coroutine_threadsafe(producer.send_and_wait(topic, b"x"), loop).result(PATIENCE_S).offset == 5
+    asyncio.run_coroutine_threadsafe(producer.stop(), loop).result(PATIENCE_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 def test_a_whole_record_is_sent_and_nothing_beside_it(run: Any, cluster: EmbeddedCluster, topic: str) -> None:
     async def main() -> None:
         async with producer_of(cluster) as producer:

@@ -12,6 +12,7 @@ import pytest
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
 from headrace.network.protocol.errors import KafkaTimeoutError
 from headrace.producer.accumulator.batch_cy import ProducerBatch, RecordFuture
+from headrace.producer.accumulator.record_metadata_cy import RecordMetadata
 from headrace.producer.aio.futures_cy import AsyncRecordFuture, Completions
 
 Program = Callable[["Batch", Completions], Coroutine[Any, Any, None]]
@@ -164,6 +165,22 @@ def test_a_done_future_cannot_be_cancelled() -> None:
     run(program)
 
 
+def test_gather_reports_a_future_that_is_cancelled() -> None:
+    async def program(batch: Batch, completions: Completions) -> None:
+        first, second, third = [completions.future_of(record) for record in batch.records]
+        asyncio.get_running_loop().call_soon(first.cancel, "enough")
+        with pytest.raises(asyncio.CancelledError, match="enough"):
+            await asyncio.gather(first, second)
+        batch.batch.complete(4)
+        cancelled, metadata = await asyncio.gather(first, third, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert cancelled.args == ("enough",)
+        assert isinstance(metadata, RecordMetadata)
+        assert metadata.offset == 6
+
+    run(program)
+
+
 def test_callbacks_run_in_order_in_their_contexts_and_can_be_removed() -> None:
     variable = contextvars.ContextVar("variable", default="outside")
 
@@ -279,6 +296,29 @@ def test_the_parts_of_a_split_batch_settle_by_themselves() -> None:
         await turns()
         assert called == futures
         assert [future.result().offset for future in futures] == [100, 101, 200]
+
+    run(program)
+
+
+def test_a_callback_added_after_a_split_is_called_though_the_earlier_were_removed() -> None:
+    async def program(batch: Batch, completions: Completions) -> None:
+        future = completions.future_of(batch.records[0])
+        other = completions.future_of(batch.records[1])
+        called: list[object] = []
+        other.add_done_callback(called.append)
+        future.add_done_callback(called.append)
+        future.remove_done_callback(called.append)
+        part, rest = Batch(1).batch, Batch(2).batch
+        part.become_part(batch.batch, 0)
+        rest.become_part(batch.batch, 1)
+        batch.batch.split_into([(0, part), (1, rest)])
+        rest.complete(8)
+        await turns()
+        assert called == [other]
+        future.add_done_callback(called.append)
+        part.complete(7)
+        await turns()
+        assert called == [other, future]
 
     run(program)
 
