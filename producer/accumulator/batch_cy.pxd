@@ -39,12 +39,14 @@ cdef class ProducerBatch:
     cdef readonly long long base_offset
     cdef readonly long long log_append_time
     cdef readonly object children
-    cdef Latch latch
+    cdef readonly Latch latch
     cdef Latch settled_latch
     cdef public Py_ssize_t raw_bytes
     cdef Run runs
 
     cpdef bint complete(self, long long base_offset, long long log_append_time=*)
+    cdef bint complete_quietly(self, long long base_offset, long long log_append_time)
+    cpdef object wake_waiters(self)
     cpdef Lease take_lease(self)
     cpdef bint wait(self, object timeout=*)
     cdef bint _finish(

@@ -224,14 +224,31 @@ class ProducerBatch:
     @cython.ccall
     def complete(self, base_offset: cython.longlong, log_append_time: cython.longlong = -1) -> cython.bint:
         """Complete the batch as delivered. False if it was complete already."""
+        first: cython.bint = self._finish(base_offset, log_append_time, None, None)
+        self.wake_waiters()
+        return first
+
+    @cython.cfunc
+    def complete_quietly(self, base_offset: cython.longlong, log_append_time: cython.longlong) -> cython.bint:
+        """`complete`, but threads that wait for it sleep on until `wake_waiters`."""
         return self._finish(base_offset, log_append_time, None, None)
+
+    @cython.ccall
+    def wake_waiters(self) -> object:
+        """Wake the threads that wait for the batch, which is complete: no other thread begins to wait for it."""
+        latch: Latch | None = self.latch
+        if latch is not None:
+            latch.set()
+        return None
 
     def fail(self, exception: BaseException, record_errors: dict[int, BaseException] | None = None) -> bool:
         """Complete the batch as failed. False if it was complete already.
 
         `record_errors` (index -> error) has the errors of records that the broker rejected by themselves (KIP-467).
         """
-        return self._finish(-1, -1, exception, record_errors)
+        first: cython.bint = self._finish(-1, -1, exception, record_errors)
+        self.wake_waiters()
+        return first
 
     def abandon(self, exception: BaseException) -> None:
         """Fail the batch without running callbacks: for a forked child, where no sender thread completes it."""
@@ -274,11 +291,8 @@ class ProducerBatch:
             self.settled = not self.callbacks
             wakers: list = self.wakers
             self.wakers = None
-            latch = self.latch
         self._settle_runs()
         self._run_callbacks(wakers)
-        if latch is not None:
-            latch.set()
         return True
 
     def run_callbacks(self) -> None:

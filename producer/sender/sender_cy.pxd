@@ -30,6 +30,7 @@ cdef class Sender:
     cdef double _telemetry_at_ms
     cdef object _repeats
     cdef dict _in_flight
+    cdef list _awaited
     cdef object _checked_versions
     cdef bint _converts
     cdef set _touched
@@ -50,3 +51,4 @@ cdef class Sender:
     cdef bint _expire(self, double now_ms)
     cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)
     cdef object _return_memory(self)
+    cdef object _wake_waiters(self)

@@ -157,6 +157,9 @@ class Sender:
         self._telemetry_at_ms = LONG_AGO_MS if telemetry is not None else NEVER_MS
         self._repeats = Repeats()
         self._in_flight = {}
+        #: Complete batches that threads wait for. They are woken when this thread is about to give the GIL away: before
+        #: that they would only wait for it.
+        self._awaited = []
         #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
         self._checked_versions = None
         self._converts = False
@@ -190,6 +193,7 @@ class Sender:
                 or (self._transaction is not None and self._transaction.is_ending(self._clock.now_ms()))
             ):
                 self.run_once()
+            self._wake_waiters()
             if self._telemetry is not None:
                 self._push_last_metrics(self._telemetry)
             self._fail_everything(
@@ -197,6 +201,7 @@ class Sender:
             )
         except BaseException as death:
             # No other thread completes these futures, so fail them with the cause.
+            self._wake_waiters()
             with cython.critical_section(self):
                 self.death = death
             _log.exception("the sender thread died; every record that was not acknowledged fails")
@@ -227,6 +232,7 @@ class Sender:
         if self._transaction is not None:
             transaction_ms = self._transaction.step(now_ms)
         elif self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
+            self._wake_waiters()
             self._return_memory()
             self._client.poll(self._retry_backoff_ms, now_ms)
             return
@@ -245,6 +251,7 @@ class Sender:
             now_ms = later_ms
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._return_memory()
+        self._wake_waiters()
         self._client.poll(poll_ms, now_ms)
 
     def _push_last_metrics(self, telemetry: Telemetry) -> None:
@@ -394,6 +401,8 @@ class Sender:
                 if availability is not None:
                     availability.note(node.id, now_ms, True)
                 if batches:
+                    # sending, and compressing all the more, takes longer than they should wait
+                    self._wake_waiters()
                     sent_any = True
                     if self._compressors is None:
                         self._send_batches(node, batches, now_ms)
@@ -610,13 +619,26 @@ class Sender:
             self._transactions.completed(batch)
             if self._transaction is not None and self._transaction.delivered(batch):
                 return None
-        if batch.complete(base_offset, log_append_time) and not batch.settled:
+        first: cython.bint = batch.complete_quietly(base_offset, log_append_time)
+        if batch.latch is not None:
+            self._awaited.append(batch)
+        if first and not batch.settled:
             self._callbacks.settle(batch, self._accumulator)
         elif self._compressors is None:
             # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
             self._accumulator.release(batch)
         else:
             self._compressors.keep(batch)
+        return None
+
+    @cython.cfunc
+    def _wake_waiters(self) -> object:
+        batch: ProducerBatch
+        awaited: list = self._awaited
+        if awaited:
+            self._awaited = []
+            for batch in awaited:
+                batch.wake_waiters()
         return None
 
     @cython.cfunc
@@ -721,6 +743,7 @@ class Sender:
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
+        self._wake_waiters()
         self._abort_where_asked()
         self._return_memory()
         if self._transaction is not None:
