@@ -133,8 +133,10 @@ def _well_known(pool: Any, name: str) -> Any:
 
 
 def _compiled(text: str, references: Mapping[str, Any]) -> Any:
-    """The descriptor of a .proto text, which may refer to texts and descriptors. Raises RestError (42201), also if there
-    is no protoc."""
+    """The descriptor of a .proto text, which may refer to texts and descriptors.
+
+    Raises RestError (42201), also if there is no protoc.
+    """
     from google.protobuf import descriptor_pb2  # noqa: PLC0415
 
     try:
