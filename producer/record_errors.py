@@ -19,6 +19,7 @@ from ..network.protocol.errors import (
     make_error,
 )
 from ..network.protocol.messages.records.produce import PartitionProduceResponse
+from ..network.text import counted
 
 if TYPE_CHECKING:
     from .accumulator.batch_cy import ProducerBatch
@@ -58,8 +59,9 @@ def invalid_headers(headers: object, topic: str, wrong: Exception) -> Serializat
 
 def no_such_partition(topic: str, partition: int, count: int) -> UnknownTopicOrPartitionError:
     """The error for a record whose partition the topic, with `count` partitions, does not have."""
+    numbers = f"0 to {count - 1}" if count > 1 else "number 0"
     return UnknownTopicOrPartitionError(
-        f"topic {topic!r} has {count} partitions, 0 to {count - 1}: there is no partition {partition}"
+        f"topic {topic!r} has {counted(count, 'partition')}, {numbers}: there is no partition {partition}"
     )
 
 

@@ -21,6 +21,8 @@ from . import registry
 from .registry import serves
 
 _FIRST_VERSION_WITH_SOFTWARE = first_version_with(ApiVersionsRequest, "client_software_name")
+#: Since this version the features may have the minimum 0. Java clients up to 3.8 fail on one (KAFKA-17011).
+_FIRST_VERSION_WITH_LEVEL_0 = 4
 _OF_TELEMETRY = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -57,8 +59,10 @@ def handle(broker: BrokerServices, context: RequestContext, request: ApiVersions
     response = ApiVersionsResponse(api_keys=_api_keys(broker, for_broker=context.connection.is_broker))
     if broker.control.has_features:
         image = broker.image
+        lowest = 0 if context.api_version >= _FIRST_VERSION_WITH_LEVEL_0 else 1
         response.supported_features = [
-            SupportedFeatureKey(name=name, min_version=0, max_version=highest) for name, highest in FEATURES.items()
+            SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, highest in FEATURES.items()
         ]
         response.finalized_features_epoch = image.version
         # A feature at level 0 counts as absent.

@@ -108,7 +108,7 @@ class Latencies:
             from hdrh.histogram import HdrHistogram  # noqa: PLC0415 - of the extra cli
         except ImportError:
             raise KafkaConfigurationError(
-                "headrace perf needs the package hdrhistogram; install it with: pip install 'headrace[cli]'"
+                "the package hdrhistogram is missing; install it with: pip install 'headrace[cli]'"
             ) from None
         self._new: Callable[[], Any] = lambda: HdrHistogram(1, _MAX_LATENCY_US, 3)
         self._lock = threading.Lock()

@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 
 from ...network.protocol.errors import KafkaConfigurationError
+from ...network.text import counted
 from ...producer import KafkaProducer
 from ...producer.config import ProducerConfig
 from ..arguments import add_producer_arguments, producer_keys
@@ -72,10 +73,10 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaConfigurationError("--resume needs files: standard input can't be read again")
     resume = Resume(options.resume)
     config = ProducerConfig.resolve_from(producer_keys(options), {}, {})
-    with BadRows(options.on_error) as bad_rows, KafkaProducer(**config) as producer:
+    with BadRows(options.on_error) as bad_rows, KafkaProducer(config) as producer:
         sending = Sending(producer, template, bad_rows, resume, Progress(sources, sys.stderr))
         sending.send(sources)
-    print(f"{sending.acknowledged} records acknowledged, {bad_rows.count} bad rows", flush=True)
+    print(f"{counted(sending.acknowledged, 'record')} acknowledged, {counted(bad_rows.count, 'bad row')}", flush=True)
     if bad_rows.count and options.on_error == SKIP:
         print(f"headrace produce: the first bad row: {bad_rows.first}", file=sys.stderr)
     return 0

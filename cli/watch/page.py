@@ -103,7 +103,7 @@ def _parsed(text: str, url: str) -> Iterable[tuple[str, dict[str, str], float]]:
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - of the extra cli
     except ImportError:
         raise KafkaConfigurationError(
-            "headrace watch needs the package prometheus-client; install it with: pip install 'headrace[cli]'"
+            "the package prometheus-client is missing; install it with: pip install 'headrace[cli]'"
         ) from None
     try:
         samples: list[Any] = [sample for family in text_string_to_metric_families(text) for sample in family.samples]

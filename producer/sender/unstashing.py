@@ -7,6 +7,7 @@ from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
 from ..accumulator.accumulator_cy import RecordAccumulator
 from ..accumulator.batch_cy import ProducerBatch
+from ..record_errors import no_such_partition
 
 
 def unstash(
@@ -21,10 +22,7 @@ def unstash(
     for batch, partitions in accumulator.unstash():
         error: KafkaError | None = metadata.topic_error(batch.topic)
         if partitions > 0:
-            error = errors.UnknownTopicOrPartitionError(
-                f"topic {batch.topic!r} has {partitions} partitions, 0 to {partitions - 1}: there is no partition "
-                f"{batch.partition}"
-            )
+            error = no_such_partition(batch.topic, batch.partition, partitions)
         elif error is None or isinstance(error, errors.RetriableError):
             unknown.add(batch.topic)
             continue

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import RestError, invalid_schema
+from .errors import invalid_schema
 from .formats import Parsed
 
 _NAME = "schema.proto"
+#: Confluent's Java serializer writes a map as the repeated message that it is encoded as, with this option. protoc
+#: rejects that, so the option is replaced by a reserved number, the highest there is, and set in the descriptor.
+_MAP_ENTRY = re.compile(r"option\s+map_entry\s*=\s*true\s*;")
+_MAP_ENTRY_NUMBER = 2**29 - 1
 #: Types whose encodings can be read as each other (Protobuf's language guide, "Updating A Message Type").
 _INTERCHANGEABLE = (
     frozenset(("INT32", "UINT32", "INT64", "UINT64", "BOOL", "ENUM")),
@@ -128,7 +133,10 @@ def _well_known(pool: Any, name: str) -> Any:
 
 
 def _compiled(text: str, references: Mapping[str, Any]) -> Any:
-    """The descriptor of a .proto text. Raises RestError (42201), also if there is no protoc."""
+    """The descriptor of a .proto text, which may refer to texts and descriptors.
+
+    Raises RestError (42201), also if there is no protoc.
+    """
     from google.protobuf import descriptor_pb2  # noqa: PLC0415
 
     try:
@@ -140,24 +148,40 @@ def _compiled(text: str, references: Mapping[str, Any]) -> Any:
             "'headrace[registry-embedded]'"
         ) from None
     with tempfile.TemporaryDirectory(prefix="headrace-proto-") as folder:
+        descriptors = descriptor_pb2.FileDescriptorSet()
         for name, content in {**references, _NAME: text}.items():
             path = Path(folder, name)
             if not path.resolve().is_relative_to(Path(folder).resolve()):
                 raise invalid_schema(f"the name of the reference {name!r} leads out of the schema's folder")
             descriptor = _decoded(content) if name != _NAME else None
             if descriptor is not None:
-                raise RestError(
-                    42201, f"Invalid schema: .proto text can't refer to {name!r}, which is registered as a descriptor"
-                )
+                descriptor.name = name
+                descriptors.file.append(descriptor)
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(content, encoding="utf-8")
+            path.write_text(_MAP_ENTRY.sub(f"reserved {_MAP_ENTRY_NUMBER};", content), encoding="utf-8")
         output = Path(folder, "output.pb")
         well_known = Path(grpc_tools.__file__).parent / "_proto"
         command = ["protoc", f"-I{folder}", f"-I{well_known}", f"--descriptor_set_out={output}", _NAME]
+        if descriptors.file:
+            referred = Path(folder, "referred.pb")
+            referred.write_bytes(descriptors.SerializeToString())
+            command.insert(1, f"--descriptor_set_in={referred}")
         if protoc.main(command) != 0 or not output.is_file():
             raise invalid_schema("protoc can't compile the text (its messages are on the standard error output)")
         files = descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes())
+    _set_map_entries(files.file[0].message_type)
     return files.file[0]
+
+
+def _set_map_entries(messages: Any) -> None:
+    for message in messages:
+        for index, each in enumerate(message.reserved_range):
+            if each.start == _MAP_ENTRY_NUMBER:
+                del message.reserved_range[index]
+                message.options.map_entry = True
+                break
+        _set_map_entries(message.nested_type)
 
 
 def _without_json_names(messages: Any) -> None:

@@ -152,6 +152,17 @@ def test_standard_input(cluster):
     assert done.stderr == b""
 
 
+def test_defaults_do_not_count_as_chosen(cluster, produce, tmp_path, monkeypatch):
+    """Nobody has set enable.metrics.push, so nothing warns that a package for it is missing."""
+    checks: list[None] = []
+    monkeypatch.setattr("headrace.producer.engine._check_for_telemetry", lambda: checks.append(None))
+    (tmp_path / "rows.txt").write_text("one\n")
+    assert produce(tmp_path / "rows.txt") == 0
+    assert checks == []
+    assert produce("--command-property", "enable.metrics.push=true", tmp_path / "rows.txt") == 0
+    assert checks == [None]
+
+
 BAD = '{"id": 1}\nno json\n{"other": 2}\n[3]\n{"id": 4}\n'
 
 

@@ -210,10 +210,13 @@ def test_an_illegal_topic_name(producer: KafkaProducer, topic: Any) -> None:
             send()
 
 
-def test_a_partition_that_does_not_exist(producer: KafkaProducer) -> None:
+def test_a_partition_that_does_not_exist(cluster: EmbeddedCluster, producer: KafkaProducer) -> None:
+    cluster.create_topic("single", 1)
     for _ in range(2):
         with pytest.raises(errors.UnknownTopicOrPartitionError, match=r"3 partitions, 0 to 2.* 3"):
             producer.send("known", b"x", partition=3)
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="1 partition, number 0: there is no partition 1"):
+        producer.send("single", b"x", partition=1)
     assert producer.send("known", b"x", partition=2).get(PATIENCE_S).partition == 2
 
 

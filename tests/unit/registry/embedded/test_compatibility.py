@@ -188,6 +188,32 @@ def test_text_and_descriptor_of_one_file_are_the_same_schema():
     assert text.identity == again.identity
 
 
+def test_a_map_as_confluents_java_serializer_writes_it():
+    form = FORMATS["PROTOBUF"]
+    entry = "message TagsEntry { option map_entry = true; string key = 1; int32 value = 2; }"
+    written = form.parse(PROTO.format(f"repeated TagsEntry tags = 1; {entry}"), {}, False)
+    ours = form.parse(PROTO.format("map<string, int32> tags = 1;"), {}, False)
+    assert written.identity == ours.identity
+    assert "option map_entry = true;" in written.text
+    # a message that refers to it
+    outer = 'syntax = "proto3"; import "m.proto"; message Outer { p.M m = 1; }'
+    assert form.parse(outer, {"m.proto": written.text}, False).model.message_type[0].name == "Outer"
+
+
+def test_text_that_refers_to_a_descriptor():
+    """The one is registered by Java's serializer, the other one by confluent-kafka's or ours."""
+    form = FORMATS["PROTOBUF"]
+    within = form.parse('syntax = "proto3"; package p; message N {}', {}, False).model
+    middle = 'syntax = "proto3"; package p; import "n.proto"; message M { N n = 1; }'
+    outer = 'syntax = "proto3"; import "m.proto"; message Outer { p.M m = 1; }'
+    references = {"n.proto": base64.b64encode(within.SerializeToString()).decode(), "m.proto": middle}
+    field = form.parse(outer, references, False).model.message_type[0].field[0]
+    assert (field.name, field.type_name) == ("m", ".p.M")
+    with pytest.raises(RestError) as wrong:
+        form.parse(outer, {"m.proto": middle}, False)
+    assert wrong.value.code == 42201
+
+
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
 def test_normalizing_ignores_the_order_of_properties(kind: str):
     one, other = '{"type":"string", "title":"x"}', '{"title":"x", "type":"string"}'
