@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
-from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, NEVER_MS, Clock
 from ...network.cluster import Node, TopicPartition
 from ...network.latch_cy import Latch
@@ -61,6 +60,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 if TYPE_CHECKING:
+    from ...network.client.request import KafkaClient
     from .compressors import Compressors
     from .telemetry import Telemetry
     from .transaction_requests import TransactionRequests
