@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-# Listeners have a scheme (PLAINTEXT://host:9092). A host in brackets is an IPv6 address, perhaps with a zone.
-_ADDRESS = re.compile(
-    r"(?:(?P<scheme>[0-9A-Za-z_.-]*)://)?"
-    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+(?:%[0-9A-Za-z_.~-]+)?)\]|(?P<host>[0-9A-Za-z_.-]+))"
-    r"(?::(?P<port>[0-9]+))?"
-)
-
+# Sets rather than a regular expression, whose compilation would take longer than importing most modules.
+_DIGITS_AND_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_IN_HOST = frozenset(_DIGITS_AND_LETTERS + "_.-")
+_IN_IPV6 = frozenset("0123456789abcdefABCDEF:.")
+_IN_ZONE = _IN_HOST | {"~"}
 
 #: The default port of a bootstrap address in librdkafka, kafka-python and aiokafka. Java rejects one without a port.
 DEFAULT_PORT = 9092
@@ -43,16 +41,31 @@ def parse_address(text: str, default_port: int | None = None) -> Address:
     Raises ValueError with the problem of `text`. Any thread. Resolves nothing.
     """
     text = text.strip()
-    match = _ADDRESS.fullmatch(text)
-    if match is None or (match["port"] is None and default_port is None):
+    # listeners have a scheme: PLAINTEXT://host:9092
+    scheme, slashes, authority = text.partition("://") if "://" in text else ("", "", text)
+    if authority.startswith("["):
+        host, bracket, rest = authority[1:].partition("]")
+        _, colon, digits = rest.partition(":")
+        is_sound = bool(bracket) and _is_ipv6(host) and rest == colon + digits
+    else:
+        host, colon, digits = authority.partition(":")
+        is_sound = bool(host) and _IN_HOST.issuperset(host)
+    if colon:
+        is_sound = is_sound and digits.isascii() and digits.isdigit()
+    if not is_sound or not _IN_HOST.issuperset(scheme) or (not colon and default_port is None):
         raise ValueError(_what_is_wrong(text))
-    scheme = match["scheme"]
-    if scheme is not None and scheme.upper() != "PLAINTEXT":
+    if slashes and scheme.upper() != "PLAINTEXT":
         raise ValueError(_what_is_wrong_with_scheme(text, scheme))
-    port = default_port if match["port"] is None else int(match["port"])
+    port = int(digits) if colon else default_port
     if port is None or not 1 <= port <= 65535:
-        raise ValueError(f"{text!r} has the port {match['port']}; ports go from 1 to 65535")
-    return Address(match["ipv6"] or match["host"], port)
+        raise ValueError(f"{text!r} has the port {digits}; ports go from 1 to 65535")
+    return Address(host, port)
+
+
+def _is_ipv6(host: str) -> bool:
+    """Whether the text in brackets has the characters of an IPv6 address, perhaps with a zone."""
+    address, percent, zone = host.partition("%")
+    return bool(address) and _IN_IPV6.issuperset(address) and bool(zone) == bool(percent) and _IN_ZONE.issuperset(zone)
 
 
 def _what_is_wrong(text: str) -> str:

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
-from .config_files import read_config_file
 from .config_values import MASK, PARSERS, parse_path, shown
 from .protocol.errors import KafkaConfigurationError
 
@@ -232,11 +230,14 @@ class Draft:
         self.problems.append(text)
 
 
-class Rule(NamedTuple):
+class Rule:
     """A rule across keys. It runs only if each of its `keys` (attributes) has a valid value."""
 
-    keys: tuple[str, ...]
-    apply: Callable[[Draft], None]
+    __slots__ = ("apply", "keys")
+
+    def __init__(self, keys: tuple[str, ...], apply: Callable[[Draft], None]) -> None:
+        self.keys = keys
+        self.apply = apply
 
     @property
     def doc(self) -> str:
@@ -310,9 +311,9 @@ class Config(Mapping[str, Any]):
         for base in reversed(cls.__mro__):
             own = {name: value for name, value in vars(base).items() if isinstance(value, Key)}
             if not all(entry.name for entry in own.values()):
-                hints = _hints(base, own)
+                annotations = base.__annotations__
                 for attribute, entry in own.items():
-                    _complete(entry, attribute, hints[attribute])
+                    _complete(entry, attribute, annotations[attribute])
             declared.update(own)
         names: dict[str, Key] = {}
         for entry in declared.values():
@@ -376,6 +377,8 @@ class Config(Mapping[str, Any]):
         if path is None:
             path = next((item.value for item in from_environ if cls._names.get(item.name) is cls._config_file()), None)
         if path is not None:
+            from .config_files import read_config_file  # noqa: PLC0415 - most programs have no such file
+
             gathering.add([Item(*item) for item in read_config_file(path)], is_file=True)
         gathering.add(from_environ)
         gathering.add([Item(name, value, defaults_origin) for name, value in defaults.items()])
@@ -500,29 +503,26 @@ def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C
     return config
 
 
-def _hints(cls: type, names: Iterable[str]) -> dict[str, Any]:
-    """The types of attributes that the class itself declares; `get_type_hints(cls)` evaluates its bases' again."""
-    annotations = {name: cls.__annotations__[name] for name in names}
-    declared = types.SimpleNamespace(__annotations__=annotations)
-    return get_type_hints(declared, vars(sys.modules[cls.__module__]), dict(vars(cls)))
+def _complete(entry: Key, attribute: str, annotation: Any) -> None:
+    """Fill in a key's attribute, name and type from its class, and check the declaration.
 
-
-def _complete(entry: Key, attribute: str, hint: Any) -> None:
-    """Fill in a key's attribute, name and type from its class, and check the declaration."""
+    The annotation is read as text: to evaluate all of them would take half of what a table takes to import.
+    """
     name = dotted(attribute)
+    if not isinstance(annotation, str):
+        raise TypeError(f"{name} is annotated {annotation!r}, not by text; import annotations from __future__")
     if hasattr(Mapping, attribute):
         raise TypeError(f"{attribute} is a method of a mapping, and can't be a key")
     entry.attribute, entry.name = attribute, name
-    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
-    entry.nullable = type(None) in alternatives
-    plain = tuple(alternative for alternative in alternatives if alternative is not type(None))
+    plain = annotation.removesuffix(" | None")
+    entry.nullable = plain != annotation
     if entry.parse is None:
-        if len(plain) != 1 or plain[0] not in PARSERS:
-            raise TypeError(f"{name} is annotated {hint}, so it has to say how it is parsed")
-        entry.type_name, entry.parse = PARSERS[plain[0]]
+        if plain not in PARSERS:
+            raise TypeError(f"{name} is annotated {annotation}, so it has to say how it is parsed")
+        entry.type_name, entry.parse = PARSERS[plain]
     elif not (entry.allowed or entry.choices):
         raise TypeError(f"{name} has a parser, so it has to say in words what is allowed")
-    if plain == (int,) and entry.at_most is None:
+    if plain == "int" and entry.at_most is None:
         entry.at_most = INT64_MAX
     if entry.default is not None or not entry.nullable:
         try:

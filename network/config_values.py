@@ -64,12 +64,12 @@ def parse_path(value: Any) -> str:
     return path
 
 
-#: Annotation -> its description and its parser.
-PARSERS: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    bool: ("true or false", parse_bool),
-    int: ("a whole number", parse_int),
-    str: ("text", parse_str),
-    tuple[str, ...]: ("a list, or text separated by commas", parse_list),
+#: The text of an annotation -> its description and its parser.
+PARSERS: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "bool": ("true or false", parse_bool),
+    "int": ("a whole number", parse_int),
+    "str": ("text", parse_str),
+    "tuple[str, ...]": ("a list, or text separated by commas", parse_list),
 }
 
 

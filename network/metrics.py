@@ -66,12 +66,15 @@ class SharedSensor(Sensor):
             super().record(value, now_ms)
 
 
-class Reading(NamedTuple):
+class Reading:
     """A metric that is read from a sensor: Kafka's name, the method to call and the description."""
 
-    name: str
-    measure: Callable[[Sensor], float]
-    description: str
+    __slots__ = ("description", "measure", "name")
+
+    def __init__(self, name: str, measure: Callable[[Sensor], float], description: str) -> None:
+        self.name = name
+        self.measure = measure
+        self.description = description
 
 
 class MetricsReporter:

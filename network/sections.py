@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 
 class _NewMarker:
@@ -36,7 +36,8 @@ class _NewMarker:
     """
 
     def __get__(self, thread: _Here, _owner: object = None) -> object:
-        thread.section = marker = threading.RLock()
+        marker: Any = threading.RLock()
+        thread.section = marker
         return marker
 
 

@@ -8,7 +8,7 @@ Source: Kafka's common.metrics (Sensor, SampledStat, Rate), with its windows.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _cython as cython
 from .sections import here
@@ -24,14 +24,17 @@ elif not TYPE_CHECKING:
 _NAN = float("nan")
 
 
-class _Sample(NamedTuple):
+class _Sample:
     """The observations of one window."""
 
-    start_ms: float
-    last_ms: float
-    observations: int
-    total: float
-    greatest: float
+    __slots__ = ("greatest", "last_ms", "observations", "start_ms", "total")
+
+    def __init__(self, start_ms: float, last_ms: float, observations: int, total: float, greatest: float) -> None:
+        self.start_ms = start_ms
+        self.last_ms = last_ms
+        self.observations = observations
+        self.total = total
+        self.greatest = greatest
 
 
 @cython.cclass

@@ -37,6 +37,7 @@ from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.buffer_pool_cy import BufferPool
 from .config import ProducerConfig
 from .metrics import ProducerMetrics
+from .sender import legacy_format
 from .sender.callbacks import CallbackThread
 from .sender.sender_cy import Sender
 from .sender.telemetry import Telemetry
@@ -96,6 +97,9 @@ class Engine:
             # no address is resolved at once: the lookup's thread checks whether the files of TLS have changed
             transport, look_up, at_once = tls.transport, tls.refreshing(resolve_host), lambda host, port: None
         prepare(config.compression)
+        # brokers that take message sets only have no idempotence
+        if not config.enable_idempotence:
+            legacy_format.prepare()
         batch_bytes = max(config.batch_size, 1)
         self.pool = BufferPool(config.buffer_memory, min(batch_bytes, config.buffer_memory), clock)
         self.metrics = ProducerMetrics(

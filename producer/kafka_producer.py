@@ -33,11 +33,7 @@ from .accumulator.send_path_cy import SendPath, size_of_largest_direct_record
 from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
 from .metrics_calls import MetricsCalls
-from .plugins.interceptors import ProducerInterceptors
-from .plugins.loading import close_plugin
-from .plugins.partitioners import compile_partitioner, resolve_partitioner
-from .plugins.reporters import resolve_reporters
-from .plugins.serializers import column_form, compile_serializer, may_add_headers, resolve_serializer
+from .plugins.configured import Plugins
 from .record import ProducerRecord, checked_partition, checked_timestamp
 from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
@@ -113,27 +109,22 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             self.config = ProducerConfig.resolve(config, **keywords)  # pyright: ignore[reportArgumentType]
         super().__init__(clock, keys_choose=not self.config.partitioner_ignore_keys)
         self._clock = clock
-        plugins = (
-            resolve_serializer(self.config.key_serializer, "key.serializer"),
-            resolve_serializer(self.config.value_serializer, "value.serializer"),
-            resolve_partitioner(self.config.partitioner_class),
-        )
-        self._serializers = plugins[:2]
-        self._plugins = [plugin for plugin in plugins if plugin is not None]
-        self._key_serializer = compile_serializer(plugins[0], "key")
-        self._value_serializer = compile_serializer(plugins[1], "value")
-        self._adds_headers = may_add_headers(plugins[0]) or may_add_headers(plugins[1])
-        self._partition = compile_partitioner(plugins[2])
-        self._interceptors = ProducerInterceptors.resolve(self.config.interceptor_classes)
+        self._plugins = Plugins(self.config)
+        self._serializers = self._plugins.serializers
+        self._key_serializer = self._plugins.serialize_key
+        self._value_serializer = self._plugins.serialize_value
+        self._adds_headers = self._plugins.adds_headers
+        self._partition = self._plugins.partition
+        self._interceptors = self._plugins.interceptors
         self._tracing: TracedSends | None = None
         self._warned_row_by_row = False
         self._closed = False
         self._life = threading.Lock()
         try:
-            self._reporters = resolve_reporters(self.config.metric_reporters)
+            self._reporters = self._plugins.load_reporters()
             self._start()
         except BaseException:
-            self._close_plugins()
+            self._plugins.close()
             raise
         _live.add(self)
 
@@ -142,7 +133,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self._engine = Engine(self.config, self._clock, self._reporters)
         self._metadata = self._engine.metadata
         self._accumulator = self._engine.accumulator
-        if self._interceptors.tracing is not None:
+        if self._interceptors is not None and self._interceptors.tracing is not None:
             self._tracing = self._interceptors.tracing.trace_sends(self._engine.client_id)
         self._use(
             self._accumulator.topics,
@@ -263,10 +254,12 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         reason = None
         forms = {}
         for part, serializer in zip(("key", "value"), self._serializers, strict=True):
-            form = column_form(serializer) if of_arrow else None
+            if serializer is None:
+                continue
+            form = self._plugins.column_form(serializer) if of_arrow else None
             if form is not None:
                 forms[part] = form
-            elif serializer is not None:
+            else:
                 reason = "a serializer"
         if self._interceptors:
             reason = "interceptors"
@@ -483,14 +476,8 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             self._engine.close(timeout)
         finally:
             self._engine.metrics.registry.close()
-            self._close_plugins()
+            self._plugins.close()
             _live.discard(self)
-
-    def _close_plugins(self) -> None:
-        """Close interceptors, serializers and partitioner; log one that fails and continue with the others."""
-        self._interceptors.close()
-        for plugin in self._plugins:
-            close_plugin(plugin)
 
     def partitions_for(self, topic: str) -> set[int]:
         """Return the topic's partition numbers, waiting at most ``max.block.ms`` for its metadata.

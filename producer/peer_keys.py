@@ -7,7 +7,7 @@ of theirs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..network.config import Config, Item, dotted
 from ..network.protocol.errors import IllegalArgumentError
@@ -30,12 +30,15 @@ def _milliseconds(value: str) -> str:
     return str(-int(-float(value) // 1))
 
 
-class Renamed(NamedTuple):
+class Renamed:
     """What a key of another client is called here. `convert` changes its text, and raises ValueError if it can't."""
 
-    name: str
-    convert: Callable[[str], str] = str
-    unit: str = ""
+    __slots__ = ("convert", "name", "unit")
+
+    def __init__(self, name: str, convert: Callable[[str], str] = str, unit: str = "") -> None:
+        self.name = name
+        self.convert = convert
+        self.unit = unit
 
     @property
     def reason(self) -> str:
@@ -99,18 +102,21 @@ DIFFERING_DEFAULTS: Mapping[str, Mapping[str, str]] = {
 _MURMUR2 = ("murmur2", "murmur2_random")
 
 
-class Converted(NamedTuple):
+class Converted:
     """One line of another client's file.
 
     `name` and `value` are what to write here; `name` is empty if nothing is. `note` says why, if there is something to
     say. `is_lost` marks a setting that this producer can't follow.
     """
 
-    item: Item
-    name: str
-    value: str
-    note: str = ""
-    is_lost: bool = False
+    __slots__ = ("is_lost", "item", "name", "note", "value")
+
+    def __init__(self, item: Item, name: str, value: str, note: str = "", *, is_lost: bool = False) -> None:
+        self.item = item
+        self.name = name
+        self.value = value
+        self.note = note
+        self.is_lost = is_lost
 
 
 def convert(items: Iterable[Item], client: str, table: type[Config]) -> list[Converted]:

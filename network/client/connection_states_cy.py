@@ -15,7 +15,9 @@ from ..clock import LONG_AGO_MS, NEVER_MS
 from ..protocol.errors import IllegalStateError, KafkaError
 from ..sockets.name_lookups import RESOLVE_PATIENCE_MS
 from ..sockets.resolver import ResolvedAddress, Resolver
-from .connection_snapshot import ConnectionSnapshot
+
+if TYPE_CHECKING:
+    from .connection_snapshot import ConnectionSnapshot
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -283,6 +285,8 @@ class ClusterConnectionStates:
 
         `waiting`: returns the requests in flight to a node and the age of the oldest. `errors`: the last one of a node.
         """
+        from .connection_snapshot import ConnectionSnapshot  # noqa: PLC0415 - few programs look into a producer
+
         node: _NodeConnection
         found: list = []
         for node_id, node in list(self._nodes.items()):

@@ -31,7 +31,6 @@ from ..protocol.message import Request, first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
-from ..security.mechanism import Credentials
 from ..sockets.resolver import Resolver
 from .api_versions import NodeApiVersions, handshake_fallback, handshake_request
 from .connection_errors import (
@@ -42,12 +41,15 @@ from .connection_errors import (
     setup_timed_out,
     undecodable,
 )
-from .connection_snapshot import ConnectionSnapshot
 from .connection_states_cy import ClusterConnectionStates, ConnectionState
 from .in_flight_cy import InFlightRequest, InFlightRequests
 from .metadata_updater import MetadataRecoveryStrategy, MetadataUpdater
 from .node_choice import least_loaded
 from .request_cy import ClientResponse
+
+if TYPE_CHECKING:
+    from ..security.mechanism import Credentials
+    from .connection_snapshot import ConnectionSnapshot
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
-from ..cluster import Node
-from ..protocol.errors import AuthenticationError, KafkaError
-from .api_versions import NodeApiVersions
+from ..protocol.errors import KafkaError
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+if TYPE_CHECKING:
+    from ..cluster import Node
+    from ..protocol.errors import AuthenticationError
+    from .api_versions import NodeApiVersions
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import struct as structs
 import sys
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .errors import EncodeError, MalformedMessageError, TooManyElementsError, UnsupportedVersionError
 from .message import FieldSpec, Message, fields_of
@@ -25,12 +25,15 @@ _NULL = 0xFF
 _ENCODE_FAULTS = (structs.error, AttributeError, TypeError, ValueError, OverflowError)
 
 
-class Codec(NamedTuple):
+class Codec:
     """The compiled writer and reader of a (class, version)."""
 
-    write: Write
-    read: Read
-    min_size: int
+    __slots__ = ("min_size", "read", "write")
+
+    def __init__(self, write: Write, read: Read, min_size: int) -> None:
+        self.write = write
+        self.read = read
+        self.min_size = min_size
 
 
 def codec_for(cls: Any, version: int, flexible: bool) -> Codec:
@@ -41,13 +44,21 @@ def codec_for(cls: Any, version: int, flexible: bool) -> Codec:
     return codec
 
 
-class _Part(NamedTuple):
+class _Part:
     """A run of adjacent fixed-size fields, packed at once, and the fields of other types that follow it."""
 
-    names: tuple[str, ...]
-    layout: structs.Struct | None
-    values_of: Callable[[Any], tuple[Any, ...]] | None
-    others: list[tuple[str, Codec]]
+    __slots__ = ("layout", "names", "others", "values_of")
+
+    def __init__(
+        self,
+        names: tuple[str, ...] = (),
+        layout: structs.Struct | None = None,
+        values_of: Callable[[Any], tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.names = names
+        self.layout = layout
+        self.values_of = values_of
+        self.others: list[tuple[str, Codec]] = []
 
 
 def _compile(cls: Any, version: int, flexible: bool) -> Codec:
@@ -136,14 +147,14 @@ def _parts(inline: list[tuple[FieldSpec, Codec]]) -> list[_Part]:
         if len(run) > 1:
             names = tuple(spec.name for spec, _ in run)
             layout = structs.Struct(">" + "".join(spec.type.fixed for spec, _ in run))
-            parts.append(_Part(names, layout, attrgetter(*names), []))
+            parts.append(_Part(names, layout, attrgetter(*names)))
         elif run:
             add_other(run[0][0].name, run[0][1])
         run.clear()
 
     def add_other(name: str, codec: Codec) -> None:
         if not parts:
-            parts.append(_Part((), None, None, []))
+            parts.append(_Part())
         parts[-1].others.append((name, codec))
 
     for spec, codec in inline:

@@ -201,6 +201,8 @@ class EncodeError(ProtocolError):
 # --- Errors in broker responses ---
 
 _CLASS_OF_CODE: dict[int, type[BrokerResponseError]] = {}
+#: Separates the words of a class name.
+_WORDS = {ord(letter): f"_{letter}" for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
 
 class BrokerResponseError(KafkaError):
@@ -229,8 +231,7 @@ class BrokerResponseError(KafkaError):
         if other is not cls:
             raise TypeError(f"error code {code} of {cls.__name__} already belongs to {other.__name__}")
         cls.code = cls.errno = code
-        words = "".join(f"_{each}" if each.isupper() else each for each in cls.__name__.removesuffix("Error"))
-        cls.message = message or words.removeprefix("_").upper()
+        cls.message = message or cls.__name__.removesuffix("Error").translate(_WORDS).removeprefix("_").upper()
         cls.description = _first_line(cls)
 
 

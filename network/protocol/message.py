@@ -119,30 +119,50 @@ def field(
     )
 
 
-class _Declared(NamedTuple):
+class _Declared:
     """What a class body says about a field, beside its type."""
 
-    versions: Versions = _ALL
-    nullable: Versions = _NONE
-    tag: int | None = None
-    tagged: Versions = _NONE
-    ignorable: bool = False
-    default: Any = _MISSING
-    default_factory: Any = _MISSING
-    repr: bool = True
+    __slots__ = ("default", "default_factory", "ignorable", "nullable", "repr", "tag", "tagged", "versions")
+
+    def __init__(
+        self,
+        *,
+        versions: Versions = _ALL,
+        nullable: Versions = _NONE,
+        tag: int | None = None,
+        tagged: Versions = _NONE,
+        ignorable: bool = False,
+        default: Any = _MISSING,
+        default_factory: Any = _MISSING,
+        repr: bool = True,
+    ) -> None:
+        self.versions = versions
+        self.nullable = nullable
+        self.tag = tag
+        self.tagged = tagged
+        self.ignorable = ignorable
+        self.default = default
+        self.default_factory = default_factory
+        self.repr = repr
 
 
-class FieldSpec(NamedTuple):
-    """The declaration of one field."""
+class FieldSpec:
+    """The declaration of one field.
 
-    name: str
-    type: Any  # WireType, a struct class, or list of one of them
-    versions: Versions
-    nullable: Versions
-    tag: int | None
-    tagged: Versions
-    ignorable: bool
-    make_default: Callable[[], Any] | None
+    `type` is a WireType, a struct class, or a list of one of them. `make_default` is None if there is no default.
+    """
+
+    __slots__ = ("ignorable", "make_default", "name", "nullable", "tag", "tagged", "type", "versions")
+
+    def __init__(self, name: str, type_: Any, declared: _Declared, make_default: Callable[[], Any] | None) -> None:
+        self.name = name
+        self.type = type_
+        self.versions = declared.versions
+        self.nullable = declared.nullable
+        self.tag = declared.tag
+        self.tagged = declared.tagged
+        self.ignorable = declared.ignorable
+        self.make_default = make_default
 
     def is_tagged(self, version: int) -> bool:
         return self.tag is not None and version in self.tagged
@@ -259,16 +279,7 @@ def fields_of(cls: type) -> list[FieldSpec]:
             make_default = _constant(each.default)
         else:
             make_default = None if each.default_factory is _MISSING else each.default_factory
-        spec = FieldSpec(
-            name=name,
-            type=type_,
-            versions=each.versions,
-            nullable=each.nullable,
-            tag=each.tag,
-            tagged=each.tagged,
-            ignorable=each.ignorable,
-            make_default=make_default,
-        )
+        spec = FieldSpec(name, type_, each, make_default)
         if may_be_none != (spec.nullable is not _NONE):
             raise TypeError(f"{where}: `| None` in the annotation and `nullable` go together")
         if make_default is None and (spec.versions != _ALL or spec.tag is not None):

@@ -22,11 +22,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ..protocol.errors import CorruptRecordError
 from .compression import Compression, decompress
 from .crc import crc32c
-from .legacy import LegacyBatch
 from .reader_cy import RecordIterator
 from .record import (
     LENGTH_OFFSET,
@@ -37,6 +37,9 @@ from .record import (
     TIMESTAMP_UNKNOWN,  # noqa: F401  the writer imports it from here, with the layout
     TimestampType,
 )
+
+if TYPE_CHECKING:
+    from .legacy import LegacyBatch
 
 MAGIC_V2 = 2
 PARTITION_LEADER_EPOCH_OFFSET = 12
@@ -316,6 +319,8 @@ def read_batches(buffer: bytes | bytearray | memoryview) -> Iterator[RecordBatch
     They are views of the buffer. Raises CorruptRecordError at the first position that cannot be a batch. Does not check
     CRCs. Source: ``ByteBufferLogInputStream``.
     """
+    from .legacy import LegacyBatch  # noqa: PLC0415 - a producer reads only batches that it wrote itself
+
     view = memoryview(buffer)
     position = 0
     while len(view) - position >= LOG_OVERHEAD:

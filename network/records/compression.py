@@ -23,7 +23,6 @@ Formats, as written by the Java client (``org.apache.kafka.common.compress``):
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cache
@@ -35,6 +34,7 @@ from ..protocol.errors import (
     UnsupportedCodecError,
     UnsupportedCompressionTypeError,
 )
+from .crc import zlib
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -89,12 +89,15 @@ class Compression(IntEnum):
         return CODECS[self].levels
 
 
-class LevelRange(NamedTuple):
+class LevelRange:
     """The levels of a codec: from `minimum` to `maximum`, and `default`, which may be outside that range."""
 
-    minimum: int
-    maximum: int
-    default: int
+    __slots__ = ("default", "maximum", "minimum")
+
+    def __init__(self, *, minimum: int, maximum: int, default: int) -> None:
+        self.minimum = minimum
+        self.maximum = maximum
+        self.default = default
 
     def __contains__(self, level: object) -> bool:
         return level == self.default or (isinstance(level, int) and self.minimum <= level <= self.maximum)
@@ -132,7 +135,9 @@ class Codec(NamedTuple):
 def prepare(codec: Compression) -> None:
     """Import what compressing with the codec needs. A thread that may still run at the interpreter's exit, where an
     import can fail, compresses only after this call. Any thread."""
-    if codec not in (Compression.NONE, Compression.GZIP):
+    if codec is Compression.GZIP:
+        zlib()
+    elif codec is not Compression.NONE:
         cramjam()
 
 
@@ -213,14 +218,14 @@ def _copy_within(view: memoryview, max_bytes: int, magic: int) -> bytes:
 
 # --- gzip ---
 
-#: zlib's value for the gzip container with a window of 32 KiB.
-_GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
+#: zlib's value for the gzip container (16) with a window of 32 KiB (15 bits).
+_GZIP_WINDOW_BITS = 16 + 15
 #: The size of a member's first chunk, doubled for each further one: zlib copies any input after the member's end.
 _GZIP_FIRST_BYTES = 4096
 
 
 def _compress_gzip(data: _Buffer, level: int, magic: int, workspace: Workspace) -> list[_Part]:
-    gzip = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW_BITS)
+    gzip = zlib().compressobj(level, wbits=_GZIP_WINDOW_BITS)
     return [gzip.compress(data), gzip.flush()]
 
 
@@ -230,7 +235,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
     room = max_bytes
     position = 0
     while position < len(view) or not parts:
-        member = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        member = zlib().decompressobj(_GZIP_WINDOW_BITS)
         step = _GZIP_FIRST_BYTES
         while not member.eof:
             fed = view[position : position + step]
@@ -238,7 +243,7 @@ def _decompress_gzip(view: memoryview, max_bytes: int, magic: int) -> bytes:
                 raise _corrupt("gzip", "the data ends too early")
             try:
                 data = member.decompress(fed, room + 1)
-            except zlib.error as error:
+            except zlib().error as error:
                 raise _corrupt("gzip", error) from error
             room -= len(data)
             if room < 0:

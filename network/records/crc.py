@@ -1,6 +1,6 @@
-"""The two checksums of Kafka's record formats. The only module that imports the CRC libraries.
+"""The libraries of the two checksums of Kafka's record formats, which only this module imports.
 
-CRC-32C (Castagnoli) protects record batches of format v2, and plain CRC-32 messages of formats v0 and v1. Any thread
+CRC-32C (Castagnoli) protects record batches of format v2, and zlib's CRC-32 messages of formats v0 and v1. Any thread
 may call either function. Both release the GIL for large input, `crc32c` unless its third argument is 0.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib.machinery import PathFinder
 from typing import Any
-from zlib import crc32
 
-__all__ = ["crc32", "crc32c"]
+__all__ = ["crc32c", "zlib"]
 
 _EXTENSION = "crc32c._crc32c"
 
@@ -37,3 +37,11 @@ def _load() -> Callable[..., int]:
 
 
 crc32c = _load()
+
+
+@cache
+def zlib() -> Any:
+    """The library of CRC-32 and of gzip. A producer that needs neither never imports it."""
+    import zlib as library  # noqa: PLC0415
+
+    return library

@@ -24,7 +24,7 @@ from typing import ClassVar
 
 from ..protocol.errors import CorruptRecordError, EncodeError, UnsupportedCompressionTypeError
 from .compression import CODECS, COMPRESSION_MASK, Compression, compress, decompress
-from .crc import crc32
+from .crc import zlib
 from .record import (
     LENGTH_OFFSET,
     LOG_OVERHEAD,
@@ -35,6 +35,8 @@ from .record import (
     Record,
     TimestampType,
 )
+
+_crc32 = zlib().crc32
 
 CRC_OFFSET = 12
 ATTRIBUTES_OFFSET = 17
@@ -149,7 +151,7 @@ class LegacyBatch:
 
     def validate(self) -> None:
         """Raise CorruptRecordError if the CRC does not match the bytes."""
-        stored, computed = self.crc, crc32(self.buffer[MAGIC_OFFSET:])
+        stored, computed = self.crc, _crc32(self.buffer[MAGIC_OFFSET:])
         if stored != computed:
             raise CorruptRecordError(
                 f"the message at offset {self.last_offset} is damaged: its CRC is {stored:#010x}, "
@@ -293,4 +295,4 @@ def _message_body(magic: int, attributes: int, timestamp: int, key: bytes | None
 
 
 def _message(offset: int, body: bytes) -> bytes:
-    return struct.pack(">qiI", offset, _UINT32.size + len(body), crc32(body)) + body
+    return struct.pack(">qiI", offset, _UINT32.size + len(body), _crc32(body)) + body

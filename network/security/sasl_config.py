@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..clock import Clock
 from ..config import Config, Draft, Rule, dotted, key
-from .mechanism import Credentials
 from .mechanism_names import PASSWORD_MECHANISMS, TOKEN_MECHANISMS
 
 if TYPE_CHECKING:
     from .jaas import JaasEntry
+    from .mechanism import Credentials
 
 SASL_PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 

@@ -271,10 +271,11 @@ class TlsConfig(
 def _check_protocol(draft: Draft) -> None:
     """Keys of TLS need `security.protocol` SSL or SASL_SSL. `ssl.context` replaces all other `ssl.*` keys."""
     # a value that is the default, as in a copy of another client's defaults, asks for nothing
+    tls_names = TlsConfig.tls_names()
     used = [
         entry.name
         for entry in SecurityConfig.entries
-        if (entry.name in TlsConfig.tls_names() or entry.name == "ssl.context")
+        if (entry.name in tls_names or entry.name == "ssl.context")
         and draft.is_explicit(entry.attribute)
         and draft[entry.attribute] != entry.default
     ]

@@ -372,7 +372,7 @@ class Selector(ClientSelector):
                 self._accept(data)
         if self._paused_listeners:
             self._resume_listeners(now_ms)
-        if now_ms >= self._idle_look_ms:
+        if self._max_idle_ms is not None and now_ms >= self._idle_look_ms:
             self._close_idle(now_ms, self._max_idle_ms)
         return None
 

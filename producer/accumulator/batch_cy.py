@@ -25,7 +25,10 @@ from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
 from .callback_progress import CALLBACK_GRACE_SECONDS, callback_progress
-from .other_futures import ConcurrentFuture, NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
+from .other_futures import NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
+
+if TYPE_CHECKING:
+    from .concurrent_future import ConcurrentFuture
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
@@ -607,6 +610,8 @@ class RecordFuture:
 
     def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
         """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
+        from .concurrent_future import ConcurrentFuture  # noqa: PLC0415 - few programs have such futures
+
         return ConcurrentFuture(self, True)
 
     def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:

@@ -136,8 +136,8 @@ class DirectProducer(KafkaProducer):
         return self._engine
 
     @property
-    def interceptors(self) -> ProducerInterceptors:
-        """The interceptors, of which there may be none."""
+    def interceptors(self) -> ProducerInterceptors | None:
+        """The interceptors; None without any."""
         return self._interceptors
 
     @staticmethod

@@ -12,7 +12,7 @@ import threading
 from array import array
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...network.cluster import TopicPartition
 from ...network.latch_cy import Latch
@@ -20,7 +20,6 @@ from ...network.protocol.errors import IllegalStateError, KafkaTimeoutError, Row
 from ...network.sections import here
 from ..accumulator.batch_cy import ProducerBatch, RecordFuture
 from ..accumulator.other_futures import (
-    ConcurrentFuture,
     NoExecutorsCondition,
     NoExecutorsState,
     awaited,
@@ -29,6 +28,9 @@ from ..accumulator.other_futures import (
 from ..accumulator.record_metadata_cy import RecordMetadata
 from ..record_errors import first_rejected, row_error
 from ..threads import check_may_wait
+
+if TYPE_CHECKING:
+    from ..accumulator.concurrent_future import ConcurrentFuture
 
 _log = logging.getLogger(__name__)
 
@@ -152,6 +154,8 @@ class RowsFuture:
 
     def as_concurrent(self) -> ConcurrentFuture[RowsMetadata]:
         """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
+        from ..accumulator.concurrent_future import ConcurrentFuture  # noqa: PLC0415 - few programs have such futures
+
         return ConcurrentFuture(self)
 
     def _listen(self, waker: Callable[[RowsMetadata, RowDeliveryError | None], object]) -> None:

@@ -6,7 +6,6 @@ Source: Kafka's Sender.completeBatch and Errors; the "in the log" column follows
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
 
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
@@ -30,12 +29,15 @@ class InLog(Enum):
     YES = "yes"
 
 
-class Action(NamedTuple):
+class Action:
     """One line of the table."""
 
-    verdict: Verdict
-    refresh_metadata: bool = False
-    in_log: InLog = InLog.NO
+    __slots__ = ("in_log", "refresh_metadata", "verdict")
+
+    def __init__(self, verdict: Verdict, *, refresh_metadata: bool = False, in_log: InLog = InLog.NO) -> None:
+        self.verdict = verdict
+        self.refresh_metadata = refresh_metadata
+        self.in_log = in_log
 
 
 _RETRY = Action(Verdict.RETRY)

@@ -20,13 +20,17 @@ from ...network.protocol.errors import (
 from ...network.protocol.messages.records.produce import ProduceRequest
 from ...network.records.batch import RecordBatch, joined
 from ...network.records.compression import CODECS, Compression
-from ...network.records.legacy import build_message_set
 from ..accumulator.batch_cy import ProducerBatch
 
 #: The first version of Produce that accepts every batch unchanged: in format v2, with any codec.
 FIRST_VERSION_WITH_ALL_BATCHES = max(
     ProduceRequest.FIRST_VERSION_WITH_RECORD_BATCHES, *(codec.first_produce_version for codec in CODECS.values())
 )
+
+
+def prepare() -> None:
+    """Import what conversion to message sets needs, as `compression.prepare` does for a codec. Any thread."""
+    from ...network.records import legacy  # noqa: F401, PLC0415 - only producers without idempotence need it
 
 
 def needs_conversion(versions: NodeApiVersions | None) -> bool:
@@ -64,6 +68,8 @@ def records_for(batch: ProducerBatch, versions: NodeApiVersions, level: int | No
         raise UnsupportedForMessageFormatError(
             f"{broker} is older than Kafka 0.11, and its message format (v{magic}) has no headers: send without them"
         )
+    from ...network.records.legacy import build_message_set  # noqa: PLC0415 - see prepare
+
     return build_message_set(
         ((record.timestamp, record.key, record.value) for record in records),
         magic=magic,

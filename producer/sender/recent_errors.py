@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 #: The number of errors remembered.
 MAX_REMEMBERED = 16
 
 
-class RecentError(NamedTuple):
+class RecentError:
     """The same error of batches of one topic. `at_ms`: when it came last, in milliseconds of the monotonic clock.
 
     `failed` and `retried` are the numbers of records that failed with it, and that were sent again because of it.
     """
 
-    topic: str
-    error: str
-    at_ms: float
-    failed: int
-    retried: int
+    __slots__ = ("at_ms", "error", "failed", "retried", "topic")
+
+    def __init__(self, topic: str, error: str, at_ms: float, failed: int, retried: int) -> None:
+        self.topic = topic
+        self.error = error
+        self.at_ms = at_ms
+        self.failed = failed
+        self.retried = retried
 
 
 class RecentErrors:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...network.client.request import ClientResponse
+from ...network.client.request_cy import ClientResponse
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError, make_error
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ...network.client.request import KafkaClient
 from ...network.clock import LONG_AGO_MS, Clock
 from ...network.latch_cy import Latch
 from ...network.metadata import Metadata
 from ...network.protocol.api_keys import ApiKey
 from ...network.protocol.errors import KafkaError, KafkaTimeoutError, ProducerClosedError, UnsupportedVersionError
+
+if TYPE_CHECKING:
+    from ...network.client.request import KafkaClient
 
 #: The producer looks again after this long whether a broker serves telemetry (Java's DEFAULT_PUSH_INTERVAL_MS).
 LOOK_AGAIN_MS = 300_000.0

@@ -33,6 +33,22 @@ HEAVY = {
     "ssl",
     "statistics",
 }
+#: Imported on first use: most producers need none of these.
+ON_FIRST_USE = {
+    "concurrent.futures",
+    "headrace.network.client.connection_snapshot",
+    "headrace.network.client.request",  # for type checkers only
+    "headrace.network.config_files",
+    "headrace.network.records.legacy",
+    "headrace.network.security.mechanism",  # for type checkers only
+    "headrace.producer.accumulator.concurrent_future",
+    *(
+        f"headrace.producer.plugins.{name}"
+        for name in ("interceptors", "loading", "partitioners", "reporters", "serializers")
+    ),
+    "headrace.registry",
+    "zlib",
+}
 #: The messages a producer sends.
 MESSAGES = {"api_versions", "records.init_producer_id", "records.produce", "topics.metadata"}
 _MESSAGES = "headrace.network.protocol.messages."
@@ -69,16 +85,50 @@ def test_a_producer_imports_what_it_needs(program: str) -> None:
     assert "headrace.producer.kafka_producer" in imported
     # a variable that begins like those of the configuration is compared with its keys
     assert imported & HEAVY <= ({"difflib"} if "HEADRACE_PURE" in os.environ else set())
+    assert imported & ON_FIRST_USE == set()
     assert {name for name in imported if name.startswith("headrace.producer.columns")} == set()
     assert {name for name in imported if name.startswith(("headrace.broker", "headrace.cli"))} == set()
     messages = {name.removeprefix(_MESSAGES) for name in imported if name.startswith(_MESSAGES)}
     assert {name for name in messages if "." in name or name == "api_versions"} == MESSAGES
 
 
-@pytest.mark.parametrize("codec", ["snappy", "lz4", "zstd"])
-def test_a_producer_imports_its_codec_before_its_thread_starts(codec: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        ("compression_type='gzip'", "zlib"),
+        ("compression_type='snappy'", "cramjam"),
+        ("compression_type='lz4'", "cramjam"),
+        ("compression_type='zstd'", "cramjam"),
+        ("enable_idempotence=False", "headrace.network.records.legacy"),
+        ("enable_idempotence=False", "zlib"),
+    ],
+)
+def test_a_producer_imports_what_it_writes_with_before_its_thread_starts(arguments: str, module: str) -> None:
     """An import on the sender thread can fail while the interpreter exits."""
-    assert "cramjam" in imported_by(PRODUCER.format(arguments=f"compression_type={codec!r}"))
+    assert module in imported_by(PRODUCER.format(arguments=arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module"),
+    [
+        ("value_serializer='string'", "serializers"),
+        ("partitioner_class='round_robin'", "partitioners"),
+        ("interceptor_classes=[Interceptor()]", "interceptors"),
+        ("metric_reporters=[Reporter()]", "reporters"),
+    ],
+)
+def test_a_plugin_imports_the_plugins_of_its_kind(arguments: str, module: str) -> None:
+    program = f"""
+class Interceptor:
+    def on_send(self, record):
+        return record
+class Reporter:
+    def init(self, metrics):
+        pass
+{PRODUCER.format(arguments=arguments)}"""
+    kinds = {"serializers", "partitioners", "interceptors", "reporters"}
+    imported = imported_by(program)
+    assert {kind for kind in kinds if f"headrace.producer.plugins.{kind}" in imported} == {module}
 
 
 def test_public_names_that_are_imported_late() -> None:

@@ -385,21 +385,21 @@ def test_a_secret_is_shown_nowhere() -> None:
 
 def test_declarations_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(TypeError, match="the default -1 of low is too small"):
-        type("Bad", (Config,), {"__annotations__": {"low": int}, "low": key(default=-1, at_least=0, doc="")})
+        type("Bad", (Config,), {"__annotations__": {"low": "int"}, "low": key(default=-1, at_least=0, doc="")})
     with pytest.raises(TypeError, match="the default '1' of low is not in the form"):
-        type("Bad", (Config,), {"__annotations__": {"low": int}, "low": key(default="1", doc="")})
+        type("Bad", (Config,), {"__annotations__": {"low": "int"}, "low": key(default="1", doc="")})
     with pytest.raises(TypeError, match="has to say how it is parsed"):
-        type("Bad", (Config,), {"__annotations__": {"low": complex}, "low": key(default=1j, doc="")})
+        type("Bad", (Config,), {"__annotations__": {"low": "complex"}, "low": key(default=1j, doc="")})
     with pytest.raises(TypeError, match="has to say in words what is allowed"):
-        type("Bad", (Config,), {"__annotations__": {"low": Any}, "low": key(default=1, parse=abs, doc="")})
+        type("Bad", (Config,), {"__annotations__": {"low": "Any"}, "low": key(default=1, parse=abs, doc="")})
     with pytest.raises(TypeError, match="items is a method of a mapping"):
-        type("Bad", (Config,), {"__annotations__": {"items": int}, "items": key(default=1, doc="")})
+        type("Bad", (Config,), {"__annotations__": {"items": "int"}, "items": key(default=1, doc="")})
     with pytest.raises(TypeError, match=r"declares a\.b twice"):
         type(
             "Bad",
             (Config,),
             {
-                "__annotations__": {"a_b": int, "c": int},
+                "__annotations__": {"a_b": "int", "c": "int"},
                 "a_b": key(default=1, doc=""),
                 "c": key(default=1, aliases=("a.b",), doc=""),
             },

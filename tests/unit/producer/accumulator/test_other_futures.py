@@ -19,7 +19,7 @@ from headrace.network.protocol.errors import IllegalStateError, MessageSizeTooLa
 from headrace.network.sections import here
 from headrace.producer.accumulator.batch_cy import ProducerBatch
 from headrace.producer.accumulator.batch_split import split_batch
-from headrace.producer.accumulator.other_futures import ConcurrentFuture
+from headrace.producer.accumulator.concurrent_future import ConcurrentFuture
 from headrace.producer.columns.rows_future import RowsFuture, RowsMetadata
 
 PATIENCE_S = 30

@@ -14,7 +14,7 @@ def test_the_same_error_of_a_topic_is_counted_and_becomes_the_latest():
     errors.note("b", ValueError("other"), 1, 20.0, failed=True)
     errors.note("a", ValueError("second"), 4, 30.0, failed=True)
     errors.note("a", ValueError("third"), 5, 40.0, failed=False)
-    assert [tuple(each) for each in errors.latest_first()] == [
+    assert [(each.topic, each.error, each.at_ms, each.failed, each.retried) for each in errors.latest_first()] == [
         ("a", "ValueError: third", 40.0, 4, 8),
         ("b", "ValueError: other", 20.0, 1, 0),
     ]
