@@ -1,4 +1,4 @@
-"""Injectable clocks. Only this module and `time_cy`, which is its own, read the time.
+"""Injectable clocks. Only `time_cy`, which has the system's, reads the time.
 
 There are two clocks. The monotonic one (milliseconds as a float, from an arbitrary start) is for deadlines, backoffs
 and ages. The wall clock (integer milliseconds since 1970) is for record timestamps only, because it may jump.
