@@ -123,8 +123,8 @@ class PartitionQueue:
         self.leader_id = -1
         self.leader_epoch = -1
         self.muted = False
-        #: When the first batch has lingered, if nothing else makes it sendable. LONG_AGO_MS: the sender looks at the queue
-        #: each turn.
+        #: When the first batch has lingered, if nothing else makes it sendable. LONG_AGO_MS: the sender looks at the
+        #: queue each turn.
         self.lingers_until_ms = LONG_AGO_MS
         #: The size of its recent batches, for the memory that the next one begins with.
         self.usual_bytes = 0
