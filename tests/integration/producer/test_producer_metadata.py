@@ -267,7 +267,7 @@ def test_a_wrong_partition_is_reported_at_once_while_another_topic_is_unknown() 
             thread = threading.Thread(target=send_to_none)
             thread.start()
             wait_until(lambda: producer._engine.metadata.topic_error("none") is not None)
-            with pytest.raises(UnknownTopicOrPartitionError, match="has 1 partitions"):
+            with pytest.raises(UnknownTopicOrPartitionError, match="has 1 partition, number 0"):
                 producer.send("good", b"x", partition=5)
             producer.close(timeout=0)
             thread.join(PATIENCE_S)

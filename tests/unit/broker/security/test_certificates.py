@@ -31,5 +31,5 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 def test_without_trustme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "trustme", None)
-    with pytest.raises(KafkaConfigurationError, match=r"pip install headrace\[testing\]"):
+    with pytest.raises(KafkaConfigurationError, match=r"pip install 'headrace\[testing\]'"):
         ThrowAwayAuthority(tmp_path)
