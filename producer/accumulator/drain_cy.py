@@ -183,7 +183,7 @@ class Drain:
         """Let the queues that have lingered for half of the time go along with others for the same brokers.
 
         `ready`: the sendable queues by node. Those for other brokers are looked at each turn from now on.
-        Returns in how many milliseconds the first one has lingered of those that don't go along.
+        Returns in how many milliseconds the first queue has lingered, which may be one that is not drained after all.
         """
         queue: PartitionQueue
         batch: ProducerBatch | None
@@ -192,7 +192,6 @@ class Drain:
         for queue in taken:
             if queue.leader_id in ready:
                 cython.cast(list, ready[queue.leader_id]).append(queue)
-                continue
             batch = queue.first()
             if batch is not None:
                 next_ms = min(next_ms, batch.created_ms + self.linger_ms)
