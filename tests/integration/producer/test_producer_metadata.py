@@ -6,6 +6,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -135,17 +136,24 @@ def test_new_partitions_are_found_by_age_and_used(cluster: EmbeddedCluster) -> N
 
 
 def test_a_topic_that_vanishes_and_returns_wider_under_another_id(cluster: EmbeddedCluster) -> None:
-    """Twice, while records wait: none is lost, and each goes to the topic as it is now."""
+    """Twice, while records wait for the topic: none is lost, and each goes to the topic as it is now."""
     cluster.create_topic("phoenix", 1)
-    with producer_of(cluster, allow_auto_create_topics=False) as producer:
+
+    def retries(producer: KafkaProducer) -> float:
+        return producer.metrics()["producer-metrics"]["record-retry-total"]
+
+    with producer_of(cluster, allow_auto_create_topics=False) as producer, ThreadPoolExecutor(1) as sender:
         producer.send("phoenix", b"first", partition=0).get(PATIENCE_S)
         for partitions in (2, 3):
             before = cluster.controller.image.topics["phoenix"].topic_id
             cluster.controller.delete_topic("phoenix")
-            waiting = [producer.send("phoenix", b"%d" % number, partition=0) for number in range(20)]
+            retried = retries(producer)
+            # on a thread of their own: once the producer knows that the topic is gone, a send waits for it
+            sends = sender.submit(lambda: [producer.send("phoenix", b"%d" % n, partition=0) for n in range(20)])
+            wait_until(lambda: retries(producer) > retried)
             cluster.create_topic("phoenix", partitions)
             assert cluster.controller.image.topics["phoenix"].topic_id != before
-            assert [future.get(PATIENCE_S).offset for future in waiting] == list(range(20))
+            assert [future.get(PATIENCE_S).offset for future in sends.result(PATIENCE_S)] == list(range(20))
             new = producer.send("phoenix", b"new", partition=partitions - 1)
             assert new.get(PATIENCE_S).offset == 0
             assert producer.partitions_for("phoenix") == set(range(partitions))
