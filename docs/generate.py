@@ -27,6 +27,7 @@ from headrace.network.clock import MockClock
 from headrace.network.config import Config, Key, dotted
 from headrace.network.metrics import MetricName
 from headrace.network.protocol import errors as protocol_errors
+from headrace.network.protocol import other_errors
 from headrace.network.protocol.errors import KafkaError
 from headrace.network.sockets.selector_base_cy import SelectorCounters
 from headrace.producer.accumulator.batch_cy import ProducerBatch
@@ -270,7 +271,7 @@ def errors() -> str:
     """The page of delivery errors, and what the sender does on each."""
     listed = [
         kind
-        for kind in vars(protocol_errors).values()
+        for kind in (*vars(protocol_errors).values(), *vars(other_errors).values())
         if isinstance(kind, type)
         and issubclass(kind, KafkaError)
         and kind is not protocol_errors.UnrecognizedBrokerError

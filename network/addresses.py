@@ -1,7 +1,5 @@
 """Parses and formats `host:port` addresses, with IPv6 addresses in brackets."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
+
+from .chance import random_unit as any_unit
 
 #: Kafka's constants for retries, reconnects and connection setup alike.
 BACKOFF_BASE = 2
@@ -25,7 +26,7 @@ class ExponentialBackoff:
         *,
         base: float = BACKOFF_BASE,
         jitter: float = BACKOFF_JITTER,
-        random_unit: Callable[[], float] = random.random,
+        random_unit: Callable[[], float] = any_unit,
     ) -> None:
         """Store the parameters. `random_unit` returns numbers in [0, 1); tests pass a fixed one."""
         self.initial_ms = min(initial_ms, max_ms)

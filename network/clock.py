@@ -86,7 +86,7 @@ class MockClock(Clock):
                 try:
                     if latch.is_set or self._now_ms >= end_ms:
                         return latch.is_set
-                    turn.acquire()
+                    turn.sleep(-1.0)
                 finally:
                     latch.leave(turn)
         finally:

@@ -3,8 +3,6 @@
 Everything here is immutable, so that any thread can read a snapshot without a lock.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterable, Mapping
 from operator import is_
@@ -134,7 +132,7 @@ class Cluster:
         self._available: dict[str, tuple[PartitionInfo, ...]] = {}
 
     @classmethod
-    def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> Cluster:
+    def bootstrap(cls, addresses: Iterable[tuple[str, int]]) -> "Cluster":
         """The snapshot before any broker has answered: the configured addresses, with negative ids."""
         return cls(
             nodes=(Node(-1 - index, host, port) for index, (host, port) in enumerate(addresses)), is_bootstrap=True
@@ -192,7 +190,7 @@ class Cluster:
             self._topic_names = {known_id: name for name, known_id in self.topic_ids.items()}
         return self._topic_names.get(topic_id)
 
-    def with_nodes(self, nodes: Iterable[Node], *, is_bootstrap: bool = False) -> Cluster:
+    def with_nodes(self, nodes: Iterable[Node], *, is_bootstrap: bool = False) -> "Cluster":
         """A copy with other nodes: the leaders are looked up in `nodes`."""
         by_id = {node.id: node for node in nodes}
         return Cluster(
@@ -207,7 +205,7 @@ class Cluster:
             is_bootstrap=is_bootstrap,
         )
 
-    def with_partitions(self, updated: Mapping[TopicPartition, PartitionInfo]) -> Cluster:
+    def with_partitions(self, updated: Mapping[TopicPartition, PartitionInfo]) -> "Cluster":
         """A copy with those partitions replaced. Unknown partitions are ignored."""
         partitions = self._partitions.copy()
         for topic in {topic_partition.topic for topic_partition in updated}:

@@ -15,7 +15,7 @@ import logging
 import os
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from .config_values import MASK, PARSERS, parse_path, shown
 from .protocol.errors import KafkaConfigurationError
@@ -27,17 +27,19 @@ _KEYWORD = "keyword"
 _MAPPING = "dict"
 
 Importance = Literal["high", "medium", "low"]
-C = TypeVar("C", bound="Config")
 
 _log = logging.getLogger(__name__)
 
 
-class Item(NamedTuple):
+class Item:
     """One value from a source, before its key is looked up."""
 
-    name: str
-    value: Any
-    origin: str
+    __slots__ = ("name", "origin", "value")
+
+    def __init__(self, name: str, value: Any, origin: str) -> None:
+        self.name = name
+        self.value = value
+        self.origin = origin
 
     def __str__(self) -> str:
         """The name for messages, with the source unless that is the caller's code."""
@@ -497,6 +499,10 @@ def _by_name_or_prefix(reasons: Mapping[str, str], name: str) -> str | None:
     return next((reasons[pattern] for pattern in prefixes if name.startswith(pattern[:-1])), None)
 
 
+#: After the class: a bound given as text would be compiled at once.
+C = TypeVar("C", bound=Config)
+
+
 def _restore(cls: type[C], values: dict[str, Any], origins: dict[str, str]) -> C:
     config = object.__new__(cls)
     vars(config).update(values, origins=types.MappingProxyType(origins))
@@ -560,7 +566,7 @@ class _Gathering:
                 where = (
                     f"as {earlier.name} and {item.name}" if earlier.name != item.name else f"first in {earlier.origin}"
                 )
-                self.problems.append(f"{item._replace(name=entry.name)} is given twice, {where}; keep one")
+                self.problems.append(f"{Item(entry.name, item.value, item.origin)} is given twice, {where}; keep one")
             elif entry.attribute not in self.values and entry.attribute not in self.unsound:
                 self._take(entry, item)
 

@@ -1,6 +1,6 @@
 # cython: language_level=3
 # cython: freethreading_compatible=True
-"""A latch: threads wait until it is set, and it stays set.
+"""A latch: threads wait until it is set, and it stays set. `LateWakes` wakes them without the GIL.
 
 Unlike `threading.Event` it has no lock of its own. If a signal handler raises out of `wait`, no lock remains held, so
 `set` never blocks. A finalizer that interrupted one `set` may call another.
@@ -22,9 +22,48 @@ if cython.compiled:
 
 
 class Turn(Protocol):
-    """What `Latch.wake` releases: a held lock, or an object of an event loop."""
+    """What `Latch.wake` releases: a `ThreadTurn`, or an object of an event loop."""
 
     def release(self) -> None: ...
+
+
+@cython.final
+@cython.cclass
+class ThreadTurn:
+    """Where one thread sleeps until it is released: a held lock, which can be released without the GIL."""
+
+    if not cython.compiled:
+        # for type checkers; latch_cy.pxd has the C types
+        _lock: threading.Lock
+
+    def __init__(self) -> None:
+        if cython.compiled:
+            self._lock = held_lock()  # type: ignore  # noqa: F821
+        else:
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+    def __dealloc__(self) -> None:
+        free_lock(self._lock)  # type: ignore  # noqa: F821
+
+    @cython.ccall
+    def sleep(self, seconds: cython.double) -> cython.bint:
+        """Sleep until released, at most `seconds` (negative: no limit). Returns whether it was released.
+
+        Called once. Signal handlers run, and may raise out of it.
+        """
+        if not cython.compiled:
+            return self._lock.acquire(True, -1 if seconds < 0.0 else seconds)
+        return sleep_on(self._lock, seconds)  # type: ignore  # noqa: F821
+
+    @cython.ccall
+    def release(self) -> object:
+        """Wake the thread. Called once, by any thread."""
+        if cython.compiled:
+            release_lock(self._lock)  # type: ignore  # noqa: F821
+        else:
+            self._lock.release()
+        return None
 
 
 @cython.final
@@ -67,10 +106,9 @@ class Latch:
         return None
 
     @cython.ccall
-    def join(self) -> Any:
-        """Add and return a held lock that `wake` releases. `leave` removes it."""
-        turn = threading.Lock()
-        turn.acquire()
+    def join(self) -> ThreadTurn:
+        """Add and return the calling thread's turn, which `wake` releases. `leave` removes it."""
+        turn: ThreadTurn = ThreadTurn()
         self._turns.append(turn)
         store_load_fence()
         return turn
@@ -100,10 +138,64 @@ class Latch:
         """Wait until the latch is set, at most `timeout` seconds (None: no limit). Returns whether it is set."""
         if self.is_set:
             return True
-        turn = self.join()
+        turn: ThreadTurn = self.join()
         try:
             if not self.is_set:
-                turn.acquire(True, -1 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX))
+                turn.sleep(-1.0 if timeout is None else min(max(timeout, 0.0), threading.TIMEOUT_MAX))
         finally:
             self.leave(turn)
         return self.is_set
+
+
+@cython.final
+@cython.cclass
+class LateWakes:
+    """The threads that one thread wakes as soon as it gives the GIL away: before that they would only wait for it.
+
+    All methods are for that thread.
+    """
+
+    if not cython.compiled:
+        # for type checkers; latch_cy.pxd has the C types
+        _latches: list[Latch]
+
+    def __init__(self) -> None:
+        self._latches = []
+
+    @cython.ccall
+    def add(self, latch: Latch) -> object:
+        """Set a latch on the next `take` or `wake`."""
+        self._latches.append(latch)
+        return None
+
+    @cython.ccall
+    def take(self, most: cython.Py_ssize_t) -> list | None:
+        """Set the latches, and return the turns of their threads, which the caller releases; None if there are none.
+
+        Wakes the threads beyond `most` now.
+        """
+        latch: Latch
+        if not self._latches:
+            return None
+        latches, self._latches = self._latches, []
+        taken: list = []
+        for latch in latches:
+            latch.is_set = True
+            turns: list = latch._turns
+            store_load_fence()
+            while turns or (not cython.compiled and turns.copy()):
+                try:
+                    turn = turns.pop()
+                except IndexError:
+                    break  # another thread has emptied the list meanwhile
+                if turn.__class__ is ThreadTurn and len(taken) < most:
+                    taken.append(turn)
+                else:
+                    turn.release()
+        return taken or None
+
+    @cython.ccall
+    def wake(self) -> object:
+        """Set the latches and wake their threads now."""
+        self.take(0)
+        return None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import random
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from heapq import heapify, heappop, heappush
 
 from .acl_advice import no_acl_for_topic
 from .backoff import ExponentialBackoff
+from .chance import random_unit as any_unit
 from .clock import LONG_AGO_MS, Clock
 from .cluster import (
     NO_LEADER_EPOCH,
@@ -87,7 +87,7 @@ class Metadata:
         max_age_ms: float,
         max_idle_ms: float,
         allow_auto_topic_creation: bool = True,
-        random_unit: Callable[[], float] = random.random,
+        random_unit: Callable[[], float] = any_unit,
     ) -> None:
         """Start with the bootstrap snapshot. Nothing here does I/O.
 

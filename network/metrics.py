@@ -7,8 +7,6 @@ does not grow with the number of metrics, and reporters cost next to nothing.
 Source: Kafka's common.metrics (Metrics, MetricsReporter), with its names.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -86,7 +84,7 @@ class MetricsReporter:
     ignored.
     """
 
-    def init(self, metrics: Metrics) -> None:
+    def init(self, metrics: "Metrics") -> None:
         """Receive the registry. Iterating over `metrics` gives the current metrics at any time.
 
         An exception raised here propagates from the producer's constructor.

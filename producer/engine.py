@@ -9,19 +9,20 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import random
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ..network.backoff import ExponentialBackoff
+from ..network.chance import random_unit
 from ..network.client.client_metrics_cy import ClientMetrics
 from ..network.client.metadata_updater import MetadataRecoveryStrategy
 from ..network.client.network_client_cy import NetworkClient
 from ..network.clock import Clock
 from ..network.cluster import Cluster
 from ..network.config import DEFAULT
+from ..network.latch_cy import LateWakes
 from ..network.metadata import Metadata
 from ..network.metrics import MetricsReporter
 from ..network.protocol.errors import IllegalStateError, KafkaTimeoutError
@@ -111,7 +112,9 @@ class Engine:
             requests_in_flight=self._requests_in_flight,
             metadata_age_seconds=lambda: self.metadata.age_ms(clock.now_ms()) / 1000.0,
         )
+        late_wakes = LateWakes()
         selector = Selector(
+            late_wakes=late_wakes,
             clock=clock,
             max_receive_bytes=config.receive_message_max_bytes,
             connections_max_idle_ms=config.connections_max_idle_ms if config.connections_max_idle_ms >= 0 else None,
@@ -209,6 +212,7 @@ class Engine:
             metrics=self.metrics,
             callbacks=self._callbacks,
             telemetry=self.telemetry,
+            late_wakes=late_wakes,
         )
         # without the sender and the client in between: each new batch may call it
         self.accumulator.wakeup = selector.wakeup
@@ -275,7 +279,7 @@ class Engine:
             metadata=self.metadata,
             metrics=TelemetryMetrics(metrics, self.clock, {key: text for key, text in resource.items() if text}),
             name=f"headrace-telemetry-{self.client_id}",
-            random_unit=random.random,
+            random_unit=random_unit,
         )
 
     def run_callback(self, function: Callable[[], object]) -> None:

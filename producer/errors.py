@@ -4,6 +4,9 @@ The other names of kafka-python follow, so that imports and ``except`` clauses o
 of errors that have another name here, and errors that this client never raises.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from ..network.protocol import errors
 from ..network.protocol.errors import *  # noqa: F403
 from ..network.protocol.errors import (
     BrokerResponseError,
@@ -17,6 +20,12 @@ from ..network.protocol.errors import (
     error_classes,
     error_for,
 )
+
+if TYPE_CHECKING:
+    from ..network.protocol.other_errors import *  # noqa: F403
+
+    #: Every class by its wire error code (kafka-python's table of this name).
+    kafka_errors: dict[int, type[BrokerResponseError]]
 
 CorruptRecordException = CorruptRecordError
 IncompatibleBrokerVersion = UnsupportedVersionError
@@ -64,10 +73,23 @@ class UnrecognizedBrokerVersion(KafkaError):
     """kafka-python could not detect the broker's version. Never raised here: each connection negotiates versions."""
 
 
-#: Every class by its wire error code (kafka-python's table of this name).
-kafka_errors: dict[int, type[BrokerResponseError]] = {0: NoError, **error_classes()}
-
-
 def for_code(error_code: int) -> type[BrokerResponseError]:
     """`error_for` under kafka-python's name, and `NoError` for 0. Any thread."""
     return error_for(error_code) or NoError
+
+
+def __getattr__(name: str) -> Any:
+    # what needs the errors that are imported on first use
+    value: Any
+    if name == "kafka_errors":
+        value = {0: NoError, **error_classes()}
+    elif name == "__all__":
+        value = [each for each in __dir__() if not each.startswith("_")]
+    else:
+        return getattr(errors, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), "kafka_errors", *(each.__name__ for each in error_classes().values())})

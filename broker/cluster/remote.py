@@ -178,7 +178,7 @@ class _Pickler(pickle.Pickler):
     from, would make both ends load the producer."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, type) and issubclass(obj, KafkaError) and vars(errors).get(obj.__name__) is obj:
+        if isinstance(obj, type) and issubclass(obj, KafkaError) and getattr(errors, obj.__name__, None) is obj:
             return _error_class, (obj.__name__,)
         return NotImplemented
 

@@ -18,24 +18,26 @@ from pathlib import Path
 
 from ...network.protocol.errors import (
     BrokerResponseError,
-    ElectionNotNeededError,
-    EligibleLeadersNotAvailableError,
     FencedLeaderEpochError,
     InvalidConfigurationError,
-    InvalidPartitionsError,
-    InvalidReplicationAssignmentError,
-    InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
-    InvalidUpdateVersionError,
     KafkaConfigurationError,
     KafkaStorageError,
-    NotControllerError,
     PolicyViolationError,
-    PreferredLeaderNotAvailableError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+)
+from ...network.protocol.other_errors import (
+    ElectionNotNeededError,
+    EligibleLeadersNotAvailableError,
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidUpdateVersionError,
+    NotControllerError,
+    PreferredLeaderNotAvailableError,
 )
 from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...network.protocol.errors import InvalidReplicationAssignmentError, NoReassignmentInProgressError
+from ...network.protocol.other_errors import InvalidReplicationAssignmentError, NoReassignmentInProgressError
 from ..metadata import NO_LEADER, PartitionState
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...network.protocol.errors import (
-    BrokerResponseError,
-    DuplicateResourceError,
-    ResourceNotFoundError,
-    UnacceptableCredentialError,
-    UnsupportedSaslMechanismError,
-)
+from ...network.protocol.errors import BrokerResponseError, UnsupportedSaslMechanismError
+from ...network.protocol.other_errors import DuplicateResourceError, ResourceNotFoundError, UnacceptableCredentialError
 from ...network.security.scram import MAX_STORED_ITERATIONS, MIN_ITERATIONS, ScramCredential, ScramMechanism
 from ..security.users import Users
 from .controller_api import ScramDeletion, ScramUpsertion

@@ -15,15 +15,17 @@ from ...network.clock import Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
     FencedInstanceIdError,
-    GroupMaxSizeReachedError,
     IllegalGenerationError,
-    InconsistentGroupProtocolError,
     InvalidGroupIdError,
-    InvalidSessionTimeoutError,
-    MemberIdRequiredError,
     RebalanceInProgressError,
     UnknownError,
     UnknownMemberIdError,
+)
+from ...network.protocol.other_errors import (
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    MemberIdRequiredError,
 )
 from ..config.broker_config import BrokerConfig
 from ..purgatory import DelayedOperation, DelayedOperationPurgatory

@@ -14,13 +14,10 @@ from ...network.protocol.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
     FencedInstanceIdError,
-    GroupIdNotFoundError,
-    GroupSubscribedToTopicError,
     IllegalGenerationError,
     InvalidGroupIdError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
-    NonEmptyGroupError,
     NotCoordinatorError,
     NotLeaderForPartitionError,
     OffsetMetadataTooLargeError,
@@ -28,6 +25,7 @@ from ...network.protocol.errors import (
     UnknownMemberIdError,
     UnknownTopicOrPartitionError,
 )
+from ...network.protocol.other_errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NonEmptyGroupError
 from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.builder_cy import build_batch
 from ...network.records.record import Record

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...network.clock import Clock
-from ...network.protocol.errors import KafkaStorageError, MessageSizeTooLargeError, OffsetOutOfRangeError
+from ...network.protocol.errors import KafkaStorageError, MessageSizeTooLargeError
+from ...network.protocol.other_errors import OffsetOutOfRangeError
 from ...network.records.batch import RecordBatch
 from ...network.sockets.transport import FileRegion
 from ..config.topic_config import TopicConfig

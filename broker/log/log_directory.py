@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ...network.protocol.errors import InconsistentClusterIdError, KafkaConfigurationError, KafkaStorageError
+from ...network.protocol.errors import KafkaConfigurationError, KafkaStorageError
+from ...network.protocol.other_errors import InconsistentClusterIdError
 from .files import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_FILE,

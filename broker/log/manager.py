@@ -9,13 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...network.clock import Clock
-from ...network.protocol.errors import (
-    CorruptRecordError,
-    InconsistentTopicIdError,
-    KafkaError,
-    KafkaStorageError,
-    LogDirNotFoundError,
-)
+from ...network.protocol.errors import CorruptRecordError, InconsistentTopicIdError, KafkaError, KafkaStorageError
+from ...network.protocol.other_errors import LogDirNotFoundError
 from ...network.repeats import Repeats
 from ..config.topic_config import TopicConfig
 from ..scheduler import Scheduler

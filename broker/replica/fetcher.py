@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...network.clock import LONG_AGO_MS, Clock
-from ...network.protocol.errors import (
-    BrokerResponseError,
-    OffsetOutOfRangeError,
-    make_error,
-)
+from ...network.protocol.errors import BrokerResponseError, make_error
 from ...network.protocol.messages.records.fetch import (
     FetchPartition,
     FetchRequest,
@@ -24,6 +20,7 @@ from ...network.protocol.messages.records.fetch import (
     ReplicaState,
 )
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ...network.protocol.other_errors import OffsetOutOfRangeError
 from ...network.sections import section_thread
 from ..config.broker_config import BrokerConfig
 from ..metadata import NO_LEADER, BrokerEndpoint, ClusterImage, PartitionKey

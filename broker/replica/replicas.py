@@ -7,9 +7,9 @@ from ...network.protocol.errors import (
     FencedLeaderEpochError,
     KafkaStorageError,
     NotLeaderForPartitionError,
-    OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from ...network.protocol.other_errors import OffsetOutOfRangeError
 from ..log.log import LogRead
 from ..metadata import ClusterImage, PartitionKey
 from .fetch import FetchEntry, FetchParams, FetchResult

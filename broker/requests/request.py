@@ -13,7 +13,6 @@ from ...network.protocol.errors import (
     AuthorizationError,
     BrokerResponseError,
     ClusterAuthorizationFailedError,
-    DelegationTokenAuthorizationFailedError,
     EncodeError,
     GroupAuthorizationFailedError,
     TopicAuthorizationFailedError,
@@ -21,6 +20,7 @@ from ...network.protocol.errors import (
 )
 from ...network.protocol.frames import RequestHeader, encode_response
 from ...network.protocol.message import Response
+from ...network.protocol.other_errors import DelegationTokenAuthorizationFailedError
 from ..config.principal import ANONYMOUS
 from ..metadata import BrokerEndpoint, ClusterImage
 from ..security.acls import CLUSTER_NAME, OPERATIONS_OF, AclOperation, ResourceType

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from ...network.clock import Clock
-from ...network.protocol.errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
 from ...network.protocol.messages.records.fetch import FetchRequest
+from ...network.protocol.other_errors import FetchSessionIdNotFoundError, InvalidFetchSessionEpochError
 from ..replica.fetch import FetchEntry, FetchResult
 
 _EVICTION_MS = 120_000.0

@@ -17,9 +17,9 @@ from ...network.protocol.errors import (
     IllegalStateError,
     KafkaStorageError,
     KafkaTimeoutError,
-    OffsetOutOfRangeError,
     UnsupportedCompressionTypeError,
 )
+from ...network.protocol.other_errors import OffsetOutOfRangeError
 from ...network.records.batch import RecordBatch, read_batches
 from ...network.records.builder_cy import build_batch
 from ...network.records.record import Record

@@ -26,13 +26,9 @@ from typing import Any
 
 from ...network.protocol.errors import (
     DisconnectedError,
-    GroupMaxSizeReachedError,
     IllegalGenerationError,
-    InconsistentGroupProtocolError,
-    InvalidSessionTimeoutError,
     KafkaError,
     KafkaTimeoutError,
-    MemberIdRequiredError,
     RebalanceInProgressError,
     TopicAuthorizationFailedError,
     UnknownMemberIdError,
@@ -44,6 +40,12 @@ from ...network.protocol.messages.groups.join_group import JoinGroupRequest, Joi
 from ...network.protocol.messages.groups.leave_group import LeaveGroupRequest, MemberIdentity
 from ...network.protocol.messages.groups.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from ...network.protocol.messages.topics.metadata import MetadataRequest
+from ...network.protocol.other_errors import (
+    GroupMaxSizeReachedError,
+    InconsistentGroupProtocolError,
+    InvalidSessionTimeoutError,
+    MemberIdRequiredError,
+)
 from ..client import metadata_request, topic_error
 from .assignor import RANGE, Subscriber, assign_ranges
 from .consumer_protocol import (

@@ -9,12 +9,12 @@ from ...network.protocol.errors import (
     IllegalArgumentError,
     InvalidMetadataError,
     KafkaError,
-    OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     make_error,
 )
 from ...network.protocol.messages.records.fetch import FetchPartition, FetchRequest, FetchTopic
 from ...network.protocol.messages.records.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from ...network.protocol.other_errors import OffsetOutOfRangeError
 from ...network.records.batch import RecordBatch, read_batches
 from ...network.records.record import Record
 from ..client import Client, leaders_of, topic_error

@@ -21,10 +21,10 @@ Source: Kafka's SaslClientAuthenticator.
 from __future__ import annotations
 
 import enum
-import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from ..chance import random_unit as any_unit
 from ..protocol.errors import (
     AuthenticationError,
     IllegalSaslStateError,
@@ -202,7 +202,7 @@ class Session(NamedTuple):
 
 
 def session_of(
-    authenticator: SaslClientAuthenticator, now_ms: float, random_unit: Callable[[], float] = random.random
+    authenticator: SaslClientAuthenticator, now_ms: float, random_unit: Callable[[], float] = any_unit
 ) -> Session | None:
     """The session that begins now; None if it has no end."""
     lifetime_ms = authenticator.session_lifetime_ms

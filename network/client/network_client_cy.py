@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
+from ..chance import random_unit as any_unit
 from ..clock import NEVER_MS
 from ..cluster import Node
 from ..metadata import Metadata
@@ -119,7 +119,7 @@ class NetworkClient(KafkaClient):
         metadata_recovery_strategy: MetadataRecoveryStrategy = MetadataRecoveryStrategy.REBOOTSTRAP,
         metadata_recovery_rebootstrap_trigger_ms: float = 300_000,
         canonical_names: Callable[[str, int], Sequence[str] | None] | None = None,
-        random_unit: Callable[[], float] = random.random,
+        random_unit: Callable[[], float] = any_unit,
         metrics: ClientMetrics | None = None,
         credentials: Credentials | None = None,
     ) -> None:

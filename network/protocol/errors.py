@@ -15,14 +15,19 @@ program has to do (KIP-1050): `RetriableError`, `RefreshRetriableError`, `Transa
 `ApplicationRecoverableError` and `InvalidConfigurationError`. All errors pickle, because Spark sends them between
 processes. Without a message, the text is the first line of the class docstring.
 
-Programs import the errors from `headrace.producer.errors`, so that tracebacks and pickles name that module.
+Programs import the errors from `headrace.producer.errors`, so that tracebacks and pickles name that module. The errors
+of requests that a producer never makes are in `other_errors`, which is imported when one of them is needed.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 _PUBLIC_MODULE = "headrace.producer.errors"
+_OWN_MODULES = (__name__, f"{__package__}.other_errors")
 
 
 class KafkaError(Exception):
@@ -37,7 +42,7 @@ class KafkaError(Exception):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.__module__ == __name__:
+        if cls.__module__ in _OWN_MODULES:
             cls.__module__ = _PUBLIC_MODULE
 
     def __str__(self) -> str:
@@ -269,20 +274,12 @@ class UnrecognizedBrokerError(UnknownError):
         return f"{super().__str__()} (error code {self.code})"
 
 
-class OffsetOutOfRangeError(BrokerResponseError, code=1):
-    """The requested offset is not in the partition's log: it is before its start or beyond its end."""
-
-
 class CorruptRecordError(RetriableError, BrokerResponseError, code=2, message="CORRUPT_MESSAGE"):
     """A record batch is damaged: its checksum, its size or its layout is wrong, or a compacted topic got a null key."""
 
 
 class UnknownTopicOrPartitionError(InvalidMetadataError, BrokerResponseError, code=3):
     """This broker does not have the topic or partition; it may not exist, or the broker may not know of it yet."""
-
-
-class InvalidFetchRequestError(BrokerResponseError, code=4, message="INVALID_FETCH_SIZE"):
-    """The requested fetch size is not valid."""
 
 
 class LeaderNotAvailableError(InvalidMetadataError, BrokerResponseError, code=5):
@@ -297,20 +294,12 @@ class RequestTimedOutError(KafkaTimeoutError, BrokerResponseError, code=7):
     """The request timed out on the broker, for instance while waiting for replicas; it may have taken effect."""
 
 
-class BrokerNotAvailableError(BrokerResponseError, code=8):
-    """The requested broker is not alive."""
-
-
 class ReplicaNotAvailableError(InvalidMetadataError, BrokerResponseError, code=9):
     """The broker lacks an expected replica."""
 
 
 class MessageSizeTooLargeError(BrokerResponseError, code=10):
     """The record batch is larger than the broker or the topic accepts; raise `max.message.bytes` or send less."""
-
-
-class StaleControllerEpochError(BrokerResponseError, code=11):
-    """The controller that sent the request has been replaced by another one."""
 
 
 class OffsetMetadataTooLargeError(BrokerResponseError, code=12):
@@ -357,20 +346,12 @@ class IllegalGenerationError(ApplicationRecoverableError, BrokerResponseError, c
     """The group has moved on to another generation; join again."""
 
 
-class InconsistentGroupProtocolError(BrokerResponseError, code=23):
-    """The member shares no assignment protocol with the rest of the group, or named none."""
-
-
 class InvalidGroupIdError(BrokerResponseError, code=24):
     """The group id is not valid."""
 
 
 class UnknownMemberIdError(ApplicationRecoverableError, BrokerResponseError, code=25):
     """The coordinator does not know this member of the group; join again."""
-
-
-class InvalidSessionTimeoutError(BrokerResponseError, code=26):
-    """The session timeout is outside the range that the broker allows."""
 
 
 class RebalanceInProgressError(BrokerResponseError, code=27):
@@ -411,22 +392,6 @@ class UnsupportedVersionError(InvalidConfigurationError, code=35):
 
 class TopicAlreadyExistsError(BrokerResponseError, code=36):
     """A topic with this name already exists."""
-
-
-class InvalidPartitionsError(BrokerResponseError, code=37):
-    """The number of partitions is not valid."""
-
-
-class InvalidReplicationFactorError(InvalidConfigurationError, code=38):
-    """The replication factor is below 1 or above the number of live brokers."""
-
-
-class InvalidReplicationAssignmentError(BrokerResponseError, code=39):
-    """The assignment of replicas to brokers is not valid."""
-
-
-class NotControllerError(RetriableError, BrokerResponseError, code=41):
-    """This broker is not the cluster's controller."""
 
 
 class InvalidRequestError(BrokerResponseError, code=42):
@@ -489,10 +454,6 @@ class KafkaStorageError(InvalidMetadataError, BrokerResponseError, code=56, mess
     """The broker could not read or write its disk."""
 
 
-class LogDirNotFoundError(BrokerResponseError, code=57):
-    """The broker has no such log directory."""
-
-
 class SaslAuthenticationFailedError(AuthenticationError, code=58):
     """SASL authentication failed; check the credentials."""
 
@@ -501,60 +462,8 @@ class UnknownProducerIdError(OutOfOrderSequenceNumberError, code=59):
     """The broker no longer knows the producer id, for instance because retention deleted its records."""
 
 
-class ReassignmentInProgressError(BrokerResponseError, code=60):
-    """The partition's replicas are being moved."""
-
-
-class DelegationTokenAuthDisabledError(BrokerResponseError, code=61):
-    """The cluster does not use delegation tokens."""
-
-
-class DelegationTokenNotFoundError(BrokerResponseError, code=62):
-    """The broker does not know the delegation token."""
-
-
-class DelegationTokenOwnerMismatchError(BrokerResponseError, code=63):
-    """The delegation token belongs to another owner, who has not named this client as a renewer."""
-
-
-class DelegationTokenRequestNotAllowedError(BrokerResponseError, code=64):
-    """Delegation tokens cannot be requested over this kind of connection."""
-
-
-class DelegationTokenAuthorizationFailedError(AuthorizationError, code=65):
-    """This client is not authorized to use the delegation token."""
-
-
-class DelegationTokenExpiredError(BrokerResponseError, code=66):
-    """The delegation token has expired."""
-
-
-class InvalidPrincipalTypeError(BrokerResponseError, code=67):
-    """The broker does not support this type of principal."""
-
-
-class NonEmptyGroupError(BrokerResponseError, code=68):
-    """The group still has members."""
-
-
-class GroupIdNotFoundError(BrokerResponseError, code=69):
-    """The group does not exist."""
-
-
-class FetchSessionIdNotFoundError(RetriableError, BrokerResponseError, code=70):
-    """The broker has dropped the fetch session; start a new one."""
-
-
-class InvalidFetchSessionEpochError(RetriableError, BrokerResponseError, code=71):
-    """The fetch session's epoch does not follow the last one; start a new session."""
-
-
 class ListenerNotFoundError(InvalidMetadataError, BrokerResponseError, code=72):
     """The leader has no listener with the name of the one that received the metadata request."""
-
-
-class TopicDeletionDisabledError(BrokerResponseError, code=73):
-    """The cluster does not allow topics to be deleted."""
 
 
 class FencedLeaderEpochError(InvalidMetadataError, BrokerResponseError, code=74):
@@ -569,52 +478,16 @@ class UnsupportedCompressionTypeError(BrokerResponseError, code=76):
     """The request's version does not support the compression that the partition uses."""
 
 
-class StaleBrokerEpochError(BrokerResponseError, code=77):
-    """The broker has registered again since the request was sent."""
-
-
 class OffsetNotAvailableError(RetriableError, BrokerResponseError, code=78):
     """The leader was just elected and cannot yet guarantee that offsets only increase."""
-
-
-class MemberIdRequiredError(BrokerResponseError, code=79):
-    """The first join only assigns the member id; join again with it."""
-
-
-class PreferredLeaderNotAvailableError(InvalidMetadataError, BrokerResponseError, code=80):
-    """The partition's preferred leader is not available."""
-
-
-class GroupMaxSizeReachedError(BrokerResponseError, code=81):
-    """The group has reached its maximum number of members."""
 
 
 class FencedInstanceIdError(ApplicationRecoverableError, BrokerResponseError, code=82):
     """Another member has joined with the same `group.instance.id`."""
 
 
-class EligibleLeadersNotAvailableError(InvalidMetadataError, BrokerResponseError, code=83):
-    """No replica that could become the leader is available."""
-
-
-class ElectionNotNeededError(InvalidMetadataError, BrokerResponseError, code=84):
-    """The partition already has the right leader."""
-
-
-class NoReassignmentInProgressError(BrokerResponseError, code=85):
-    """The partition's replicas are not being moved."""
-
-
-class GroupSubscribedToTopicError(BrokerResponseError, code=86):
-    """The group is subscribed to the topic, so its offsets cannot be deleted."""
-
-
 class InvalidRecordError(InvalidConfigurationError, code=87):
     """The broker rejected a record because it violates a rule of the topic."""
-
-
-class UnstableOffsetCommitError(RetriableError, BrokerResponseError, code=88):
-    """Offsets of an open transaction are pending; retry when it is complete."""
 
 
 class ThrottlingQuotaExceededError(RetriableError, BrokerResponseError, code=89):
@@ -625,108 +498,20 @@ class ProducerFencedError(ApplicationRecoverableError, BrokerResponseError, code
     """A newer producer with the same transactional id has taken over; close this one."""
 
 
-class ResourceNotFoundError(BrokerResponseError, code=91):
-    """The request names something that does not exist."""
-
-
-class DuplicateResourceError(BrokerResponseError, code=92):
-    """The request names the same thing twice."""
-
-
-class UnacceptableCredentialError(BrokerResponseError, code=93):
-    """The new credential does not meet the broker's rules."""
-
-
-class InconsistentVoterSetError(BrokerResponseError, code=94):
-    """Either the sender or the recipient is not one of the quorum's expected voters."""
-
-
-class InvalidUpdateVersionError(BrokerResponseError, code=95):
-    """A feature cannot be set to this version."""
-
-
-class FeatureUpdateFailedError(BrokerResponseError, code=96):
-    """The controller could not change the cluster's features."""
-
-
-class PrincipalDeserializationFailureError(BrokerResponseError, code=97):
-    """The principal of a forwarded request could not be read; the cluster's security is misconfigured."""
-
-
-class SnapshotNotFoundError(BrokerResponseError, code=98):
-    """The snapshot does not exist."""
-
-
-class PositionOutOfRangeError(BrokerResponseError, code=99):
-    """The position is not within the snapshot."""
-
-
 class UnknownTopicIdError(InvalidMetadataError, BrokerResponseError, code=100):
     """This broker has no topic with this id; it may be deleted, or the broker may not know of it yet."""
-
-
-class DuplicateBrokerRegistrationError(BrokerResponseError, code=101):
-    """Another broker is registered with this id."""
-
-
-class BrokerIdNotRegisteredError(BrokerResponseError, code=102):
-    """No broker is registered with this id."""
 
 
 class InconsistentTopicIdError(InvalidMetadataError, BrokerResponseError, code=103):
     """The topic id in the request differs from that of the log; the topic was deleted and created again."""
 
 
-class InconsistentClusterIdError(BrokerResponseError, code=104):
-    """The request is meant for another cluster."""
-
-
 class TransactionalIdNotFoundError(BrokerResponseError, code=105):
     """The transactional id does not exist."""
 
 
-class FetchSessionTopicIdError(RetriableError, BrokerResponseError, code=106, message="FETCH_SESSION_TOPIC_ID_ERROR"):
-    """The fetch session mixes topic names and topic ids; start a new one."""
-
-
-class IneligibleReplicaError(BrokerResponseError, code=107):
-    """The new ISR includes an ineligible replica."""
-
-
-class NewLeaderElectedError(BrokerResponseError, code=108):
-    """The partition was changed as requested and has a new leader."""
-
-
-class OffsetMovedToTieredStorageError(BrokerResponseError, code=109):
-    """The requested offset has moved from the broker's disk to remote storage."""
-
-
-class FencedMemberEpochError(BrokerResponseError, code=110):
-    """The group coordinator has fenced the member's epoch; give up its partitions and join again."""
-
-
-class UnreleasedInstanceIdError(BrokerResponseError, code=111):
-    """Another member of the group still uses the instance id."""
-
-
-class UnsupportedAssignorError(BrokerResponseError, code=112):
-    """The group does not support the assignor or its version."""
-
-
 class StaleMemberEpochError(BrokerResponseError, code=113):
     """The member's epoch is out of date; the response to its next heartbeat has the new one."""
-
-
-class MismatchedEndpointTypeError(BrokerResponseError, code=114):
-    """The request went to the wrong kind of endpoint: a broker instead of a controller, or the reverse."""
-
-
-class UnsupportedEndpointTypeError(BrokerResponseError, code=115):
-    """This kind of endpoint is not supported yet."""
-
-
-class UnknownControllerIdError(BrokerResponseError, code=116):
-    """There is no controller with this id."""
 
 
 class UnknownSubscriptionIdError(BrokerResponseError, code=117):
@@ -735,10 +520,6 @@ class UnknownSubscriptionIdError(BrokerResponseError, code=117):
 
 class TelemetryTooLargeError(BrokerResponseError, code=118):
     """The telemetry is larger than the broker accepts."""
-
-
-class InvalidRegistrationError(BrokerResponseError, code=119):
-    """The broker's registration is not valid for the controller."""
 
 
 class TransactionAbortableError(BrokerResponseError, code=120):
@@ -751,56 +532,8 @@ class TransactionAbortedError(TransactionAbortableError):
     """The transaction of the record was aborted, or is to be."""
 
 
-class InvalidRecordStateError(BrokerResponseError, code=121):
-    """The record's state does not allow its delivery to be acknowledged."""
-
-
-class ShareSessionNotFoundError(RetriableError, BrokerResponseError, code=122):
-    """The broker has dropped the share session; start a new one."""
-
-
-class InvalidShareSessionEpochError(RetriableError, BrokerResponseError, code=123):
-    """The share session's epoch does not follow the last one; start a new session."""
-
-
-class FencedStateEpochError(BrokerResponseError, code=124):
-    """The share group's state epoch is not that of the coordinator."""
-
-
-class InvalidVoterKeyError(BrokerResponseError, code=125):
-    """The voter's key is not that of the replica that received the request."""
-
-
-class DuplicateVoterError(BrokerResponseError, code=126):
-    """The voter is already in the quorum."""
-
-
-class VoterNotFoundError(BrokerResponseError, code=127):
-    """The voter is not in the quorum."""
-
-
-class InvalidRegularExpressionError(BrokerResponseError, code=128):
-    """The regular expression is not valid."""
-
-
 class RebootstrapRequiredError(BrokerResponseError, code=129):
     """The client must discard its metadata and start again from `bootstrap_servers`."""
-
-
-class StreamsInvalidTopologyError(BrokerResponseError, code=130):
-    """The streams application's topology is not valid."""
-
-
-class StreamsInvalidTopologyEpochError(BrokerResponseError, code=131):
-    """The epoch of the streams application's topology is not valid."""
-
-
-class StreamsTopologyFencedError(BrokerResponseError, code=132):
-    """The epoch of the streams application's topology is out of date."""
-
-
-class ShareSessionLimitReachedError(BrokerResponseError, code=133):
-    """The broker has reached its limit of share sessions."""
 
 
 # The Java client's names of two errors, as in newer documentation.
@@ -816,6 +549,8 @@ def error_for(code: int) -> type[BrokerResponseError] | None:
     """
     if code == 0:
         return None
+    if code not in _CLASS_OF_CODE:
+        _other_errors()
     return _CLASS_OF_CODE.get(code, UnrecognizedBrokerError)
 
 
@@ -831,4 +566,18 @@ def make_error(code: int, message: str | None = None) -> BrokerResponseError:
 
 def error_classes() -> dict[int, type[BrokerResponseError]]:
     """The classes of all wire error codes, by code. Any thread."""
+    _other_errors()
     return dict(sorted(_CLASS_OF_CODE.items()))
+
+
+def _other_errors() -> ModuleType:
+    from . import other_errors  # noqa: PLC0415 - see there
+
+    return other_errors
+
+
+def __getattr__(name: str) -> Any:
+    # programs and old pickles find every error here
+    if name.endswith("Error"):
+        return getattr(_other_errors(), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

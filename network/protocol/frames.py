@@ -5,8 +5,6 @@ takes a frame without its length, which the channel has consumed. Requests and r
 which depend on the version of the message. The newer one has a section of tagged fields (KIP-482).
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Any, Final, NamedTuple
 

@@ -11,8 +11,6 @@ versions are those of Apache Kafka's schema files (`clients/src/main/resources/c
 decodes messages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -38,7 +36,7 @@ class Versions(NamedTuple):
     max: int
 
     @classmethod
-    def parse(cls, text: str) -> Versions:
+    def parse(cls, text: str) -> "Versions":
         """Parse Kafka's notation: "3", "3-13" or "3+"."""
         low, _, high = text.removesuffix("+").partition("-")
         return cls(int(low), _NEWEST if text.endswith("+") else int(high or low))
@@ -63,13 +61,6 @@ class Message:
     flexible: ClassVar[Versions]
 
 
-class Request(Message):
-    """A request from a client to a broker."""
-
-    __slots__ = ()
-    response_class: ClassVar[type[Response]]
-
-
 class Response(Message):
     """A broker's response."""
 
@@ -77,6 +68,13 @@ class Response(Message):
     #: The versions in which a broker responds at once and the client waits for the throttle time (KIP-219). In earlier
     #: versions the broker delays the response instead.
     client_throttles: ClassVar[Versions]
+
+
+class Request(Message):
+    """A request from a client to a broker."""
+
+    __slots__ = ()
+    response_class: ClassVar[type[Response]]
 
 
 declared_requests: dict[ApiKey, type[Request]] = {}

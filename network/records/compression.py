@@ -20,13 +20,11 @@ Formats, as written by the Java client (``org.apache.kafka.common.compress``):
 - zstd: one frame (KIP-110). Several can be read.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..protocol.errors import (
     CorruptRecordError,
@@ -39,6 +37,10 @@ from .workspace import Workspace
 
 if TYPE_CHECKING:
     from cramjam import Buffer as _CramjamBuffer
+
+    _Part = bytes | memoryview | _CramjamBuffer
+else:
+    _Part = Any
 
 
 @cache
@@ -63,7 +65,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
     @classmethod
-    def of_attributes(cls, attributes: int) -> Compression:
+    def of_attributes(cls, attributes: int) -> "Compression":
         """The codec in the attributes of a batch or message. Raises UnsupportedCompressionTypeError for 5, 6 and 7."""
         try:
             return cls(attributes & COMPRESSION_MASK)
@@ -74,7 +76,7 @@ class Compression(IntEnum):
             ) from None
 
     @classmethod
-    def labelled(cls, label: str) -> Compression:
+    def labelled(cls, label: str) -> "Compression":
         """The codec with that name in `compression.type`. Raises KeyError for an unknown name."""
         return _BY_LABEL[label]
 
@@ -84,7 +86,7 @@ class Compression(IntEnum):
         return CODECS[self].label
 
     @property
-    def levels(self) -> LevelRange | None:
+    def levels(self) -> "LevelRange | None":
         """The compression levels; None if the codec has none."""
         return CODECS[self].levels
 
@@ -109,7 +111,6 @@ class LevelRange:
 
 
 _Buffer = bytes | bytearray | memoryview
-_Part = Union[bytes, memoryview, "_CramjamBuffer"]
 
 
 class Codec(NamedTuple):

@@ -1,7 +1,5 @@
 """Shared by all record formats: a decoded record, the source of its timestamp, and the start of a batch."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import NamedTuple
 

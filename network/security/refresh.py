@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from typing import NamedTuple
+
+from ..chance import random_unit as any_unit
 
 
 class RefreshPolicy(NamedTuple):
@@ -23,7 +24,7 @@ def refresh_at_ms(
     now_ms: float,
     issued_ms: float | None,
     expires_ms: float,
-    random_unit: Callable[[], float] = random.random,
+    random_unit: Callable[[], float] = any_unit,
 ) -> float:
     """When to fetch the successor of a credential, on the clock of the arguments; never after `expires_ms`.
 

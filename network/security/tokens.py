@@ -21,10 +21,10 @@ that a blocked source delays is the next authentication that needs its token.
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable
 
 from ..backoff import ExponentialBackoff
+from ..chance import random_unit as any_unit
 from ..clock import LONG_AGO_MS, NEVER_MS, SYSTEM_CLOCK, Clock
 from ..protocol.errors import IllegalStateError, RetriableError, SaslAuthenticationFailedError
 from ..repeats import Repeats
@@ -54,7 +54,7 @@ class TokenCredentials:
         policy: RefreshPolicy,
         *,
         clock: Clock = SYSTEM_CLOCK,
-        random_unit: Callable[[], float] = random.random,
+        random_unit: Callable[[], float] = any_unit,
         start: Callable[[Callable[[], object], str], object] = start_thread,
     ) -> None:
         """Store the arguments; nothing is fetched yet. `start` starts the thread; tests start none."""

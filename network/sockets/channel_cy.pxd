@@ -15,6 +15,10 @@ cdef class FrameAssembler:
     cpdef object received(self, Py_ssize_t count, list receives)
     cdef object _cut(self, Py_ssize_t position, Py_ssize_t end, list receives)
 
+cdef class NetworkReceive:
+    cdef readonly object channel_id
+    cdef readonly object payload
+
 cdef class NetworkSend:
     cdef object __weakref__
     cdef Py_ssize_t _index

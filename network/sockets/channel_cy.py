@@ -16,7 +16,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..protocol.errors import DisconnectedError, InvalidReceiveError, KafkaConnectionError, KafkaError, NotKafkaError
@@ -40,17 +40,19 @@ FIRST_ALLOCATION_BYTES = 1024 * 1024
 """The limit of an allocation that rests on a length prefix alone. Beyond it, buffers are twice what has arrived."""
 
 
-class NetworkReceive(NamedTuple):
+@cython.final
+@cython.cclass
+class NetworkReceive:
     """A complete frame, without its length prefix. The payload is a writable view of memory that is not shared."""
 
-    channel_id: str
-    payload: memoryview
+    if not cython.compiled:
+        # for type checkers; channel_cy.pxd has the C types
+        channel_id: str
+        payload: memoryview
 
-
-@cython.cfunc
-def _receive(channel_id: object, payload: memoryview) -> object:
-    # without the Python function that makes named tuples
-    return tuple.__new__(NetworkReceive, (channel_id, payload))
+    def __init__(self, channel_id: str, payload: memoryview) -> None:
+        self.channel_id = channel_id
+        self.payload = payload
 
 
 @cython.final
@@ -117,7 +119,7 @@ class FrameAssembler:
                 self._frame = self._allocate(frame)
             return None
         self._frame = None
-        receives.append(_receive(self._channel_id, memoryview(frame)))
+        receives.append(NetworkReceive(self._channel_id, memoryview(frame)))
         if taken < count:
             self._cut(taken, count, receives)
         return None
@@ -162,7 +164,7 @@ class FrameAssembler:
                 self._frame = self._allocate(self._scratch_view[start:end])
                 self._rest = b""
                 return None
-            receives.append(_receive(self._channel_id, memoryview(scratch[start:position])))
+            receives.append(NetworkReceive(self._channel_id, memoryview(scratch[start:position])))
         self._rest = bytes(scratch[position:end])
         return None
 

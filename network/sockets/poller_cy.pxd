@@ -1,5 +1,7 @@
 # The C declarations of poller_cy.py: system calls that keep the GIL as long as they do not wait.
 
+from headrace.network.latch_cy cimport LateWakes, PyThread_type_lock
+
 cdef extern from *:
     """
     #include <Python.h>
@@ -9,14 +11,17 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/epoll.h>
     #define HEADRACE_MAX_EVENTS 256
-    /* The readable (1) and writable (2) descriptors. Releases the GIL only if it has to wait for them. */
-    static inline int headrace_epoll_events(int epoll, int *fds, int *events, int max_events, int timeout_ms) {
+    /* The readable (1) and writable (2) descriptors. Releases the GIL only if it has to wait for them. Releases the
+       held locks without the GIL if it gives that away, and else at the end. */
+    static inline int headrace_epoll_events(int epoll, int *fds, int *events, int max_events, int timeout_ms,
+                                            PyThread_type_lock *held, int held_count) {
         struct epoll_event found[HEADRACE_MAX_EVENTS];
         int index, count;
         if (max_events > HEADRACE_MAX_EVENTS) max_events = HEADRACE_MAX_EVENTS;
         count = epoll_wait(epoll, found, max_events, 0);
         if (count == 0 && timeout_ms != 0) {
             Py_BEGIN_ALLOW_THREADS
+            for (; held_count > 0; held_count--) PyThread_release_lock(held[held_count - 1]);
             count = epoll_wait(epoll, found, max_events, timeout_ms);
             Py_END_ALLOW_THREADS
         }
@@ -24,10 +29,12 @@ cdef extern from *:
             fds[index] = found[index].data.fd;
             events[index] = (found[index].events & ~EPOLLOUT ? 1 : 0) | (found[index].events & ~EPOLLIN ? 2 : 0);
         }
+        for (; held_count > 0; held_count--) PyThread_release_lock(held[held_count - 1]);
         return count;
     }
     #else
-    static inline int headrace_epoll_events(int epoll, int *fds, int *events, int max_events, int timeout_ms) {
+    static inline int headrace_epoll_events(int epoll, int *fds, int *events, int max_events, int timeout_ms,
+                                            PyThread_type_lock *held, int held_count) {
         errno = ENOSYS;
         return -1;
     }
@@ -44,7 +51,8 @@ cdef extern from *:
         if (write(fd, &one, sizeof one) < 0) return;
     }
     """
-    int epoll_events "headrace_epoll_events"(int epoll, int *fds, int *events, int max_events, int timeout_ms)
+    int epoll_events "headrace_epoll_events"(int epoll, int *fds, int *events, int max_events, int timeout_ms,
+                                             PyThread_type_lock *held, int held_count)
     void wake "headrace_wake"(int fd)
     void full_fence "headrace_full_fence"()
 
@@ -66,9 +74,12 @@ cdef class Poller:
     cdef int _wakeup_fd
     cdef int[256] _fds
     cdef int[256] _events
+    cdef LateWakes _late_wakes
+    cdef PyThread_type_lock[64] _held
 
     cpdef list wait(self, double timeout_ms)
     cdef object _collect(self, double timeout_ms, list ready)
+    cdef int _held_locks(self, list turns)
     cdef object _add(self, list ready, int fd, int events)
     cpdef object wakeup(self)
     cdef object _request(self)

@@ -25,6 +25,7 @@ from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
+from ..latch_cy import LateWakes, ThreadTurn
 from ..protocol.errors import IllegalStateError
 from ..sections import here
 
@@ -35,6 +36,7 @@ if cython.compiled and not TYPE_CHECKING:
     from cython.cimports.cpython.buffer import Py_buffer
     from cython.cimports.cpython.exc import PyErr_CheckSignals, PyErr_SetFromErrno
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.headrace.network.latch_cy import LateWakes, ThreadTurn
     from cython.cimports.libc.errno import EAGAIN, EINTR, errno
 
 EVENT_READ = selectors.EVENT_READ
@@ -44,6 +46,7 @@ _HAS_EPOLL = hasattr(select, "epoll") and hasattr(os, "eventfd")
 _EPOLLIN, _EPOLLOUT, _EPOLLET = 0x001, 0x004, 1 << 31
 _MAX_EVENTS = 256
 _MAX_WAKEUP_BYTES = 4096
+_MAX_HELD = 64
 #: Reads into larger buffers, and writes of more bytes, release the GIL: they copy for longer than that takes.
 MAX_READ_BYTES = 128 * 1024
 MAX_WRITE_BYTES = 32 * 1024
@@ -69,7 +72,9 @@ class Poller:
         _reader: Any
         _writer: Any
 
-    def __init__(self) -> None:
+    def __init__(self, late_wakes: LateWakes | None = None) -> None:
+        """Open the poller. `late_wakes`: threads that `wait` wakes as it gives the GIL away."""
+        self._late_wakes = late_wakes
         self._data = {}  # what was registered, by descriptor
         # Reentrant, because a signal handler or a finalizer may call wakeup while this thread is inside it.
         self._lock = threading.RLock()
@@ -144,6 +149,8 @@ class Poller:
 
     @cython.cfunc
     def _collect(self, timeout_ms: cython.double, ready: list) -> object:
+        if self._late_wakes is not None and (self._selector is not None or not cython.compiled):
+            self._late_wakes.wake()
         if self._selector is not None:
             for key, mask in self._selector.select(timeout_ms / 1000.0):
                 self._add(ready, key.fd, mask)
@@ -154,7 +161,12 @@ class Poller:
         timeout: cython.int = math.ceil(timeout_ms)
         if cython.compiled:
             index: cython.int
-            count: cython.int = epoll_events(self._epoll_fd, self._fds, self._events, _MAX_EVENTS, timeout)  # type: ignore  # noqa: F821
+            # the turns outlive the call, and with them their locks
+            turns: list | None = None if self._late_wakes is None else self._late_wakes.take(_MAX_HELD)
+            held_count: cython.int = 0 if turns is None else self._held_locks(turns)
+            count: cython.int = epoll_events(  # type: ignore  # noqa: F821
+                self._epoll_fd, self._fds, self._events, _MAX_EVENTS, timeout, self._held, held_count
+            )
             if count < 0:
                 if errno != EINTR:  # pyright: ignore[reportPossiblyUnboundVariable]
                     PyErr_SetFromErrno(OSError)  # pyright: ignore[reportPossiblyUnboundVariable]
@@ -166,6 +178,15 @@ class Poller:
             for fd, events in self._epoll.poll(timeout / 1000.0, _MAX_EVENTS):
                 self._add(ready, fd, (EVENT_READ if events & ~_EPOLLOUT else 0) | (events & ~_EPOLLIN and EVENT_WRITE))
         return None
+
+    @cython.cfunc
+    def _held_locks(self, turns: list) -> cython.int:
+        turn: ThreadTurn
+        index: cython.int = 0
+        for turn in turns:
+            self._held[index] = turn._lock
+            index += 1
+        return index
 
     @cython.cfunc
     def _add(self, ready: list, fd: cython.int, events: cython.int) -> object:

@@ -1,16 +1,10 @@
 """Resolves a host name to the addresses to try (KIP-235, KIP-602)."""
 
-from __future__ import annotations
-
-import codecs
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..protocol.errors import UnresolvableHostError
-
-# `getaddrinfo` encodes names with idna and imports it on first use, which fails in a forked child that is exiting.
-codecs.lookup("idna")
 
 
 class ResolvedAddress(NamedTuple):
@@ -32,9 +26,9 @@ def resolve_host(host: str, port: int) -> Sequence[ResolvedAddress]:
     UnresolvableHostError if the name is unknown or is not a valid host name.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(_encoded(host), port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        # UnicodeError: the idna codec rejects a label that is empty or too long before the name server sees it
+        # UnicodeError: from the idna codec
         raise UnresolvableHostError(
             f"cannot resolve host name {host!r} (port {port}): {error}. "
             "Check bootstrap.servers, the brokers' advertised.listeners and this machine's name service."
@@ -48,10 +42,16 @@ def resolve_host(host: str, port: int) -> Sequence[ResolvedAddress]:
 def numeric_addresses(host: str, port: int) -> Sequence[ResolvedAddress] | None:
     """The address if `host` is a numeric one; None for a name. Never blocks and asks no name service."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        found = socket.getaddrinfo(_encoded(host), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
         return None
     return _addresses(found) or None
+
+
+def _encoded(host: str) -> bytes:
+    # `getaddrinfo` would encode any text with the idna codec: its import takes 1.3 ms, and fails in a forked child that
+    # is exiting
+    return host.encode("ascii" if host.isascii() else "idna")
 
 
 def _addresses(found: Sequence[tuple[Any, ...]]) -> list[ResolvedAddress]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _cython as cython
 from ..clock import NEVER_MS
+from ..latch_cy import LateWakes
 from ..protocol.errors import (
     AuthenticationError,
     DisconnectedError,
@@ -130,6 +131,7 @@ class Selector(ClientSelector):
         connections_max_idle_ms: float | None = None,
         max_unfinished_bytes: int | None = None,
         transport: TransportFactory = plaintext_transport,
+        late_wakes: LateWakes | None = None,
     ) -> None:
         """Open the selector, without connections.
 
@@ -139,6 +141,7 @@ class Selector(ClientSelector):
         `max_unfinished_bytes` bounds the memory of all incomplete frames together; None for no bound. Above it, the
         connection with the largest one is closed.
         `transport` makes the transport of each socket, with the host name given to `connect`.
+        `late_wakes`: threads that `poll` wakes as it begins to wait.
         """
         self.connected = []
         self.completed_receives = []
@@ -164,7 +167,7 @@ class Selector(ClientSelector):
         self._early_failures = {}
         self._broken = []
         self._scratch = bytearray(SCRATCH_BYTES)
-        self._poller = Poller()
+        self._poller = Poller(late_wakes)
         self._closed = False
 
     # --- Connections ---

@@ -19,6 +19,7 @@ with reads, and their answers leave with the next write.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import socket
@@ -34,6 +35,9 @@ from .transport import MSG_MORE, MSG_NOSIGNAL, FileRegion
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+# `ssl` encodes server names with idna and imports it on first use, which fails in a forked child that is exiting
+codecs.lookup("idna")
 
 PIECE_BYTES = 256 * 1024
 """The most plaintext per encryption. Each one releases the GIL, and memory for its records is kept per connection."""

@@ -46,7 +46,7 @@ cdef class ProducerBatch:
 
     cpdef bint complete(self, long long base_offset, long long log_append_time=*)
     cdef bint complete_quietly(self, long long base_offset, long long log_append_time)
-    cpdef object wake_waiters(self)
+    cdef object _wake_waiters(self)
     cpdef Lease take_lease(self)
     cpdef bint wait(self, object timeout=*)
     cdef bint _finish(

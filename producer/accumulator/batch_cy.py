@@ -228,16 +228,16 @@ class ProducerBatch:
     def complete(self, base_offset: cython.longlong, log_append_time: cython.longlong = -1) -> cython.bint:
         """Complete the batch as delivered. False if it was complete already."""
         first: cython.bint = self._finish(base_offset, log_append_time, None, None)
-        self.wake_waiters()
+        self._wake_waiters()
         return first
 
     @cython.cfunc
     def complete_quietly(self, base_offset: cython.longlong, log_append_time: cython.longlong) -> cython.bint:
-        """`complete`, but threads that wait for it sleep on until `wake_waiters`."""
+        """`complete`, but threads that wait for it sleep on until `latch` is set, if there is one."""
         return self._finish(base_offset, log_append_time, None, None)
 
-    @cython.ccall
-    def wake_waiters(self) -> object:
+    @cython.cfunc
+    def _wake_waiters(self) -> object:
         """Wake the threads that wait for the batch, which is complete: no other thread begins to wait for it."""
         latch: Latch | None = self.latch
         if latch is not None:
@@ -250,7 +250,7 @@ class ProducerBatch:
         `record_errors` (index -> error) has the errors of records that the broker rejected by themselves (KIP-467).
         """
         first: cython.bint = self._finish(-1, -1, exception, record_errors)
-        self.wake_waiters()
+        self._wake_waiters()
         return first
 
     def abandon(self, exception: BaseException) -> None:

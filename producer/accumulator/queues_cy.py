@@ -12,13 +12,13 @@ Source: Kafka's RecordAccumulator and BuiltInPartitioner (KIP-480, KIP-794).
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
+from ...network.chance import random_unit
 from ...network.clock import LONG_AGO_MS, NEVER_MS
 from ...network.cluster import Cluster, Node
 from ...network.records.builder_cy import NO_LIMIT
@@ -480,7 +480,7 @@ class TopicQueues:
         if not candidates:
             candidates = partitions
         chosen: PartitionQueue = (
-            _choose_shorter(candidates) if adaptive else candidates[int(random.random() * len(candidates))]
+            _choose_shorter(candidates) if adaptive else candidates[int(random_unit() * len(candidates))]
         )
         release_fence()
         self.sticky = chosen
@@ -503,7 +503,7 @@ def _choose_shorter(candidates: list) -> PartitionQueue:
         deepest = max(deepest, depth)
     # the places that are left below the ceiling
     left: cython.Py_ssize_t = (deepest + 1) * len(candidates) - total
-    place: cython.Py_ssize_t = int(random.random() * left)
+    place: cython.Py_ssize_t = int(random_unit() * left)
     if deepest == 0:
         return candidates[place]
     for queue in candidates:

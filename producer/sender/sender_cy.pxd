@@ -1,6 +1,7 @@
 # The C declarations of sender_cy.py.
 
 from headrace.network.client.request_cy cimport KafkaClient
+from headrace.network.latch_cy cimport LateWakes
 from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
@@ -30,7 +31,8 @@ cdef class Sender:
     cdef double _telemetry_at_ms
     cdef object _repeats
     cdef dict _in_flight
-    cdef list _awaited
+    cdef LateWakes _late_wakes
+    cdef bint _polls_wake
     cdef object _checked_versions
     cdef bint _converts
     cdef set _touched
@@ -50,5 +52,5 @@ cdef class Sender:
     cdef object _seal(self, ProducerBatch batch)
     cdef bint _expire(self, double now_ms)
     cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)
+    cdef object _poll(self, double timeout_ms, double now_ms)
     cdef object _return_memory(self)
-    cdef object _wake_waiters(self)

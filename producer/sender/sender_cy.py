@@ -19,7 +19,7 @@ from ...network import _cython as cython
 from ...network.client.api_versions import NodeApiVersions
 from ...network.clock import LONG_AGO_MS, NEVER_MS
 from ...network.cluster import Node, TopicPartition
-from ...network.latch_cy import Latch
+from ...network.latch_cy import Latch, LateWakes
 from ...network.metadata import Metadata
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
@@ -54,6 +54,7 @@ if not cython.compiled:
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse, KafkaClient
+    from cython.cimports.headrace.network.latch_cy import LateWakes
     from cython.cimports.headrace.network.protocol.produce_cy import partition_data, produce_request, topic_data
     from cython.cimports.headrace.network.time_cy import Clock
     from cython.cimports.headrace.producer.accumulator.accumulator_cy import RecordAccumulator
@@ -113,6 +114,7 @@ class Sender:
         metrics: ProducerMetrics,
         callbacks: Callbacks,
         telemetry: Telemetry | None = None,
+        late_wakes: LateWakes | None = None,
     ) -> None:
         """Create a sender; `run` is to be called on its thread.
 
@@ -133,6 +135,8 @@ class Sender:
         `metrics`: the producer's metrics.
         `callbacks`: runs the callbacks of completed batches.
         `telemetry`: pushes the metrics to brokers that ask for them; None without ``enable.metrics.push``.
+        `late_wakes`: the threads that wait for complete batches, which the client's poll wakes as it begins to wait:
+        before that they would only wait for the GIL. None if its selector does not do so.
         """
         self._client = client
         self._metadata = metadata
@@ -157,9 +161,8 @@ class Sender:
         self._telemetry_at_ms = LONG_AGO_MS if telemetry is not None else NEVER_MS
         self._repeats = Repeats()
         self._in_flight = {}
-        #: Complete batches that threads wait for. They are woken when this thread is about to give the GIL away: before
-        #: that they would only wait for it.
-        self._awaited = []
+        self._late_wakes = LateWakes() if late_wakes is None else late_wakes
+        self._polls_wake = late_wakes is not None
         #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
         self._checked_versions = None
         self._converts = False
@@ -193,7 +196,7 @@ class Sender:
                 or (self._transaction is not None and self._transaction.is_ending(self._clock.now_ms()))
             ):
                 self.run_once()
-            self._wake_waiters()
+            self._late_wakes.wake()
             if self._telemetry is not None:
                 self._push_last_metrics(self._telemetry)
             self._fail_everything(
@@ -201,7 +204,7 @@ class Sender:
             )
         except BaseException as death:
             # No other thread completes these futures, so fail them with the cause.
-            self._wake_waiters()
+            self._late_wakes.wake()
             with cython.critical_section(self):
                 self.death = death
             _log.exception("the sender thread died; every record that was not acknowledged fails")
@@ -232,9 +235,8 @@ class Sender:
         if self._transaction is not None:
             transaction_ms = self._transaction.step(now_ms)
         elif self._transactions is not None and not self._prepare_producer_id(self._transactions, now_ms):
-            self._wake_waiters()
             self._return_memory()
-            self._client.poll(self._retry_backoff_ms, now_ms)
+            self._poll(self._retry_backoff_ms, now_ms)
             return
         poll_ms: cython.double = self._send_ready(now_ms)
         if self._transaction is not None:
@@ -251,8 +253,14 @@ class Sender:
             now_ms = later_ms
         self._accumulator.next_look_ms = now_ms + poll_ms
         self._return_memory()
-        self._wake_waiters()
-        self._client.poll(poll_ms, now_ms)
+        self._poll(poll_ms, now_ms)
+
+    @cython.cfunc
+    def _poll(self, timeout_ms: cython.double, now_ms: cython.double) -> object:
+        if not self._polls_wake:
+            self._late_wakes.wake()
+        self._client.poll(timeout_ms, now_ms)
+        return None
 
     def _push_last_metrics(self, telemetry: Telemetry) -> None:
         """Push the metrics a last time, after the last record, if a broker asks for them."""
@@ -402,7 +410,7 @@ class Sender:
                     availability.note(node.id, now_ms, True)
                 if batches:
                     # sending, and compressing all the more, takes longer than they should wait
-                    self._wake_waiters()
+                    self._late_wakes.wake()
                     sent_any = True
                     if self._compressors is None:
                         self._send_batches(node, batches, now_ms)
@@ -621,7 +629,7 @@ class Sender:
                 return None
         first: cython.bint = batch.complete_quietly(base_offset, log_append_time)
         if batch.latch is not None:
-            self._awaited.append(batch)
+            self._late_wakes.add(batch.latch)
         if first and not batch.settled:
             self._callbacks.settle(batch, self._accumulator)
         elif self._compressors is None:
@@ -629,16 +637,6 @@ class Sender:
             self._accumulator.release(batch)
         else:
             self._compressors.keep(batch)
-        return None
-
-    @cython.cfunc
-    def _wake_waiters(self) -> object:
-        batch: ProducerBatch
-        awaited: list = self._awaited
-        if awaited:
-            self._awaited = []
-            for batch in awaited:
-                batch.wake_waiters()
         return None
 
     @cython.cfunc
@@ -743,7 +741,7 @@ class Sender:
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
-        self._wake_waiters()
+        self._late_wakes.wake()
         self._abort_where_asked()
         self._return_memory()
         if self._transaction is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
 from ....network.protocol.messages.cluster.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from ....network.protocol.other_errors import MismatchedEndpointTypeError, UnsupportedEndpointTypeError
 from ...requests.request import RequestContext
 from ...services.services import BrokerServices
 from ..authorized_operations import cluster_operations

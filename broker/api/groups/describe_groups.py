@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import BrokerResponseError, GroupIdNotFoundError, InvalidGroupIdError
+from ....network.protocol.errors import BrokerResponseError, InvalidGroupIdError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.describe_groups import (
     DescribedGroup,
@@ -10,6 +10,7 @@ from ....network.protocol.messages.groups.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from ....network.protocol.other_errors import GroupIdNotFoundError
 from ...group.group import Group, GroupState
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation, ResourceType

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ....network.protocol.errors import (
-    BrokerResponseError,
-    TopicAuthorizationFailedError,
-    UnknownTopicIdError,
-    UnstableOffsetCommitError,
-)
+from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError, UnknownTopicIdError
 from ....network.protocol.message import first_version_with
 from ....network.protocol.messages.groups.offset_fetch import (
     OffsetFetchRequest,
@@ -23,6 +18,7 @@ from ....network.protocol.messages.groups.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from ....network.protocol.other_errors import UnstableOffsetCommitError
 from ....network.protocol.types import ZERO_UUID
 from ...group.group import CommittedOffset
 from ...requests.request import RequestContext

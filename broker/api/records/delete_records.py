@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import BrokerResponseError, OffsetOutOfRangeError, PolicyViolationError
+from ....network.protocol.errors import BrokerResponseError, PolicyViolationError
 from ....network.protocol.messages.records.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -10,6 +10,7 @@ from ....network.protocol.messages.records.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from ....network.protocol.other_errors import OffsetOutOfRangeError
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation
 from ...services.services import BrokerServices

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ....network.protocol.errors import DuplicateResourceError, ResourceNotFoundError
 from ....network.protocol.messages.security.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
     ScramCredentialInfo,
 )
+from ....network.protocol.other_errors import DuplicateResourceError, ResourceNotFoundError
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation, ResourceType
 from ...security.users import Users

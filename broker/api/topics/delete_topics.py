@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError, TopicDeletionDisabledError
+from ....network.protocol.errors import BrokerResponseError, TopicAuthorizationFailedError
 from ....network.protocol.messages.topics.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from ....network.protocol.other_errors import TopicDeletionDisabledError
 from ....network.protocol.types import ZERO_UUID
 from ...controller.controller_api import TopicRef
 from ...requests.request import RequestContext

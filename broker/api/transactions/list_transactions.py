@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from ....network.protocol.errors import BrokerResponseError, InvalidRegularExpressionError
+from ....network.protocol.errors import BrokerResponseError
 from ....network.protocol.messages.transactions.list_transactions import (
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from ....network.protocol.other_errors import InvalidRegularExpressionError
 from ...requests.request import RequestContext
 from ...security.acls import AclOperation, ResourceType
 from ...services.services import BrokerServices

@@ -12,12 +12,8 @@ from headrace.broker.config.group_config import GroupConfig
 from headrace.network.addresses import Address
 from headrace.network.client.blocking_connection import BlockingConnection
 from headrace.network.protocol.errors import (
-    ElectionNotNeededError,
     InvalidConfigurationError,
     InvalidRequestError,
-    LogDirNotFoundError,
-    NoReassignmentInProgressError,
-    PreferredLeaderNotAvailableError,
     ReplicaNotAvailableError,
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
@@ -54,6 +50,12 @@ from headrace.network.protocol.messages.topics.elect_leaders import ElectLeaders
 from headrace.network.protocol.messages.topics.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
+)
+from headrace.network.protocol.other_errors import (
+    ElectionNotNeededError,
+    LogDirNotFoundError,
+    NoReassignmentInProgressError,
+    PreferredLeaderNotAvailableError,
 )
 from headrace.producer import KafkaProducer
 

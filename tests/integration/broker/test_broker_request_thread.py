@@ -12,7 +12,7 @@ from headrace.broker import ApiKey, EmbeddedCluster, Fault
 from headrace.broker.replica.fetch import FetchEntry
 from headrace.broker.services.fetch_sessions import FetchSessions
 from headrace.network.clock import SYSTEM_CLOCK, MockClock
-from headrace.network.protocol.errors import FetchSessionIdNotFoundError, UnknownError
+from headrace.network.protocol.errors import UnknownError
 from headrace.network.protocol.frames import MAX_REQUEST_ELEMENTS, decode_response, encode_request
 from headrace.network.protocol.message import Request
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest
@@ -25,6 +25,7 @@ from headrace.network.protocol.messages.records.list_offsets import (
 from headrace.network.protocol.messages.records.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.network.protocol.messages.topics.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.network.protocol.messages.topics.metadata import MetadataRequest
+from headrace.network.protocol.other_errors import FetchSessionIdNotFoundError
 from headrace.network.protocol.types import ZERO_UUID
 from headrace.network.records.builder_cy import build_batch
 

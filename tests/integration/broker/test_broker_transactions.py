@@ -23,9 +23,9 @@ from headrace.network.protocol.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     UnknownError,
-    UnstableOffsetCommitError,
 )
 from headrace.network.protocol.messages.groups.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from headrace.network.protocol.other_errors import UnstableOffsetCommitError
 
 QUIET = {"log_level": 0}
 FENCED = {ProducerFencedError.code, InvalidProducerEpochError.code}

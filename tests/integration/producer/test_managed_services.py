@@ -53,8 +53,8 @@ class NameService:
         self._system = socket.getaddrinfo
         monkeypatch.setattr(socket, "getaddrinfo", self._look_up)
 
-    def _look_up(self, host: Any, port: Any, *args: Any, **options: Any) -> Any:
-        here = self.known.get((host, port))
+    def _look_up(self, host: str | bytes, port: Any, *args: Any, **options: Any) -> Any:
+        here = self.known.get((host.decode() if isinstance(host, bytes) else host, port))
         return self._system(*((host, port) if here is None else ("127.0.0.1", here)), *args, **options)
 
 

@@ -150,7 +150,7 @@ def test_a_topic_that_vanishes_and_returns_wider_under_another_id(cluster: Embed
             retried = retries(producer)
             # on a thread of their own: once the producer knows that the topic is gone, a send waits for it
             sends = sender.submit(lambda: [producer.send("phoenix", b"%d" % n, partition=0) for n in range(20)])
-            wait_until(lambda: retries(producer) > retried)
+            wait_until(lambda before=retried: retries(producer) > before)
             cluster.create_topic("phoenix", partitions)
             assert cluster.controller.image.topics["phoenix"].topic_id != before
             assert [future.get(PATIENCE_S).offset for future in sends.result(PATIENCE_S)] == list(range(20))

@@ -39,7 +39,7 @@ class NameService:
         monkeypatch.setattr(socket, "getaddrinfo", self._look_up)
 
     def _look_up(self, host: Any, *args: Any, **options: Any) -> Any:
-        if host == SLOW and not options.get("flags", 0) & socket.AI_NUMERICHOST:
+        if host == SLOW.encode() and not options.get("flags", 0) & socket.AI_NUMERICHOST:
             self.asked.set()
             assert self.answers.wait(PATIENCE_S)
             host = "127.0.0.1"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
 
 import pytest
 
 from headrace.network.protocol import errors as table
+from headrace.network.protocol import other_errors
 from headrace.producer import errors
 from headrace.producer.errors import KafkaTimeoutError, NodeNotReadyError, NoError, for_code, kafka_errors
 
@@ -15,6 +18,7 @@ from headrace.producer.errors import KafkaTimeoutError, NodeNotReadyError, NoErr
 def test_it_has_the_classes_of_the_table() -> None:
     assert KafkaTimeoutError is table.KafkaTimeoutError
     names = [name for name, cls in inspect.getmembers(table, inspect.isclass) if issubclass(cls, table.KafkaError)]
+    names += other_errors.__all__
     assert len(names) > 150
     assert [name for name in names if getattr(errors, name) is not getattr(table, name)] == []
 
@@ -49,3 +53,18 @@ def test_a_subclass_elsewhere_keeps_the_code() -> None:
 
     assert (TooOld.code, TooOld.errno, TooOld.message) == (32, 32, "INVALID_TIMESTAMP")
     assert for_code(32) is errors.InvalidTimestampError
+
+
+def test_a_program_may_import_every_error_at_once() -> None:
+    program = (
+        "import sys\n"
+        "from headrace.producer.errors import GroupIdNotFoundError, KafkaTimeoutError, kafka_errors\n"
+        "from headrace.producer.errors import *\n"
+        "from headrace.producer import errors\n"
+        "assert {KafkaTimeoutError, GroupIdNotFoundError, NotControllerError, Cancelled} and len(kafka_errors) == 135\n"
+        "assert {'GroupIdNotFoundError', 'KafkaTimeoutError', 'kafka_errors'} <= {*dir(errors), *errors.__all__}\n"
+        "try:\n    errors.NoSuchError\n"
+        "except AttributeError as error:\n    print(error)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "NoSuchError" in run.stdout

@@ -29,16 +29,18 @@ from headrace.broker.metadata import BrokerEndpoint, PartitionState
 from headrace.network.protocol.errors import (
     FencedLeaderEpochError,
     InvalidConfigurationError,
-    InvalidPartitionsError,
-    InvalidReplicationAssignmentError,
-    InvalidReplicationFactorError,
     InvalidRequestError,
     InvalidTopicError,
-    InvalidUpdateVersionError,
     PolicyViolationError,
     TopicAlreadyExistsError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+)
+from headrace.network.protocol.other_errors import (
+    InvalidPartitionsError,
+    InvalidReplicationAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidUpdateVersionError,
 )
 
 

@@ -11,15 +11,17 @@ from headrace.broker.controller.controller import Controller
 from headrace.broker.controller.controller_api import IsrChange, Reassignment
 from headrace.broker.metadata import BROKER, GROUP, BrokerEndpoint, PartitionState
 from headrace.network.protocol.errors import (
+    InvalidConfigurationError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.network.protocol.other_errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
-    InvalidConfigurationError,
     InvalidReplicationAssignmentError,
     InvalidReplicationFactorError,
-    InvalidRequestError,
     NoReassignmentInProgressError,
     PreferredLeaderNotAvailableError,
-    UnknownTopicOrPartitionError,
 )
 
 

@@ -27,10 +27,10 @@ from headrace.network.protocol.errors import (
     InvalidTimestampError,
     KafkaStorageError,
     MessageSizeTooLargeError,
-    OffsetOutOfRangeError,
     OutOfOrderSequenceNumberError,
     UnsupportedForMessageFormatError,
 )
+from headrace.network.protocol.other_errors import OffsetOutOfRangeError
 from headrace.network.records.batch import read_batches
 from headrace.network.records.builder_cy import build_batch
 from headrace.network.records.crc import crc32c

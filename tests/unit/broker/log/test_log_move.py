@@ -10,7 +10,7 @@ from headrace.broker.config.topic_config import TopicConfig
 from headrace.broker.log.manager import LogManager
 from headrace.broker.log.validation import check_client_batch
 from headrace.network.clock import MockClock
-from headrace.network.protocol.errors import LogDirNotFoundError
+from headrace.network.protocol.other_errors import LogDirNotFoundError
 from headrace.network.records.builder_cy import build_batch
 
 NOW_MS = 1_600_000_000_000

@@ -21,10 +21,10 @@ from headrace.network.protocol.errors import (
     CorruptRecordError,
     NotEnoughReplicasAfterAppendError,
     NotLeaderForPartitionError,
-    OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from headrace.network.protocol.other_errors import OffsetOutOfRangeError
 from headrace.network.sockets.transport import FileRegion
 
 KEYS = [("topic", 0), ("topic", 1), ("other", 0)]

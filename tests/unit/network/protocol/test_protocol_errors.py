@@ -9,9 +9,14 @@ import sys
 
 import pytest
 
-from headrace.network.protocol import errors
+from headrace.network.protocol import errors, other_errors
 
-ALL_CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.KafkaError)]
+ALL_CLASSES = [
+    each
+    for module in (errors, other_errors)
+    for _, each in inspect.getmembers(module, inspect.isclass)
+    if issubclass(each, errors.KafkaError) and (module is errors or each.__name__ in other_errors.__all__)
+]
 
 
 def test_every_code_of_kafka_has_its_class() -> None:

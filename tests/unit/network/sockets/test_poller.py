@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.network import _build
+from headrace.network import _build, latch_cy
 from headrace.network.protocol.errors import IllegalStateError
 from headrace.network.sockets import poller_cy as installed
 
@@ -119,3 +119,31 @@ def test_errors_have_their_number(module: ModuleType, pair: tuple[socket.socket,
     theirs.close()
     with pytest.raises(BrokenPipeError):
         module.transmit(ours, ours.fileno(), [memoryview(b"x")], socket.MSG_NOSIGNAL)
+
+
+# --- Threads that it wakes ---
+
+
+@pytest.mark.parametrize("threads", [1, 64, 70])
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_wait_wakes_threads_as_it_gives_the_gil_away(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, threads: int, waits: bool
+) -> None:
+    latches = latch_cy if module is installed else _build.interpreted("headrace.network.latch_cy")
+    late, latch = latches.LateWakes(), latches.Latch()
+    for has_epoll in {module._HAS_EPOLL, False}:
+        monkeypatch.setattr(module, "_HAS_EPOLL", has_epoll)
+        poller = module.Poller(late)
+        turns = [latch.join() for _ in range(threads)]
+        late.add(latch)
+        if waits:
+            # the wait ends only because the thread was woken during it
+            waker = threading.Thread(target=lambda turn=turns[0], end=poller.wakeup: turn.sleep(FOREVER_MS) and end())
+            waker.start()
+            poller.wait(FOREVER_MS)
+            waker.join()
+        else:
+            poller.wait(0.0)
+            assert turns[0].sleep(0.0)
+        assert [turn.sleep(0.0) for turn in turns[1:]] == [True] * (threads - 1)
+        poller.close()

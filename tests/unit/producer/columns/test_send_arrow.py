@@ -21,7 +21,6 @@ from support.column_bench import NOW_MS, PARTITIONS, Bench, FakeProducer
 
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol.errors import (
-    BrokerNotAvailableError,
     EncodeError,
     IllegalArgumentError,
     IllegalStateError,
@@ -32,6 +31,7 @@ from headrace.network.protocol.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from headrace.network.protocol.other_errors import BrokerNotAvailableError
 from headrace.network.records.builder_cy import encode_headers
 from headrace.network.records.columns_cy import BytesColumn, Columns, ListColumn
 from headrace.network.sections import here

@@ -11,7 +11,6 @@ from support.column_bench import NOW_MS, PARTITIONS, Bench, FakeProducer
 
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol.errors import (
-    BrokerNotAvailableError,
     BufferExhaustedError,
     IllegalArgumentError,
     IllegalStateError,
@@ -21,6 +20,7 @@ from headrace.network.protocol.errors import (
     SerializationError,
     UnknownTopicOrPartitionError,
 )
+from headrace.network.protocol.other_errors import BrokerNotAvailableError
 from headrace.network.records.columns_cy import Columns, column_over
 from headrace.network.sections import here
 from headrace.producer import OffsetRange

@@ -11,7 +11,6 @@ import pytest
 from headrace.network.clock import MockClock
 from headrace.network.cluster import TopicPartition
 from headrace.network.protocol.errors import (
-    BrokerNotAvailableError,
     IllegalStateError,
     KafkaTimeoutError,
     ProducerClosedError,
@@ -20,6 +19,7 @@ from headrace.network.protocol.errors import (
     TransactionalIdAuthorizationFailedError,
     UnrecognizedBrokerError,
 )
+from headrace.network.protocol.other_errors import BrokerNotAvailableError
 from headrace.producer.sender.transaction import (
     ENDING,
     TABLE,
