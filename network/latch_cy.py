@@ -24,7 +24,7 @@ if cython.compiled:
 class Turn(Protocol):
     """What `Latch.wake` releases: a `ThreadTurn`, or an object of an event loop."""
 
-    def release(self) -> None: ...
+    def release(self) -> object: ...
 
 
 @cython.final

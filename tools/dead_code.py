@@ -29,7 +29,12 @@ USERS = ("examples", "docs/generate.py", "setup.py")
 #: The modules that tests share, and the files whose uses count for them.
 SUPPORT = ("tests/support",)
 TESTS = ("tests/unit", "tests/property", "tests/integration", "tests/interop", "tests/conftest.py", "benchmarks")
-TABLES = ("network/protocol/messages/", "network/protocol/errors.py", "network/protocol/other_errors.py", "network/protocol/api_keys.py")
+TABLES = (
+    "network/protocol/messages/",
+    "network/protocol/errors.py",
+    "network/protocol/other_errors.py",
+    "network/protocol/api_keys.py",
+)
 #: The modules that users import from.
 PUBLIC = (
     "producer/__init__.py",

@@ -71,6 +71,7 @@ class Poller:
         _selector: Any
         _reader: Any
         _writer: Any
+        _held: list[Any]
 
     def __init__(self, late_wakes: LateWakes | None = None) -> None:
         """Open the poller. `late_wakes`: threads that `wait` wakes as it gives the GIL away."""

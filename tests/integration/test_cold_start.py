@@ -36,9 +36,11 @@ HEAVY = {
 #: Imported on first use: most producers need none of these.
 ON_FIRST_USE = {
     "concurrent.futures",
+    "encodings.idna",
     "headrace.network.client.connection_snapshot",
     "headrace.network.client.request",  # for type checkers only
     "headrace.network.config_files",
+    "headrace.network.protocol.other_errors",
     "headrace.network.records.legacy",
     "headrace.network.security.mechanism",  # for type checkers only
     "headrace.producer.accumulator.concurrent_future",
@@ -47,6 +49,7 @@ ON_FIRST_USE = {
         for name in ("interceptors", "loading", "partitioners", "reporters", "serializers")
     ),
     "headrace.registry",
+    "random",
     "zlib",
 }
 #: The messages a producer sends.
@@ -90,6 +93,20 @@ def test_a_producer_imports_what_it_needs(program: str) -> None:
     assert {name for name in imported if name.startswith(("headrace.broker", "headrace.cli"))} == set()
     messages = {name.removeprefix(_MESSAGES) for name in imported if name.startswith(_MESSAGES)}
     assert {name for name in messages if "." in name or name == "api_versions"} == MESSAGES
+
+
+def test_a_start_compiles_nothing() -> None:
+    """The first call of `compile` creates the classes of the `ast` module; annotations as text cause such calls."""
+    program = f"""
+import builtins
+compile = builtins.compile
+def compiling(source, *arguments, **options):
+    # interpreted modules may lack their bytecode
+    assert isinstance(source, bytes), f"compiles {{source!r}}"
+    return compile(source, *arguments, **options)
+builtins.compile = compiling
+{PRODUCER.format(arguments="")}"""
+    assert "headrace.producer.kafka_producer" in imported_by(program)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Sequence
 
@@ -9,6 +10,7 @@ import pytest
 
 from headrace.network.clock import MockClock
 from headrace.network.protocol.errors import UnresolvableHostError
+from headrace.network.sockets import resolver
 from headrace.network.sockets.name_lookups import MAX_AGE_MS, MAX_THREADS, NameLookups
 from headrace.network.sockets.resolver import numeric_addresses
 
@@ -138,3 +140,22 @@ def test_only_addresses_are_numeric() -> None:
     assert [address.sockaddr[:2] for address in numeric_addresses("::1", 9092) or ()] == [("::1", 9092)]
     for name in ("localhost", "broker", "a..b", "x" * 100):
         assert numeric_addresses(name, 9092) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "encoded"), [("kafka.example", b"kafka.example"), ("b\u00fccher.example", b"xn--bcher-kva.example")]
+)
+def test_a_name_is_encoded_for_the_resolver(host: str, encoded: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 9092))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: asked.append(host) or [address])
+    assert resolver.resolve_host(host, 9092) == [(socket.AF_INET, ("192.0.2.1", 9092))]
+    assert numeric_addresses(host, 9092) is not None
+    assert asked == [encoded] * 2
+
+
+@pytest.mark.parametrize("host", ["\u00fc..example", "\u00fc" * 64])
+def test_a_name_that_cannot_be_encoded_does_not_resolve(host: str) -> None:
+    with pytest.raises(UnresolvableHostError, match=r"bootstrap\.servers"):
+        resolver.resolve_host(host, 9092)
+    assert numeric_addresses(host, 9092) is None
