@@ -57,6 +57,7 @@ HOT_MODULES: tuple[str, ...] = (
     "headrace.producer.columns.rows_cy",
     "headrace.producer.plugins.json_cy",
     "headrace.producer.sender.answer_times_cy",
+    "headrace.producer.sender.outcomes_cy",
     "headrace.producer.sender.sender_cy",
     "headrace.producer.sender.transaction_manager_cy",
     "headrace.producer.sent_metrics_cy",

@@ -6,6 +6,7 @@ from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
 from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.sender.answer_times_cy cimport TimesByNode
+from headrace.producer.sender.outcomes_cy cimport Outcomes
 from headrace.producer.sender.transaction_manager_cy cimport TransactionManager
 
 cdef class Sender:
@@ -22,7 +23,6 @@ cdef class Sender:
     cdef object _max_request_bytes
     cdef double _request_timeout_ms
     cdef double _delivery_timeout_ms
-    cdef object _retries
     cdef bint _keep_order
     cdef double _retry_backoff_ms
     cdef object _metrics
@@ -32,6 +32,7 @@ cdef class Sender:
     cdef object _repeats
     cdef dict _in_flight
     cdef LateWakes _late_wakes
+    cdef Outcomes _outcomes
     cdef bint _polls_wake
     cdef object _checked_versions
     cdef bint _converts
@@ -51,6 +52,5 @@ cdef class Sender:
     cdef object _send_batches(self, object node, list batches, double now_ms)
     cdef object _seal(self, ProducerBatch batch)
     cdef bint _expire(self, double now_ms)
-    cdef object _complete(self, ProducerBatch batch, long long base_offset, long long log_append_time)
     cdef object _poll(self, double timeout_ms, double now_ms)
     cdef object _return_memory(self)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,20 +23,18 @@ from ...network.metadata import Metadata
 from ...network.protocol import errors
 from ...network.protocol.errors import KafkaError
 from ...network.protocol.messages.records.init_producer_id import InitProducerIdRequest
-from ...network.protocol.messages.records.produce import PartitionProduceResponse, ProduceRequest
+from ...network.protocol.messages.records.produce import ProduceRequest
 from ...network.records.batch import TRANSACTIONAL_MASK
 from ...network.records.compression import Compression
 from ...network.repeats import Repeats
 from ...network.sections import interrupted
 from ..accumulator.batch_split import split_batch
 from ..metrics import ProducerMetrics
-from ..record_errors import delivery_timeout, rejected_records, rejection
+from ..record_errors import rejection
 from .callbacks import Callbacks
-from .delivery import InLog, Verdict, action_for
 from .legacy_format import needs_conversion, records_for, starts_of_runs
-from .recent_errors import RecentErrors
 from .responses import lost_response, producer_id_error
-from .transaction_manager_cy import NO_OFFSET, State, broker_lacks_batch
+from .transaction_manager_cy import State
 from .unstashing import unstash
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -51,6 +48,7 @@ if not cython.compiled:
     from ..accumulator.batch_cy import ProducerBatch
     from ..accumulator.drain_cy import ReadyCheck
     from .answer_times_cy import AnswerTimes, TimesByNode
+    from .outcomes_cy import Outcomes
     from .transaction_manager_cy import TransactionManager
 elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.request_cy import ClientResponse, KafkaClient
@@ -61,6 +59,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.batch_cy import ProducerBatch
     from cython.cimports.headrace.producer.accumulator.drain_cy import ReadyCheck
     from cython.cimports.headrace.producer.sender.answer_times_cy import AnswerTimes, TimesByNode
+    from cython.cimports.headrace.producer.sender.outcomes_cy import Outcomes
     from cython.cimports.headrace.producer.sender.transaction_manager_cy import TransactionManager
 
 if TYPE_CHECKING:
@@ -143,8 +142,6 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._transaction = transaction
-        if transaction is not None:
-            transaction.fail_batch = self._fail
         self._attributes = 0 if transaction is None else TRANSACTIONAL_MASK
         self._clock = clock
         self._acks = acks
@@ -152,7 +149,6 @@ class Sender:
         self._max_request_bytes = max_request_bytes
         self._request_timeout_ms = request_timeout_ms
         self._delivery_timeout_ms = delivery_timeout_ms
-        self._retries = retries
         self._keep_order = keep_order
         self._retry_backoff_ms = retry_backoff_ms
         self._metrics = metrics
@@ -163,6 +159,22 @@ class Sender:
         self._in_flight = {}
         self._late_wakes = LateWakes() if late_wakes is None else late_wakes
         self._polls_wake = late_wakes is not None
+        self._outcomes = Outcomes(
+            client=client,
+            metadata=metadata,
+            accumulator=accumulator,
+            transactions=transactions,
+            transaction=transaction,
+            clock=clock,
+            compressors=compressors,
+            delivery_timeout_ms=delivery_timeout_ms,
+            retries=retries,
+            metrics=metrics,
+            callbacks=callbacks,
+            late_wakes=self._late_wakes,
+        )
+        if transaction is not None:
+            transaction.fail_batch = self._outcomes.fail
         #: The versions that were checked last, which nobody changes, and whether such a node needs converted batches.
         self._checked_versions = None
         self._converts = False
@@ -176,7 +188,7 @@ class Sender:
         self._closing = False
         self._force_close = False
         #: The last errors of batches. Any thread may read them.
-        self.recent_errors = RecentErrors()
+        self.recent_errors = self._outcomes.recent_errors
         #: The error that the thread died of, None unless it died.
         self.death = None
 
@@ -284,7 +296,7 @@ class Sender:
         In a finalizer that interrupted a section, the sender thread closes the accumulator instead.
         """
         if force:
-            self._force_close = True
+            self._force_close = self._outcomes.retries_end = True
         self._closing = True
         if not interrupted():
             self._accumulator.close()
@@ -309,7 +321,7 @@ class Sender:
         """Fail the batches that wait, but not those in flight."""
         for batch in self._accumulator.take_everything():
             # A failed batch with a sequence number would leave a gap, so the batches behind it begin a new epoch.
-            self._fail(batch, error, adjust=True)
+            self._outcomes.fail(batch, error, adjust=True)
 
     # --- Producer id ---
 
@@ -379,7 +391,7 @@ class Sender:
         batches: list
         if accumulator.stash.waiting:
             for batch, error in unstash(accumulator, self._metadata, now_ms):
-                self._fail(batch, error, adjust=False)
+                self._outcomes.fail(batch, error, adjust=False)
         availability = accumulator.availability
         check: ReadyCheck
         times: AnswerTimes
@@ -528,9 +540,9 @@ class Sender:
             starts = starts_of_runs(batch) if isinstance(error, errors.UnsupportedForMessageFormatError) else []
             if starts:
                 # fail only the records that can't be sent, not their neighbours
-                self._replace(batch, split_batch(batch, starts))
+                self._outcomes.replace(batch, split_batch(batch, starts))
             else:
-                self._on_error(batch, error, None, now_ms)
+                self._outcomes.attempt_failed(batch, error, None, now_ms)
             return None
 
     # --- Expiry ---
@@ -543,7 +555,7 @@ class Sender:
         soonest_ms: cython.double
         expiry_ms: cython.double
         for batch in expired:
-            self._fail_expired(batch, now_ms)
+            self._outcomes.fail_expired(batch, now_ms)
         if now_ms < self._next_in_flight_expiry_ms:
             return len(expired) > 0
         soonest_ms = NEVER_MS
@@ -552,27 +564,11 @@ class Sender:
             if expiry_ms <= now_ms:
                 # its buffer stays leased until the request that holds it ends
                 del self._in_flight[batch]
-                self._fail_expired(batch, now_ms)
+                self._outcomes.fail_expired(batch, now_ms)
             else:
                 soonest_ms = min(soonest_ms, expiry_ms)
         self._next_in_flight_expiry_ms = soonest_ms
         return len(expired) > 0
-
-    def _is_late(self, batch: ProducerBatch, now_ms: float) -> bool:
-        return now_ms - batch.created_ms >= self._delivery_timeout_ms
-
-    def _expired(self, batch: ProducerBatch, attempts: int, now_ms: float) -> errors.DeliveryTimeoutError:
-        age_ms = now_ms - batch.created_ms
-        # the error of the batch's own broker, which others may hide by answering
-        known = self._metadata.cluster.partition(batch.topic_partition)
-        error = None if known is None or known.leader is None else self._client.connection_error(known.leader.id)
-        return delivery_timeout(batch, attempts, age_ms, self._delivery_timeout_ms, error or self._metadata.last_error)
-
-    def _fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
-        error = self._expired(batch, batch.attempts + (1 if batch.in_flight else 0), now_ms)
-        if self._transactions is not None and batch.has_sequence:
-            self._transactions.mark_unresolved(batch)
-        self._fail(batch, error, adjust=False)
 
     # --- Responses ---
 
@@ -590,11 +586,11 @@ class Sender:
         if response.error is not None:
             error = lost_response(response)
             for batch in batches.values():
-                self._on_error(batch, error, None, now_ms)
+                self._outcomes.attempt_failed(batch, error, None, now_ms)
             return
         if response.message is None:
             for batch in batches.values():
-                self._complete(batch, -1, -1)
+                self._outcomes.complete(batch, -1, -1)
             return
         self._metrics.answered(latency_ms, response.message.throttle_time_ms, now_ms)
         unanswered: dict = dict(batches)
@@ -604,7 +600,7 @@ class Sender:
             for answer in topic.partition_responses:
                 answered = unanswered.pop((name, answer.index), None)
                 if answered is not None and answer.error_code == 0:
-                    self._complete(answered, answer.base_offset, answer.log_append_time_ms)
+                    self._outcomes.complete(answered, answer.base_offset, answer.log_append_time_ms)
                     continue
                 partition = TopicPartition(name or "", answer.index)
                 if answered is None:
@@ -612,132 +608,20 @@ class Sender:
                     continue
                 if answer.current_leader.leader_id >= 0:
                     new_leaders[partition] = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
-                self._on_error(answered, rejection(answer, partition), answer, now_ms)
+                self._outcomes.attempt_failed(answered, rejection(answer, partition), answer, now_ms)
         if new_leaders:
             nodes = [Node(node.node_id, node.host, node.port, node.rack) for node in response.message.node_endpoints]
             self._metadata.update_leaders(new_leaders, nodes)
         for batch in unanswered.values():
             # equivalent to a lost response
             error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
-            self._on_error(batch, error, None, now_ms)
-
-    @cython.cfunc
-    def _complete(self, batch: ProducerBatch, base_offset: cython.longlong, log_append_time: cython.longlong) -> object:
-        if self._transactions is not None:
-            self._transactions.completed(batch)
-            if self._transaction is not None and self._transaction.delivered(batch):
-                return None
-        first: cython.bint = batch.complete_quietly(base_offset, log_append_time)
-        if batch.latch is not None:
-            self._late_wakes.add(batch.latch)
-        if first and not batch.settled:
-            self._callbacks.settle(batch, self._accumulator)
-        elif self._compressors is None:
-            # it has no callbacks, or it expired in flight: nothing reads its buffer any longer
-            self._accumulator.release(batch)
-        else:
-            self._compressors.keep(batch)
-        return None
+            self._outcomes.attempt_failed(batch, error, None, now_ms)
 
     @cython.cfunc
     def _return_memory(self) -> object:
         if self._compressors is not None:
             self._compressors.return_memory()
         return None
-
-    def _on_error(
-        self, batch: ProducerBatch, error: KafkaError, answer: PartitionProduceResponse | None, now_ms: float
-    ) -> None:
-        """Handle a failed attempt by the table in `delivery.py`."""
-        if batch.done:
-            # it expired in flight; now nothing reads its buffer any longer
-            self._accumulator.release(batch)
-            return
-        action = action_for(error)
-        if action.refresh_metadata:
-            self._metadata.request_update()
-        with cython.critical_section(batch):
-            # `describe` reads it on another thread
-            batch.last_error = error
-        if action.in_log is not InLog.NO:
-            batch.maybe_persisted_error = error
-        elif self._transactions is not None and batch.has_sequence and broker_lacks_batch(error):
-            batch.maybe_persisted_error = None
-        if action.verdict is Verdict.SPLIT and batch.count > 1:
-            self._metrics.split(now_ms)
-            self._split(batch)
-        elif action.verdict is Verdict.COMPLETE:
-            self._complete(batch, -1, -1)
-        elif self._may_retry(batch, error, action.verdict, answer, now_ms):
-            level = self._repeats.level((batch.topic, type(error)), logging.WARNING, now_ms)
-            _log.log(level, "%s: attempt %d failed, will be sent again: %s", batch, batch.attempts + 1, error)
-            self._metrics.retried(batch, now_ms)
-            self.recent_errors.note(batch.topic, error, batch.count, now_ms, failed=False)
-            self._accumulator.reenqueue(batch, now_ms)
-        else:
-            record_errors = rejected_records(answer, error) if answer is not None else None
-            # A batch with a retriable error may be in the log. Until that is known, no later batch may take its place
-            # in the sequence.
-            given_up = action.verdict is Verdict.RETRY
-            if given_up and self._transactions is not None and batch.has_sequence:
-                self._transactions.mark_unresolved(batch)
-            if given_up and self._is_late(batch, now_ms):
-                error, record_errors = self._expired(batch, batch.attempts + 1, now_ms), None
-            elif action.in_log is InLog.NO and batch.maybe_persisted_error is not None:
-                # this attempt didn't append it, but an earlier one may have; copied, as other batches share the error
-                error = copy(error)
-                for each in (error, *(record_errors or {}).values()):
-                    each.__cause__ = batch.maybe_persisted_error
-            self._fail(batch, error, adjust=not given_up, record_errors=record_errors)
-
-    def _may_retry(
-        self,
-        batch: ProducerBatch,
-        error: KafkaError,
-        verdict: Verdict,
-        answer: PartitionProduceResponse | None,
-        now_ms: float,
-    ) -> bool:
-        if verdict is not Verdict.RETRY or batch.attempts >= self._retries or self._force_close:
-            return False
-        if self._is_late(batch, now_ms):
-            return False
-        if self._transactions is not None:
-            log_start_offset = NO_OFFSET if answer is None else answer.log_start_offset
-            return self._transactions.can_retry(batch, error, log_start_offset)
-        return isinstance(error, errors.RetriableError)
-
-    def _split(self, batch: ProducerBatch) -> None:
-        _log.warning("%s exceeds the broker's message.max.bytes: it is split and sent again", batch)
-        self._accumulator.note_rejected(batch)
-        self._replace(batch, split_batch(batch))
-
-    def _replace(self, batch: ProducerBatch, children: list[tuple[int, ProducerBatch]]) -> None:
-        parts = [child for _, child in children]
-        if self._transactions is not None:
-            self._transactions.replaced(batch, parts)
-        self._accumulator.replace(batch, parts)
-        batch.split_into(children)
-        # the parts hold its memory now
-        self._accumulator.forget(batch)
-
-    def _fail(
-        self,
-        batch: ProducerBatch,
-        error: KafkaError,
-        *,
-        adjust: bool,
-        record_errors: dict[int, BaseException] | None = None,
-    ) -> None:
-        if self._transactions is not None and batch.has_sequence:
-            self._transactions.failed(batch, error, adjust)
-        if self._transaction is not None:
-            self._transaction.batch_failed(batch, error)
-        now_ms = self._clock.now_ms()
-        self._metrics.failed(batch, now_ms)
-        self.recent_errors.note(batch.topic, error, batch.count, now_ms, failed=True)
-        batch.fail(error, record_errors)
-        self._callbacks.settle(batch, None if batch.in_flight else self._accumulator)
 
     def _fail_everything(self, error: KafkaError) -> None:
         """Fail every incomplete batch. Nothing runs on this thread afterwards."""
@@ -748,7 +632,4 @@ class Sender:
             self._transaction.transaction.fail_pending(error)
         self._accumulator.take_everything()
         self._in_flight.clear()
-        for batch in self._accumulator.incomplete_batches():
-            if batch.fail(error):
-                self._metrics.failed(batch, self._clock.now_ms())
-                self._callbacks.settle(batch, self._accumulator)
+        self._outcomes.fail_incomplete(error)

@@ -30,7 +30,7 @@ LARGER = {
     ),
     "producer/accumulator/accumulator_cy.py": (660, "one class, whose methods call each other without Python calls"),
     "producer/accumulator/batch_cy.py": (670, "a batch and its records' futures, which complete together"),
-    "producer/sender/sender_cy.py": (760, "one class, whose methods call each other without Python calls"),
+    "producer/sender/sender_cy.py": (640, "one class, whose methods call each other without Python calls"),
     "producer/columns/avro_cy.py": (660, "one tree: a class per Avro type, which call each other without the GIL"),
 }
 
