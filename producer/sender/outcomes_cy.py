@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # cython: freethreading_compatible=True
-"""What becomes of a batch that was sent, or that can't be: it is completed, sent again, split or failed.
+"""What happens to a batch that was sent, or that can't be: it is completed, sent again, split or failed.
 
 Source: `completeBatch`, `failBatch` and `canRetry` in Kafka's Sender.
 """
