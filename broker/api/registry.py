@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...network.protocol.api import ApiKey
-from ...network.protocol.message import Request, Response, Versions
+from ...network.protocol.message import Request, Response
+from ...network.protocol.versions import Versions
 from ..requests.control import Control
 from ..requests.request import RequestContext
 from ..services.services import BrokerServices

@@ -11,11 +11,14 @@ versions are those of Apache Kafka's schema files (`clients/src/main/resources/c
 decodes messages.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from .api_keys import ApiKey
 from .types import WireType
+from .versions import NEWEST, Versions
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -25,31 +28,10 @@ else:
         return lambda decorator: decorator
 
 
-_NEWEST = 0x7FFF
 _MISSING: Any = object()
 
-
-class Versions(NamedTuple):
-    """A range of versions, both ends included."""
-
-    min: int
-    max: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Versions":
-        """Parse Kafka's notation: "3", "3-13" or "3+"."""
-        low, _, high = text.removesuffix("+").partition("-")
-        return cls(int(low), _NEWEST if text.endswith("+") else int(high or low))
-
-    def __contains__(self, version: object) -> bool:
-        return isinstance(version, int) and self.min <= version <= self.max
-
-    def __str__(self) -> str:
-        return f"{self.min}-{self.max}" if self.max != _NEWEST else f"{self.min}+"
-
-
-_ALL = Versions(0, _NEWEST)
-_NONE = Versions(_NEWEST + 1, _NEWEST)
+_ALL = Versions(0, NEWEST)
+_NONE = Versions(NEWEST + 1, NEWEST)
 
 
 class Message:

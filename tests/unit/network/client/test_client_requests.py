@@ -20,10 +20,10 @@ from headrace.network.protocol.errors import (
     UnsupportedVersionError,
 )
 from headrace.network.protocol.frames import encode_response
-from headrace.network.protocol.message import Versions
 from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from headrace.network.protocol.messages.records.init_producer_id import InitProducerIdRequest
 from headrace.network.protocol.messages.records.produce import ProduceRequest, ProduceResponse, TopicProduceData
+from headrace.network.protocol.versions import Versions
 
 
 def produce(acks: int = 1) -> ProduceRequest:

@@ -12,7 +12,7 @@ from headrace.network.protocol import messages
 from headrace.network.protocol.api import MODULES, ApiKey, requests
 from headrace.network.protocol.codec import codec_for, decode, encode, gather
 from headrace.network.protocol.errors import EncodeError, MalformedMessageError, UnsupportedVersionError
-from headrace.network.protocol.message import Request, Versions, field, fields_of, first_version_with, request, struct
+from headrace.network.protocol.message import Request, field, fields_of, first_version_with, request, struct
 from headrace.network.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from headrace.network.protocol.messages.groups.find_coordinator import FindCoordinatorRequest
 from headrace.network.protocol.messages.records.fetch import FetchRequest, FetchTopic
@@ -33,6 +33,7 @@ from headrace.network.protocol.types import (
     UInt32,
     size_of,
 )
+from headrace.network.protocol.versions import Versions
 
 
 @struct
