@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 from headrace import broker, cli, network, producer
@@ -54,8 +55,7 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
     The row `ratio` compares importing and constructing with confluent-kafka: of whole processes, and `net_*` without
     the time that the interpreter takes by itself.
     """
-    for package in (network, producer, broker, cli):
-        compileall.compile_dir(str(Path(package.__file__ or "").parent), quiet=2)
+    _write_bytecode()
     results: dict[str, list[tuple[float, float]]] = {name: [] for name in (*_PROGRAMS, _BROKER)}
     for _ in range(rounds + 1):
         for name, command in _PROGRAMS.items():
@@ -77,8 +77,16 @@ def measure(rounds: int) -> dict[str, dict[str, float]]:
     return table
 
 
+@cache
+def _write_bytecode() -> None:
+    """Write what an installation writes, also where PYTHONDONTWRITEBYTECODE is set."""
+    for package in (network, producer, broker, cli):
+        compileall.compile_dir(str(Path(package.__file__ or "").parent), quiet=2)
+
+
 def start_ms(client: str) -> float:
     """Milliseconds of a process that imports a client and constructs a producer. Raises LookupError if unknown."""
+    _write_bytecode()
     return _run(_PROGRAMS[f"{client}: import and construct"])[0]
 
 
