@@ -59,7 +59,8 @@ def page(notice: str) -> str:
 
 Headrace beside confluent-kafka, shape of work by shape of work. Both have their defaults, unless the row says
 otherwise, send idempotently, and take turns in one run on two cores of a shared virtual machine, which also run the
-embedded broker. The rows are medians of three rounds. Right of 1, Headrace is faster; the thin lines span the rounds.
+embedded broker. The rows are medians of five to nine rounds. Right of 1, Headrace is faster; the thin lines span the
+rounds.
 
 ![How many times as fast as confluent-kafka Headrace is](drawings/benchmarks.svg)
 
