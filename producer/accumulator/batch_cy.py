@@ -439,7 +439,10 @@ class ProducerBatch:
             latch: Latch | None = self.latch
             if latch is None:
                 latch = self.latch = Latch()
-        return latch.wait(timeout)
+        if latch.wait(timeout):
+            return True
+        with here.section, _completion:  # the latch is set later, as the sender thread begins to wait
+            return self.done or self.children is not None
 
     def wait_settled(self, timeout: float | None = None) -> bool:
         """Wait until the callbacks of a complete batch have returned, at most `timeout` seconds."""

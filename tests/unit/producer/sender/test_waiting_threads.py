@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.sender_harness import LINGER_MS, SenderHarness
@@ -82,3 +83,14 @@ def test_they_are_woken_if_the_thread_dies(monkeypatch: pytest.MonkeyPatch) -> N
     assert h.sender.death is not None
     assert woken
     assert future.succeeded()
+
+
+def test_a_wait_whose_time_ends_before_it_is_woken_finds_the_record_done() -> None:
+    h = SenderHarness()
+    (future,), request = h.request(b"v")
+    waiting(h, future)
+    with ThreadPoolExecutor(1) as executor:
+        got = executor.submit(future.get, 0.3)
+        h.answer(request)
+        # without a turn of the sender, which would wake it
+        assert got.result() == future.get(0)
