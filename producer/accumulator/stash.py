@@ -93,6 +93,8 @@ class Stash:
                 except ValueError:
                     return False
                 self.release(batch)
+                # wakes the threads in `await_taken_up`; only the sender thread replaces the latch, in its next turn
+                self._taken_up.set()
                 return True
         return False
 
