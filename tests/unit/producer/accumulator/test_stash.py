@@ -15,7 +15,7 @@ PATIENCE_S = 60.0
 
 def stashed(stash: Stash, topic: str) -> ProducerBatch:
     batch = ProducerBatch(topic, 0, bytearray(100), 1_000.0)
-    stash.put(StashedRecord(batch, RecordFuture(batch, 0), 0, 0, b"k", b"v", None))
+    stash.put(StashedRecord(batch, RecordFuture(), 0, 0, b"k", b"v", None))
     return batch
 
 
