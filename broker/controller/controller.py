@@ -39,6 +39,7 @@ from ...network.protocol.other_errors import (
     NotControllerError,
     PreferredLeaderNotAvailableError,
 )
+from ...network.sections import here
 from ...network.topic_names import validate_topic_name
 from ..config.broker_config import BrokerConfig
 from ..config.client_metrics_config import ClientMetricsConfig, parse_patterns
@@ -85,6 +86,7 @@ class Controller(ControllerApi):
 
     Any thread may call it. One lock is held while an image is created, stored and published, so brokers receive images
     in order. A broker therefore never calls the controller while it holds a lock that its own `on_image` acquires.
+    The lock is a section, because a producer in the same process waits for brokers that wait for it.
     """
 
     def __init__(self, cluster_id: str, config: BrokerConfig, state_path: Path | None) -> None:
@@ -105,7 +107,7 @@ class Controller(ControllerApi):
 
     def load(self, known_topics: Mapping[str, TopicState]) -> None:
         """Load the stored topics, and those `known_topics` (from log directories) that are not stored."""
-        with self._lock:
+        with here.section, self._lock:
             topics: dict[str, TopicState] = {}
             configs: dict[tuple[int, str], Mapping[str, str]] = {}
             acls: frozenset[AclBinding] = frozenset()
@@ -184,7 +186,7 @@ class Controller(ControllerApi):
 
         Brokers that start together are registered together. Otherwise the first would take over partitions of the rest.
         """
-        with self._lock:
+        with here.section, self._lock:
             alive = dict(self.image.brokers)
             for endpoint, on_image in brokers:
                 self._listeners[endpoint.node_id] = on_image
@@ -193,7 +195,7 @@ class Controller(ControllerApi):
 
     def unregister_broker(self, node_id: int) -> None:
         """Remove a broker. Others take over its partitions."""
-        with self._lock:
+        with here.section, self._lock:
             self._listeners.pop(node_id, None)
             if node_id not in self.image.brokers:
                 return
@@ -240,7 +242,7 @@ class Controller(ControllerApi):
 
     def move_leader(self, topic: str, index: int, node_id: int) -> None:
         """Make an in-sync replica the leader. Raises UnknownTopicOrPartitionError, InvalidRequestError."""
-        with self._lock:
+        with here.section, self._lock:
             state, partition = self._partition(topic, index)
             if node_id not in partition.isr or node_id not in self.image.brokers:
                 raise InvalidRequestError(
@@ -253,7 +255,7 @@ class Controller(ControllerApi):
     def elect_leaders(
         self, partitions: Sequence[tuple[str, int]] | None, *, is_unclean: bool = False
     ) -> list[ElectionOutcome]:
-        with self._lock:
+        with here.section, self._lock:
             asked = partitions
             if asked is None:
                 asked = [(name, at) for name, topic in self.image.topics.items() for at in range(len(topic.partitions))]
@@ -291,7 +293,7 @@ class Controller(ControllerApi):
     def alter_reassignments(
         self, changes: Sequence[Reassignment], *, allow_factor_change: bool = True
     ) -> list[PartitionState | BrokerResponseError]:
-        with self._lock:
+        with here.section, self._lock:
             changed: dict[str, list[PartitionState]] = {}
             outcomes: list[PartitionState | BrokerResponseError] = []
             for topic, index, replicas in changes:
@@ -334,7 +336,7 @@ class Controller(ControllerApi):
         return None
 
     def alter_isrs(self, changes: Sequence[IsrChange]) -> list[PartitionState | BrokerResponseError]:
-        with self._lock:
+        with here.section, self._lock:
             changed: dict[str, list[PartitionState]] = {}
             outcomes: list[PartitionState | BrokerResponseError] = []
             for change in changes:
@@ -376,7 +378,7 @@ class Controller(ControllerApi):
         self, decisions: Iterable[Callable[[_Changes], TopicState]], *, validate_only: bool = False
     ) -> list[TopicState | BrokerResponseError]:
         """Apply decisions about topics in order, each seeing the previous ones, and publish them together."""
-        with self._lock:
+        with here.section, self._lock:
             changes = _Changes(self.image)
             outcomes: list[TopicState | BrokerResponseError] = []
             for decide in decisions:
@@ -502,7 +504,7 @@ class Controller(ControllerApi):
             raise InvalidConfigurationError(str(wrong)) from wrong
 
     def set_topic_configs(self, name: str, configs: Mapping[str, str], *, validate_only: bool = False) -> None:
-        with self._lock:
+        with here.section, self._lock:
             state = self.image.topics.get(name)
             if state is None:
                 raise UnknownTopicOrPartitionError(f"there is no topic {name!r}")
@@ -513,7 +515,7 @@ class Controller(ControllerApi):
     def set_resource_configs(
         self, resource_type: int, name: str, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        with self._lock:
+        with here.section, self._lock:
             try:
                 if resource_type == BROKER:
                     self._static_config.check_dynamic(configs)
@@ -537,11 +539,11 @@ class Controller(ControllerApi):
     # --- Access control entries ---
 
     def create_acls(self, acls: Sequence[AclBinding]) -> list[AclBinding | BrokerResponseError]:
-        with self._lock:
+        with here.section, self._lock:
             return self._publish_acls(*acl_changes.create(self.image.acls, acls))
 
     def delete_acls(self, filters: Sequence[AclFilter]) -> list[list[AclBinding] | BrokerResponseError]:
-        with self._lock:
+        with here.section, self._lock:
             return self._publish_acls(*acl_changes.delete(self.image.acls, filters))
 
     def _publish_acls(self, outcomes: list, acls: frozenset[AclBinding]) -> list:
@@ -558,7 +560,7 @@ class Controller(ControllerApi):
     def alter_scram(
         self, deletions: Sequence[ScramDeletion], upsertions: Sequence[ScramUpsertion]
     ) -> dict[str, BrokerResponseError]:
-        with self._lock:
+        with here.section, self._lock:
             users, errors = scram_changes.apply(self.image.users, deletions, upsertions)
             if users is not self.image.users:
                 self._publish(replace(self.image.with_changes({}), users=users))
@@ -566,7 +568,7 @@ class Controller(ControllerApi):
 
     def set_passwords(self, passwords: Mapping[str, str | None]) -> None:
         """Add, change and remove (None) users of PLAIN and SCRAM. Raises KafkaStorageError."""
-        with self._lock:
+        with here.section, self._lock:
             self._publish(replace(self.image.with_changes({}), users=self.image.users.with_passwords(passwords)))
 
     def update_features(self, features: Mapping[str, int]) -> None:
@@ -574,18 +576,18 @@ class Controller(ControllerApi):
             if name not in FEATURES or not 0 <= level <= FEATURES[name]:
                 supported = ", ".join(f"{each} 0 to {highest}" for each, highest in FEATURES.items())
                 raise InvalidUpdateVersionError(f"level {level} of {name!r} is not supported; brokers have {supported}")
-        with self._lock:
+        with here.section, self._lock:
             self._publish(replace(self.image.with_changes({}), features={**self.image.features, **features}))
 
     # --- Producer ids ---
 
     def skip_producer_ids(self, last: int) -> None:
         """Never allocate producer ids up to `last`: loaded logs have producers with such ids."""
-        with self._lock:
+        with here.section, self._lock:
             self._next_producer_id = max(self._next_producer_id, last + 1)
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        with self._lock:
+        with here.section, self._lock:
             first = self._next_producer_id
             self._next_producer_id += PRODUCER_ID_BLOCK
             self._keep(self.image, self._deleted)

@@ -17,6 +17,7 @@ from support.interruptions import Garbage, Interruption, every_point, signals
 from support.waiting import know, memory_comes_back
 
 from headrace.broker import ApiKey, EmbeddedCluster, Fault
+from headrace.broker.controller.controller_api import MorePartitions
 from headrace.network.clock import Clock
 from headrace.network.latch_cy import Latch
 from headrace.network.sections import here, interrupted
@@ -403,3 +404,23 @@ def test_a_stash_that_is_full_refuses_and_recovers(cluster: EmbeddedCluster, top
         assert [future.get(60).partition for future in futures]
         is_whole(producer)
         producer.send(topic, b"on").get(60)
+
+
+def test_a_send_within_a_call_of_the_controller_does_not_wait_for_it(topic: str) -> None:
+    """No memory becomes free before there is a producer id, and a new broker gets its first one from the controller."""
+    futures: list[RecordFuture] = []
+    settings: dict[str, Any] = {"buffer_memory": 20_000, "batch_size": 2_000, "linger_ms": 0, "max_block_ms": 5_000}
+    with (
+        EmbeddedCluster(brokers=1, config={"num.partitions": PARTITIONS}) as cluster,
+        KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, **settings) as producer,
+    ):
+        know(producer, topic)
+
+        def more() -> Iterator[MorePartitions]:
+            # a finalizer could run here
+            futures.extend(producer.send(topic, b"x" * 900) for _ in range(40))
+            yield MorePartitions(topic, PARTITIONS + 1)
+
+        cluster.controller.create_partitions(more())  # type: ignore[arg-type]
+        assert all(future.get(60).offset >= 0 for future in futures)
+        is_whole(producer)
