@@ -59,7 +59,7 @@ class WaitingQueues:
         """Every queue that has batches, those that need a look first. Sender thread."""
         while True:
             try:
-                return list({**self.active, **self.lingering})
+                return list(dict.fromkeys([*self.active, *self.lingering]))
             except RuntimeError:
                 # interpreted or without the GIL: another thread has changed one meanwhile
                 continue
