@@ -1,6 +1,6 @@
 """The errors of requests that a producer never makes; `errors` has all others and imports these on first use.
 
-A class statement takes 14 us, and every producer would pay for these 70 at its start.
+A class statement takes 14 us, and every producer would pay for these 68 at its start.
 """
 
 from __future__ import annotations

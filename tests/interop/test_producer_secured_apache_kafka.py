@@ -147,6 +147,20 @@ def test_records_arrive_while_sessions_are_renewed(
     kafka: Any, protocol: str, mechanism: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "headrace.network.client")
+    for _ in range(3):
+        caplog.clear()
+        send_through_sessions(kafka, protocol, mechanism)
+        renewals = sum("is renewed in" in record.message for record in caplog.records)
+        assert renewals >= (0 if mechanism is None else 3)
+        warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+        # Kafka moves its leaders if the machine is so busy that the broker's heartbeats are late: then it is done again
+        if not any("This broker is not the partition's leader" in each for each in warnings):
+            break
+    assert warnings == []
+
+
+def send_through_sessions(kafka: Any, protocol: str, mechanism: str | None) -> None:
+    """Send for as long as two sessions last, and check what arrived."""
     topic = create_topic(kafka.bootstrap_servers, partitions=2)
     values = []
     with KafkaProducer(settings(kafka, protocol, mechanism)) as producer:
@@ -159,11 +173,6 @@ def test_records_arrive_while_sessions_are_renewed(
         for future in futures:
             future.get(PATIENCE_S)
     assert sorted(each.value() for each in read_topic(kafka.bootstrap_servers, topic)) == sorted(values)
-    renewals = sum("is renewed in" in record.message for record in caplog.records)
-    assert renewals >= (0 if mechanism is None else 3)
-    warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    # Kafka moves its leaders if the machine is so busy that the broker's heartbeats are late
-    assert warnings == [] or any("This broker is not the partition's leader" in each for each in warnings)
 
 
 @pytest.mark.parametrize("mechanism", PASSWORDS)
