@@ -95,6 +95,11 @@ class BrokerKeywords(TypedDict, total=False):
     transaction_partition_verification_enable: bool
     """Whether a leader checks with the coordinator that a partition is in a producer's transaction before it appends
     the first batch (KIP-890). Default: true."""
+    add_partitions_to_txn_retry_backoff_ms: int
+    """How long a leader waits before it asks again to add a partition to a transaction whose predecessor's markers
+    are still being written. Default: 20."""
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    """How long it goes on asking before it reports that to the client. Default: 100."""
     transaction_state_log_num_partitions: int
     """Partitions of the transaction log. Default: 50."""
     transaction_state_log_replication_factor: int

@@ -59,8 +59,6 @@ WITHOUT_EFFECT: dict[str, str] = {
     "group.coordinator.rebalance.protocols": _CLASSIC,
     "group.share.*": _SHARE,
     "share.coordinator.*": _SHARE,
-    "add.partitions.to.txn.*": "a leader that can't reach a transaction's coordinator reports that to the client, "
-    "which retries",
     "transaction.state.log.load.buffer.size": "the transaction log is read one batch at a time",
     "remote.*": _REMOTE,
     "log.local.retention.bytes": _REMOTE,

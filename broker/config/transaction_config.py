@@ -35,6 +35,19 @@ class TransactionConfig(BrokerTlsConfig):
         doc="Whether a leader checks with the coordinator that a partition is in a producer's transaction before it "
         "appends the first batch (KIP-890).",
     )
+    add_partitions_to_txn_retry_backoff_ms: int = key(
+        default=20,
+        at_least=1,
+        at_most=INT32_MAX,
+        doc="How long a leader waits before it asks again to add a partition to a transaction whose predecessor's "
+        "markers are still being written.",
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = key(
+        default=100,
+        at_least=0,
+        at_most=INT32_MAX,
+        doc="How long it goes on asking before it reports that to the client.",
+    )
     transaction_state_log_num_partitions: int = key(
         default=50, at_least=1, at_most=INT32_MAX, doc="Partitions of the transaction log."
     )

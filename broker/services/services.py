@@ -148,6 +148,9 @@ class BrokerServices:
         )
         self.enrolment = EnrolmentClient(
             node_id,
+            config=config,
+            clock=clock,
+            timer=self.timer,
             connector=connector,
             image=lambda: self.image,
             transactions=self.transaction_store.internal_topic,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from .executor import SerialExecutor, TaskExecutor
 from .system_timer import SystemTimer, Timer
-from .timer_task import TimerTask
+from .timer_task import TimedCall, TimerTask
 from .timing_wheel import TimingWheel
 
-__all__ = ["SerialExecutor", "SystemTimer", "TaskExecutor", "Timer", "TimerTask", "TimingWheel"]
+__all__ = ["SerialExecutor", "SystemTimer", "TaskExecutor", "TimedCall", "Timer", "TimerTask", "TimingWheel"]

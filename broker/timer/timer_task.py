@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 
@@ -40,6 +40,19 @@ class TimerTask(ABC):
     def is_pending(self) -> bool:
         """Whether the task is in a timer, neither expired nor cancelled."""
         return self._entry is not None
+
+
+class TimedCall(TimerTask):
+    """Calls a function."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, delay_ms: float, call: Callable[[], object]) -> None:
+        super().__init__(delay_ms)
+        self._call = call
+
+    def run(self) -> None:
+        self._call()
 
 
 class TimerTaskEntry:

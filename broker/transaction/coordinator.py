@@ -23,7 +23,7 @@ from ...network.protocol.errors import (
 from ..config.broker_config import BrokerConfig
 from ..log.producer_state import FIRST_LEVEL_WITH_EPOCH_BUMP, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ..metadata import PartitionKey
-from ..timer import SystemTimer, TimerTask
+from ..timer import SystemTimer, TimedCall
 from .markers import RETRY_MS, MarkerSender
 from .states import Event, TransactionState, outcome_of
 from .store import TransactionStore
@@ -36,19 +36,6 @@ Identified = Callable[["BrokerResponseError | None", ProducerIdAndEpoch], None]
 Done = Callable[["BrokerResponseError | None"], None]
 
 NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-
-class _Timeout(TimerTask):
-    """Aborts a transaction, or tries again what failed."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, delay_ms: float, run: Callable[[], None]) -> None:
-        super().__init__(delay_ms)
-        self._run = run
-
-    def run(self) -> None:
-        self._run()
 
 
 class _Step(NamedTuple):
@@ -295,7 +282,7 @@ class TransactionCoordinator:
 
         def written(error: BrokerResponseError | None) -> None:
             if isinstance(error, CoordinatorNotAvailableError):
-                self._timer.add(_Timeout(RETRY_MS, partial(self._complete, transaction)))
+                self._timer.add(TimedCall(RETRY_MS, partial(self._complete, transaction)))
             elif error is not None:
                 _log.info("%r: another broker has to complete it: %s", transaction, error)
 
@@ -312,7 +299,7 @@ class TransactionCoordinator:
             if values.state is not TransactionState.ONGOING or transaction.timeout is not None:
                 return
             delay_ms = max(values.start_ms + values.timeout_ms - self.clock.wall_ms(), 0) + 1
-            timeout = transaction.timeout = _Timeout(delay_ms, partial(self._time_out, transaction, values.start_ms))
+            timeout = transaction.timeout = TimedCall(delay_ms, partial(self._time_out, transaction, values.start_ms))
         self._timer.add(timeout)
 
     def _cancel_timeout(self, transaction: Transaction) -> None:
@@ -356,7 +343,7 @@ class TransactionCoordinator:
         self._write_decision(transaction, step, aborted)
 
     def _try_again(self, transaction: Transaction, start_ms: int, delay_ms: float) -> None:
-        timeout = _Timeout(delay_ms, partial(self._time_out, transaction, start_ms))
+        timeout = TimedCall(delay_ms, partial(self._time_out, transaction, start_ms))
         with transaction.lock:
             transaction.timeout = timeout
         self._timer.add(timeout)

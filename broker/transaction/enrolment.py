@@ -4,10 +4,13 @@ Kafka's `AddPartitionsToTxnManager`)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from ...network.clock import Clock
 from ...network.protocol.errors import (
     BrokerResponseError,
+    ConcurrentTransactionsError,
     InvalidProducerEpochError,
     InvalidTxnStateError,
     KafkaError,
@@ -21,9 +24,11 @@ from ...network.protocol.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from ..config.broker_config import BrokerConfig
 from ..internal_topics import InternalTopic
 from ..metadata import ClusterImage, PartitionKey
 from ..replica.connection import InterBrokerConnection, InterBrokerConnector
+from ..timer import SystemTimer, TimedCall
 from .peers import PeerRequests
 
 #: The errors by partition; those without one are in the transaction.
@@ -49,21 +54,49 @@ class Enrolment(NamedTuple):
 
 
 class EnrolmentClient(PeerRequests[Enrolment]):
-    """Asks coordinators on behalf of the partitions that this broker leads. Any thread may call `enrol`."""
+    """Asks coordinators on behalf of the partitions that this broker leads. Any thread may call `enrol`.
+
+    A transaction begins as soon as the last one's outcome is decided, and is refused until all of its markers are
+    written. That takes milliseconds, and the client's backoff takes longer. So the broker itself asks again, as Kafka's
+    does (KAFKA-18654).
+    """
 
     def __init__(
         self,
         broker_id: int,
         *,
+        config: BrokerConfig,
+        clock: Clock,
+        timer: SystemTimer,
         connector: InterBrokerConnector,
         image: Callable[[], ClusterImage],
         transactions: InternalTopic,
     ) -> None:
         super().__init__("enrolment", broker_id, connector=connector, image=image)
+        self._clock = clock
+        self._timer = timer
+        self._backoff_ms = config.add_partitions_to_txn_retry_backoff_ms
+        self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
         self._transactions = transactions
 
     def enrol(self, enrolment: Enrolment) -> None:
-        """Ask the coordinator. `done` is called now or on the thread for that broker."""
+        """Ask the coordinator. `done` is called now, or on the thread for that broker or that of the timer."""
+        if enrolment.adds:
+            again_until_ms = self._clock.now_ms() + self._patience_ms
+            enrolment = enrolment._replace(done=partial(self._added, enrolment, again_until_ms))
+        self._ask(enrolment)
+
+    def _added(
+        self, enrolment: Enrolment, again_until_ms: float, errors: Mapping[PartitionKey, BrokerResponseError]
+    ) -> None:
+        is_early = any(isinstance(error, ConcurrentTransactionsError) for error in errors.values())
+        if not is_early or self._clock.now_ms() >= again_until_ms:
+            enrolment.done(errors)
+            return
+        again = enrolment._replace(done=partial(self._added, enrolment, again_until_ms))
+        self._timer.add(TimedCall(self._backoff_ms, partial(self._ask, again)))
+
+    def _ask(self, enrolment: Enrolment) -> None:
         try:
             coordinator = self._transactions.leader_of(enrolment.transactional_id, make=False)
         except BrokerResponseError as error:

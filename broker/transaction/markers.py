@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ...network.protocol.errors import (
@@ -24,7 +25,7 @@ from ...network.protocol.messages.transactions.write_txn_markers import (
 )
 from ..metadata import ClusterImage, PartitionKey
 from ..replica.connection import InterBrokerConnection, InterBrokerConnector
-from ..timer import SystemTimer, TimerTask
+from ..timer import SystemTimer, TimedCall
 from .peers import PeerRequests
 from .states import TransactionState
 from .store import TransactionStore
@@ -41,20 +42,6 @@ class _Job(NamedTuple):
     transaction: Transaction
     partitions: frozenset[PartitionKey]
     on_marked: Callable[[Transaction], None]
-
-
-class _Retry(TimerTask):
-    """Sends markers again."""
-
-    __slots__ = ("_job", "_sender")
-
-    def __init__(self, sender: MarkerSender, job: _Job) -> None:
-        super().__init__(RETRY_MS)
-        self._sender = sender
-        self._job = job
-
-    def run(self) -> None:
-        self._sender.send_job(self._job)
 
 
 class MarkerSender(PeerRequests[_Job]):
@@ -78,11 +65,11 @@ class MarkerSender(PeerRequests[_Job]):
         with transaction.lock:
             partitions = transaction.values.partitions
         if partitions:
-            self.send_job(_Job(transaction, partitions, on_marked))
+            self._send_job(_Job(transaction, partitions, on_marked))
         else:
             on_marked(transaction)
 
-    def send_job(self, job: _Job) -> None:
+    def _send_job(self, job: _Job) -> None:
         """Send markers to the present leaders, unless another broker coordinates the transaction by now."""
         if not self._store.is_current(job.transaction):
             return
@@ -106,7 +93,7 @@ class MarkerSender(PeerRequests[_Job]):
     def _retry(self, job: _Job, keys: Iterable[PartitionKey]) -> None:
         partitions = frozenset(keys)
         if partitions:
-            self._timer.add(_Retry(self, job._replace(partitions=partitions)))
+            self._timer.add(TimedCall(RETRY_MS, partial(self._send_job, job._replace(partitions=partitions))))
 
     def _finish(self, job: _Job, keys: Iterable[PartitionKey]) -> None:
         """Record that partitions have their markers."""
