@@ -48,6 +48,7 @@ cdef class ProducerBatch:
     cdef bint complete_quietly(self, long long base_offset, long long log_append_time)
     cdef object _wake_waiters(self)
     cpdef Lease take_lease(self)
+    cpdef bint listen(self, RecordFuture future, object callback, bint waker=*, int kind=*)
     cpdef bint wait(self, object timeout=*)
     cdef bint _finish(
         self, long long base_offset, long long log_append_time, object exception, dict record_errors
@@ -70,3 +71,5 @@ cdef class RecordFuture:
     cdef bint _is_done(self) noexcept
     cdef RecordMetadata _metadata(self)
     cdef object _error(self)
+    cpdef object _listen(self, object callback, bint waker=*, int kind=*)
+    cdef object _call(self, object callback, int kind)

@@ -25,6 +25,7 @@ from ...network.records.builder_cy import NO_LIMIT
 from ...network.sections import here, interrupted
 from ..threads import check_may_wait, on_callback_thread
 from .callback_progress import CALLBACK_GRACE_SECONDS, callback_progress
+from .listeners_cy import EITHER, ERROR, FUTURE, METADATA, OUTCOME
 from .other_futures import NoExecutorsCondition, NoExecutorsState, awaited, check_done_callback
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class ProducerBatch:
         future.headers_size = -1 if headers is None else len(headers)
         if callback is not None:
             # a single step, because `listen` adds to the list under another lock
-            self.callbacks.append(new_listener(callback, future))
+            self.callbacks.append(new_listener(callback, future, OUTCOME))
         return future
 
     def append_record(
@@ -329,12 +330,8 @@ class ProducerBatch:
         future: RecordFuture
         for listener in callbacks:
             future = listener.future
-            callback = listener.callback
             try:
-                if self.exception is None:
-                    callback(future._metadata(), None)
-                else:
-                    callback(future._metadata(), future._error())
+                future._call(listener.callback, listener.kind)
             except BaseException:
                 # even a CancelledError or a SystemExit from user code: this thread serves other records too
                 _log.exception(
@@ -414,15 +411,16 @@ class ProducerBatch:
             run = run.next
         return None
 
+    @cython.ccall
     def listen(
-        self, future: RecordFuture, callback: Callable[[RecordMetadata, Any], object], waker: bool = False
-    ) -> bool:
-        """Register ``callback(metadata, exception)`` for completion; False if the batch is complete already.
+        self, future: RecordFuture, callback: object, waker: cython.bint = False, kind: cython.int = OUTCOME
+    ) -> cython.bint:
+        """Register a callback for completion; False if the batch is complete already. `kind`: what it is called with.
 
         A `waker` is an internal callback that returns immediately; the sender thread calls it itself.
         """
         batch: ProducerBatch
-        listener: Listener = new_listener(callback, future)
+        listener: Listener = new_listener(callback, future, kind)
         with here.section, _completion:
             batch = future._live_batch()
             if batch.done:
@@ -591,25 +589,25 @@ class RecordFuture:
     def add_callback(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call ``callback(*args, metadata, **kwargs)`` on success: on the callback thread, or here if already done."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
-        self._listen(lambda metadata, exception: None if exception is not None else call(metadata))
+        self._listen(call, False, METADATA)
         return self
 
     def add_errback(self, errback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call ``errback(*args, exception, **kwargs)`` on failure: on the callback thread, or here if already done."""
         call = functools.partial(errback, *args, **kwargs) if args or kwargs else errback
-        self._listen(lambda metadata, exception: None if exception is None else call(exception))
+        self._listen(call, False, ERROR)
         return self
 
     def add_both(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> RecordFuture:
         """Call `callback` with the metadata or the exception, as kafka-python's ``add_both`` does."""
         call = functools.partial(callback, *args, **kwargs) if args or kwargs else callback
-        self._listen(lambda metadata, exception: call(metadata if exception is None else exception))
+        self._listen(call, False, EITHER)
         return self
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Call ``callback(future)`` when done, as `concurrent.futures.Future` does."""
         check_done_callback(callback)
-        self._listen(lambda metadata, exception: callback(self))
+        self._listen(callback, False, FUTURE)
 
     def as_concurrent(self) -> ConcurrentFuture[RecordMetadata]:
         """Return a `concurrent.futures.Future` of this delivery, for `concurrent.futures.wait` and `as_completed`."""
@@ -617,15 +615,33 @@ class RecordFuture:
 
         return ConcurrentFuture(self, True)
 
-    def _listen(self, callback: Callable[[RecordMetadata, Any], object], waker: bool = False) -> None:
+    @cython.ccall
+    def _listen(self, callback: object, waker: cython.bint = False, kind: cython.int = OUTCOME) -> object:
         batch: ProducerBatch = self._first_batch()
-        if batch.listen(self, callback, waker):
-            return
+        if batch.listen(self, callback, waker, kind):
+            return None
         try:
-            callback(self._metadata(), self._error())
+            self._call(callback, kind)
         except Exception:
             # as on the callback thread: the program's code may raise anything; KeyboardInterrupt goes on to the caller
             _log.exception("a callback of a record for %s-%d raised", batch.topic, batch.partition)
+        return None
+
+    @cython.cfunc
+    def _call(self, callback: Any, kind: cython.int) -> object:
+        """Call a listener of the record, which is done, with what its `kind` says."""
+        if kind == FUTURE:
+            callback(self)
+            return None
+        error = self._error()
+        if kind == OUTCOME:
+            callback(self._metadata(), error)
+        elif error is None:
+            if kind != ERROR:
+                callback(self._metadata())
+        elif kind != METADATA:
+            callback(error)
+        return None
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         return awaited(self._listen, True)

@@ -10,5 +10,6 @@ cdef class Run:
 cdef class Listener:
     cdef object callback
     cdef object future
+    cdef int kind
 
-cdef Listener new_listener(object callback, object future)
+cdef Listener new_listener(object callback, object future, int kind)

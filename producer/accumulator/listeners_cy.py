@@ -8,12 +8,24 @@ object could start a collection there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ...network import _cython as cython
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
     import cython
+
+
+#: What a listener is called with: the metadata and the error,
+OUTCOME: Final = 0
+#: the metadata, and not at all after a failure,
+METADATA: Final = 1
+#: the error, and not at all after a success,
+ERROR: Final = 2
+#: the metadata or the error,
+EITHER: Final = 3
+#: or the future.
+FUTURE: Final = 4
 
 
 @cython.final
@@ -49,12 +61,17 @@ class Listener:
         # set by new_listener; listeners_cy.pxd has the C types
         callback: Any
         future: Any
+        kind: int
 
 
 @cython.cfunc
-def new_listener(callback: object, future: object) -> Listener:
-    """Create a listener without a tuple of arguments, which the garbage collector would track."""
+def new_listener(callback: object, future: object, kind: cython.int) -> Listener:
+    """Create a listener without a tuple of arguments, which the garbage collector would track.
+
+    `kind`: what `callback` is called with.
+    """
     listener: Listener = Listener.__new__(Listener)
     listener.callback = callback
     listener.future = future
+    listener.kind = kind
     return listener
