@@ -145,6 +145,8 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             opens=self._accumulator if self._engine.transaction is None else None,
             serialize_key=self._key_serializer,
             serialize_value=self._value_serializer,
+            choose=self._partition,
+            metadata=self._metadata,
             trace=self._tracing.send if self._tracing is not None and self._traces_each_send else None,
         )
 
@@ -153,7 +155,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
 
     @property
     def _may_send_directly(self) -> bool:
-        return not (self._partition or self._interceptors or self._adds_headers)
+        return not (self._interceptors or self._adds_headers)
 
     def send_arrow(
         self,

@@ -52,8 +52,12 @@ cdef class TopicQueues:
     cdef WaitingQueues _waiting
     cdef readonly list queues
     cdef list _former_queues
+    cdef list _led
+    cdef object _turns
     cdef readonly Py_ssize_t partition_count
     cdef readonly PartitionQueue sticky
     cdef Py_ssize_t sticky_bytes
     cdef public double compression_ratio
     cdef public Py_ssize_t max_batch_bytes
+
+    cpdef PartitionQueue next_in_turn(self)

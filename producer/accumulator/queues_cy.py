@@ -12,6 +12,7 @@ Source: Kafka's RecordAccumulator and BuiltInPartitioner (KIP-480, KIP-794).
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -417,6 +418,9 @@ class TopicQueues:
         self.queues = []
         #: The lists that were `queues` before. A topic gets more partitions a few times at most.
         self._former_queues = []
+        #: The queues of the partitions with a leader, or of all if none has one, and whose turn it is among them.
+        self._led = []
+        self._turns = itertools.count()
         self.partition_count = 0
         self.sticky = None
         self.sticky_bytes = 0
@@ -452,9 +456,24 @@ class TopicQueues:
                     queue.look()
         if count and (self.sticky is None or self.sticky.leader is None or self.sticky.partition >= count):
             self.switch(None, count=count)
+        if count:
+            led: list = [queue for queue in self.queues[:count] if queue.leader is not None] or self.queues[:count]
+            with cython.critical_section(self):
+                self._led = led
         # Last, because threads that send use the rest once they see it.
         release_fence()
         self.partition_count = count
+
+    @cython.ccall
+    def next_in_turn(self) -> PartitionQueue:
+        """The queue for the next record of a round-robin: those with a leader take turns, or all if none has one.
+
+        For a topic whose partitions were known once. Any thread.
+        """
+        with cython.critical_section(self):
+            led: list = self._led
+            turn: cython.longlong = next(self._turns)
+        return led[turn % len(led)]
 
     def needs_switch(self, batch_size: int, record_bytes: int) -> bool:
         """Whether the sticky partition has received its share; called when it needs a new batch (KIP-794)."""

@@ -4,9 +4,9 @@
 """The path of one record from the caller into its batch.
 
 `SendPath.send` is all that runs per record, beside the configured serializers: it looks up the topic's queues, chooses
-the partition, and encodes headers and record into the open batch. Everything rarer (interceptors, a user's partitioner,
-an unknown topic, a full batch, invalid arguments) goes through `_send_checked`, or through `_send_serialized` once the
-serializers have run. `KafkaProducer` implements both.
+the partition, and encodes headers and record into the open batch. Everything rarer (interceptors, an unknown topic, a
+full batch, invalid arguments) goes through `_send_checked`, or through `_send_serialized` once the serializers have
+run. `KafkaProducer` implements both.
 
 Source: Kafka's KafkaProducer.doSend.
 """
@@ -46,15 +46,20 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.producer.accumulator.serializing_cy import SerializeFunction
 
 if TYPE_CHECKING:
+    from ...network.cluster import Cluster
+    from ...network.metadata import Metadata
     from .record_metadata_cy import RecordMetadata
+
+    #: A partitioner as `plugins.partitioners.compile_partitioner` returns it.
+    PartitionFunction = Callable[[str, Any, bytes | None, Any, bytes | None, Cluster, TopicQueues, int], int]
 
 
 @cython.cclass
 class SendPath:
     """The per-record half of `KafkaProducer`. Any number of threads may call `send` concurrently.
 
-    Invariant: `_direct` is true only while the producer is open and has no interceptors and no custom partitioner. A
-    record for a known topic then needs nothing but its serializers and its batch.
+    Invariant: `_direct` is true only while the producer is open and has no interceptors. A record for a known topic
+    then needs nothing but its serializers, its partition and its batch.
     """
 
     _topics: dict
@@ -69,6 +74,8 @@ class SendPath:
     _max_direct_bytes: cython.Py_ssize_t
     _serialize_key: SerializeFunction | None
     _serialize_value: SerializeFunction | None
+    _choose: PartitionFunction | None
+    _metadata_seen: Metadata | None
 
     def __init__(self, clock: Clock, *, keys_choose: bool) -> None:
         """Create a path that sends nothing before `_use`. `keys_choose`: a record's key determines its partition."""
@@ -81,6 +88,8 @@ class SendPath:
         self._direct = False
         self._keys_choose = keys_choose
         self._max_direct_bytes = 0
+        self._choose = None
+        self._metadata_seen = None
 
     def _use(
         self,
@@ -92,14 +101,17 @@ class SendPath:
         opens: RecordAccumulator | None = None,
         serialize_key: SerializeFunction | None = None,
         serialize_value: SerializeFunction | None = None,
+        choose: PartitionFunction | None = None,
+        metadata: Metadata | None = None,
         trace: Callable[..., RecordFuture] | None = None,
     ) -> None:
         """Append to the queues of a new engine from now on.
 
         Records take the direct path only if `direct` is true, they have at most `max_direct_bytes`, and there are no
         `stashed` records, which go before all others. Otherwise they take the checked path. Without a serializer, keys
-        or values are bytes. Batches are opened in `opens`; None: by the checked path. `trace` is called in place of
-        `send`, with a function that sends and the arguments.
+        or values are bytes. `choose` chooses the partitions, and sees the cluster of `metadata`; None: the default
+        partitioning. Batches are opened in `opens`; None: by the checked path. `trace` is called in place of `send`,
+        with a function that sends and the arguments.
         """
         place: cython.Py_ssize_t
         if cython.compiled:
@@ -113,6 +125,8 @@ class SendPath:
         self._max_direct_bytes = max_direct_bytes
         self._serialize_key = serialize_key
         self._serialize_value = serialize_value
+        self._choose = choose
+        self._metadata_seen = metadata
         self._trace = trace
         release_fence()
         self._direct = direct
@@ -252,7 +266,17 @@ class SendPath:
             size += len(encoded_value)
         if encoded_key is not None:
             size += len(encoded_key)
-        # a serializer may have closed the producer, or may have forked
+        if self._choose is not None and chosen < 0 and size <= self._max_direct_bytes:
+            # a partitioner is asked once: whatever takes the record now, it names this partition
+            chosen = self._chosen(topic, key, encoded_key, value, encoded_value, packed)
+            if chosen >= 0:
+                partition = chosen
+            if not 0 <= chosen < count:
+                # of more partitions than were known above, or none at all
+                return self._send_serialized(
+                    topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback
+                )
+        # serializer and partitioner may have closed the producer, or may have forked
         if size <= self._max_direct_bytes and self._direct and self._engines == engines:
             if chosen >= 0:
                 queue = cython.cast(TopicQueues, queues).queues[chosen]
@@ -288,6 +312,32 @@ class SendPath:
                 if future is not None:
                     return future
         return self._send_serialized(topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback)
+
+    @cython.cfunc
+    def _chosen(
+        self,
+        topic: str,
+        key: Any,
+        encoded_key: bytes | None,
+        value: Any,
+        encoded_value: bytes | None,
+        packed: bytes | None,
+    ) -> cython.longlong:
+        """The partition that the partitioner chooses; -1 if a serializer has made the topic unknown."""
+        # held here: serializers and partitioners may end what `_known` referred to
+        queues: TopicQueues | None = self._topics.get(topic)
+        if queues is None:
+            return -1
+        return self._choose(
+            topic,
+            key,
+            encoded_key,
+            value,
+            encoded_value,
+            self._metadata_seen.cluster,
+            queues,
+            encoded_size(encoded_key, encoded_value, packed),
+        )
 
     @cython.cfunc
     @cython.inline

@@ -79,7 +79,7 @@ class DirectProducer(KafkaProducer):
     @property
     def is_direct(self) -> bool:
         """Whether records may be sent without awaiting anything."""
-        return not (self._partition or self._interceptors or self._adds_headers or self.async_serializers)
+        return not (self._interceptors or self._adds_headers or self.async_serializers)
 
     def column_sender(self, of_arrow: bool = False) -> ColumnSender:
         """As `KafkaProducer.column_sender`, for the thread that may block. Raises IllegalArgumentError as well."""

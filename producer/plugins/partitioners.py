@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import index
 from typing import Any
 
-from ...network.cluster import Cluster, PartitionInfo, TopicPartition
+from ...network.cluster import Cluster, PartitionInfo
 from ...network.protocol.errors import KafkaConfigurationError, PartitionerError
 from ..accumulator.queues_cy import TopicQueues
 from .loading import accepts, name_of, resolve_plugin
@@ -91,7 +91,8 @@ class Partitioner(ABC):
 class RoundRobinPartitioner(Partitioner):
     """Sends each record of a topic to the next of its available partitions, regardless of its key.
 
-    If no partition is available, to the next of all. Source: Kafka's class of that name.
+    If no partition is available, to the next of all. A producer whose partitioner is exactly this class takes the turns
+    of its own queues, which costs less and chooses the same. Source: Kafka's class of that name.
     """
 
     def __init__(self) -> None:
@@ -227,6 +228,8 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
     """
     if partitioner is None:
         return None
+    if type(partitioner) is RoundRobinPartitioner:
+        return _in_turn
     partition = partitioner.partition
     # a user's class need not have it, and the base class's, which does nothing, need not be called
     on_new_batch = getattr(partitioner, "on_new_batch", None)
@@ -260,13 +263,16 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
             raise PartitionerError(
                 f"the partitioner {name} failed for topic {topic}: {type(error).__name__}: {error}"
             ) from error
+        numbers = seen.partitions_for_topic(topic) or ()
+        if type(choice) is int and choice in numbers:
+            return choice
         if isinstance(choice, bool):
             raise _bad_choice(name, topic, choice)
         try:
             number = index(choice)
         except TypeError:
             raise _bad_choice(name, topic, choice) from None
-        if cluster.partition(TopicPartition(topic, number)) is None:
+        if number not in numbers:
             raise PartitionerError(
                 f"the partitioner {name} chose partition {number} of topic {topic}, which has "
                 f"{cluster.partition_count(topic)} partitions, numbered from 0"
@@ -274,6 +280,20 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
         return number
 
     return chosen
+
+
+def _in_turn(
+    topic: str,
+    key: Any,
+    serialized_key: bytes | None,
+    value: Any,
+    serialized_value: bytes | None,
+    cluster: Cluster,
+    queues: TopicQueues,
+    size: int,
+) -> int:
+    """What `RoundRobinPartitioner` chooses."""
+    return queues.next_in_turn().partition
 
 
 def _opens_batch(queues: TopicQueues, partition: Any, size: int) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from support.column_bench import NOW_MS, PARTITIONS, Bench, records_of
 
 from headrace.network import _build
+from headrace.network.protocol.errors import PartitionerError
+from headrace.network.records.builder_cy import encoded_size
+from headrace.network.records.headers_cy import encode_headers
 from headrace.network.sections import here
 from headrace.producer import ProducerRecord, RecordFuture
 from headrace.producer.accumulator.murmur2_cy import partition_for_key
@@ -23,7 +27,12 @@ class Path(SendPath):
     """A path over an accumulator with topic t, which records what it doesn't send directly."""
 
     def __init__(
-        self, serialize_value: Callable[..., Any] | None = None, *, opens: bool = False, memory: int = 32 << 20
+        self,
+        serialize_value: Callable[..., Any] | None = None,
+        *,
+        opens: bool = False,
+        memory: int = 32 << 20,
+        choose: Callable[..., int] | None = None,
     ) -> None:
         self.bench = Bench(batch_size=20_000, memory=memory)
         super().__init__(self.bench.clock, keys_choose=True)
@@ -40,6 +49,8 @@ class Path(SendPath):
             max_direct_bytes=LIMIT,
             opens=self.bench.accumulator if opens else None,
             serialize_value=function,
+            choose=choose,
+            metadata=cast("Any", SimpleNamespace(cluster="the cluster")),
         )
 
     def _send_checked(self, *record: Any) -> Any:
@@ -91,6 +102,69 @@ def test_records_on_the_direct_path(name: str) -> None:
     assert isinstance(future, RecordFuture)
     assert path.checked == path.serialized == []
     assert path.sent() == [(PARTITION, *record)]
+
+
+def test_a_partitioner_chooses_unless_a_partition_is_named() -> None:
+    asked: list[tuple] = []
+
+    def choose(*record: Any) -> int:
+        asked.append(record)
+        return 2
+
+    path = Path(lambda _topic, _headers, value: value.encode(), choose=choose)
+    path.send("t", "v", b"k", [("a", b"1")])
+    path.send("t", "w", partition=0)
+    assert path.checked == path.serialized == []
+    assert path.sent() == [(0, NOW_MS, None, b"w", ()), (2, NOW_MS, b"k", b"v", (("a", b"1"),))]
+    size = encoded_size(b"k", b"v", encode_headers([("a", b"1")]))
+    assert asked == [("t", b"k", b"k", "v", b"v", "the cluster", path.bench.queues, size)]
+
+
+@pytest.mark.parametrize("size", [100, 30_000], ids=["in a full batch", "and too large for the direct path"])
+def test_a_partitioner_is_asked_once_for_a_record(size: int) -> None:
+    asked: list[str] = []
+
+    def choose(topic: str, *_record: Any) -> int:
+        asked.append(topic)
+        return 2
+
+    path = Path(choose=choose)
+    while not path.serialized:
+        path.send("t", bytes(size))
+    # the checked path asks if it gets no partition
+    named = [record[4] for record in path.serialized]
+    assert (len(asked), named) == ((0, [None]) if size > LIMIT else (len(path.sent()) + 1, [2]))
+
+
+def test_a_partition_that_a_partitioner_knows_earlier_than_the_queues() -> None:
+    path = Path(choose=lambda *_record: PARTITIONS)
+    path.send("t", b"v")
+    assert path.sent() == []
+    assert [record[4] for record in path.serialized] == [PARTITIONS]
+
+
+def test_what_a_partitioner_raises() -> None:
+    def choose(*_record: Any) -> int:
+        raise PartitionerError("no")
+
+    path = Path(choose=choose)
+    with pytest.raises(PartitionerError, match="no"):
+        path.send("t", b"v")
+    assert path.sent() == path.checked == path.serialized == []
+
+
+def test_a_topic_that_a_serializer_makes_unknown() -> None:
+    def choose(*_record: Any) -> int:
+        raise AssertionError("there is nothing to choose from")
+
+    def forget(_topic: str, _headers: Any, value: str) -> bytes:
+        path._use({}, (), direct=True, max_direct_bytes=LIMIT, choose=choose)
+        return value.encode()
+
+    path = Path(forget, choose=choose)
+    path.send("t", "v")
+    assert path.sent() == []
+    assert [record[:5] for record in path.serialized] == [("t", b"v", None, None, None)]
 
 
 def test_a_whole_record() -> None:

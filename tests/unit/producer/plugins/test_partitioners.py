@@ -35,6 +35,16 @@ FOUR = cluster(True, True, True, True)
 QUEUES = TopicQueues("t")
 
 
+def queues_of(snapshot: Cluster, topic: str = "t") -> TopicQueues:
+    queues = TopicQueues(topic)
+    queues.update(snapshot)
+    return queues
+
+
+class TakesTurns(RoundRobinPartitioner):
+    """A subclass, which the producer calls like any other partitioner."""
+
+
 def choose(partitioner: Any, key: Any = None, snapshot: Cluster = FOUR, topic: str = "t") -> int:
     function = compile_partitioner(resolve_partitioner(partitioner))
     assert function is not None
@@ -56,45 +66,59 @@ def test_the_built_in_partitioning_is_not_here(value: object) -> None:
         RoundRobinPartitioner(),
         "headrace.producer.plugins.partitioners:RoundRobinPartitioner",
         "org.apache.kafka.clients.producer.RoundRobinPartitioner",
+        TakesTurns,
     ],
 )
 def test_round_robin_takes_turns(value: object) -> None:
     function = compile_partitioner(resolve_partitioner(value))
+    queues = queues_of(FOUR)
     assert function is not None
-    choices = [function("t", None, b"same key", None, None, FOUR, QUEUES, 0) for _ in range(8)]
+    choices = [function("t", None, b"same key", None, None, FOUR, queues, 0) for _ in range(8)]
     assert choices == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
-def test_round_robin_counts_each_topic_for_itself() -> None:
-    function = compile_partitioner(RoundRobinPartitioner())
+@pytest.mark.parametrize("partitioner", [RoundRobinPartitioner, TakesTurns])
+def test_round_robin_counts_each_topic_for_itself(partitioner: type[RoundRobinPartitioner]) -> None:
+    function = compile_partitioner(partitioner())
     assert function is not None
     others = cluster(True, True, topic="u")
     assert [
-        function("t", None, None, None, None, FOUR, QUEUES, 0),
-        function("u", None, None, None, None, others, QUEUES, 0),
+        function("t", None, None, None, None, FOUR, queues_of(FOUR), 0),
+        function("u", None, None, None, None, others, queues_of(others, "u"), 0),
     ] == [0, 0]
 
 
-def test_round_robin_passes_over_partitions_without_a_leader() -> None:
-    function = compile_partitioner(RoundRobinPartitioner())
+@pytest.mark.parametrize("partitioner", [RoundRobinPartitioner, TakesTurns])
+def test_round_robin_passes_over_partitions_without_a_leader(partitioner: type[RoundRobinPartitioner]) -> None:
+    function = compile_partitioner(partitioner())
     assert function is not None
     half = cluster(True, False, True, False)
-    assert [function("t", None, None, None, None, half, QUEUES, 0) for _ in range(4)] == [0, 2, 0, 2]
+    queues = queues_of(half)
+    assert [function("t", None, None, None, None, half, queues, 0) for _ in range(4)] == [0, 2, 0, 2]
+    # the leaders change: the turn goes on
+    other = cluster(False, True, False, True)
+    queues.update(other)
+    assert [function("t", None, None, None, None, other, queues, 0) for _ in range(4)] == [1, 3, 1, 3]
 
 
-def test_round_robin_without_any_leader_takes_all() -> None:
-    function = compile_partitioner(RoundRobinPartitioner())
+@pytest.mark.parametrize("partitioner", [RoundRobinPartitioner, TakesTurns])
+def test_round_robin_without_any_leader_takes_all(partitioner: type[RoundRobinPartitioner]) -> None:
+    function = compile_partitioner(partitioner())
     assert function is not None
-    assert [function("t", None, None, None, None, cluster(False, False), QUEUES, 0) for _ in range(3)] == [0, 1, 0]
+    none = cluster(False, False)
+    queues = queues_of(none)
+    assert [function("t", None, None, None, None, none, queues, 0) for _ in range(3)] == [0, 1, 0]
 
 
-def test_round_robin_is_even_under_threads() -> None:
-    function = compile_partitioner(RoundRobinPartitioner())
+@pytest.mark.parametrize("partitioner", [RoundRobinPartitioner, TakesTurns])
+def test_round_robin_is_even_under_threads(partitioner: type[RoundRobinPartitioner]) -> None:
+    function = compile_partitioner(partitioner())
     assert function is not None
+    queues = queues_of(FOUR)
     choices: list[int] = []
 
     def send() -> None:
-        choices.extend([function("t", None, None, None, None, FOUR, QUEUES, 0) for _ in range(1000)])
+        choices.extend([function("t", None, None, None, None, FOUR, queues, 0) for _ in range(1000)])
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for thread in threads:
