@@ -96,7 +96,7 @@ KIPS: dict[str, tuple[Kip, ...]] = {
         ),
         Kip(1102, "Rebootstrap after a time, or when a broker asks", "key metadata.recovery.rebootstrap.trigger.ms"),
         Kip(896, "No protocol versions older than Kafka 2.1", "none", "brokers from Kafka 0.10 are supported"),
-        Kip(1030, "New defaults", "default linger.ms 5"),
+        Kip(1030, "New defaults", "default linger.ms 5", "`linger.ms=5`; 0 in `AsyncKafkaProducer`"),
         Kip(1076, "An application's own metrics for brokers", "method register_metric_for_subscription", _OWN),
     ),
     "Kafka 3.7 to 3.9": (

@@ -6,6 +6,7 @@ the reason for each key of another client that is rejected.
 
 from __future__ import annotations
 
+import os
 import selectors
 import socket
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
-from ..network.config import INT32_MAX, Key, key
+from ..network.config import DEFAULT, INT32_MAX, Key, key
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.records.compression import Compression
 from ..network.records.compression_config import configured_level, level_key, level_key_names
@@ -85,6 +86,9 @@ KAFKA_PYTHON_DEFAULTS: dict[str, Callable[[Any], bool]] = {
     "metrics.enabled": lambda given: given is True,
 }
 
+
+#: The defaults of `AsyncKafkaProducer` that are not those of the table.
+_ASYNC_DEFAULTS = {"linger.ms": 0}
 
 # --- The table ---
 
@@ -262,7 +266,8 @@ class ProducerConfig(
         at_least=0,
         importance="medium",
         doc="The time a batch waits for more records before it is sent. A full batch is sent without waiting. With 0, "
-        "a batch is sent as soon as a request can carry it.",
+        "a batch is sent as soon as a request can carry it. The default of `AsyncKafkaProducer` is 0: tasks that await "
+        "their records would wait for it each time.",
     )
     max_request_size: int = key(
         default=1_048_576,
@@ -507,10 +512,20 @@ class ProducerConfig(
     )
 
     @classmethod
-    def resolve_from(
-        cls, mapping: Mapping[str, Any] | None, keywords: Mapping[str, Any], environ: Mapping[str, str]
+    def resolve_async(cls, mapping: Mapping[str, Any] | None = None, /, **keywords: Any) -> ProducerConfig:
+        """`resolve`, with the defaults of `AsyncKafkaProducer`. Raises what `resolve` raises."""
+        return cls._resolve_over(_ASYNC_DEFAULTS, f"{DEFAULT} of AsyncKafkaProducer", mapping, keywords, os.environ)
+
+    @classmethod
+    def _resolve_over(
+        cls,
+        defaults: Mapping[str, Any],
+        defaults_origin: str,
+        mapping: Mapping[str, Any] | None,
+        keywords: Mapping[str, Any],
+        environ: Mapping[str, str],
     ) -> ProducerConfig:
-        """`Config.resolve_from`, with specific errors for two ways in which other clients pass the configuration."""
+        """`Config._resolve_over`, with specific errors for two ways in which other clients pass the configuration."""
         if isinstance(mapping, (str, list, tuple)):
             example = repr("localhost:9092") if "@" in repr(mapping) else repr(mapping)
             raise KafkaConfigurationError(
@@ -522,7 +537,7 @@ class ProducerConfig(
                 "config is not a configuration key; pass the dict of keys as the first argument, KafkaProducer({...}), "
                 "or as keywords, KafkaProducer(**{...})"
             )
-        return super().resolve_from(mapping, keywords, environ)
+        return super()._resolve_over(defaults, defaults_origin, mapping, keywords, environ)
 
     def __getitem__(self, name: str) -> Any:
         """The value of a key by any of its names, with addresses as `host:port` strings, which other clients accept.

@@ -56,9 +56,9 @@ class Enrolment(NamedTuple):
 class EnrolmentClient(PeerRequests[Enrolment]):
     """Asks coordinators on behalf of the partitions that this broker leads. Any thread may call `enrol`.
 
-    A transaction begins as soon as the last one's outcome is decided, and is refused until all of its markers are
-    written. That takes milliseconds, and the client's backoff takes longer. So the broker itself asks again, as Kafka's
-    does (KAFKA-18654).
+    A producer begins its next transaction as soon as the outcome of the last one is decided, and the coordinator adds
+    nothing to it until all markers are written. That takes milliseconds, and the client's backoff takes longer. So the
+    broker itself asks again, as Kafka's does (KAFKA-18654).
     """
 
     def __init__(

@@ -328,6 +328,8 @@ class SendPath:
         queues: TopicQueues | None = self._topics.get(topic)
         if queues is None:
             return -1
+        assert self._choose is not None
+        assert self._metadata_seen is not None
         return self._choose(
             topic,
             key,

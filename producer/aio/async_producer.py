@@ -85,9 +85,13 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         """Start the producer.
 
         `config`: a mapping of configuration keys, or a resolved `ProducerConfig`. `clock`: the time source.
-        `keywords`: further configuration keys, with underscores.
+        `keywords`: further configuration keys, with underscores. Without ``linger.ms`` a batch doesn't linger.
         """
-        self._producer = DirectProducer(config, clock=clock, **translated(keywords))
+        keywords = translated(keywords)
+        if not isinstance(config, ProducerConfig) or keywords:
+            # resolve_async rejects a ProducerConfig combined with keywords
+            config = ProducerConfig.resolve_async(config, **keywords)  # pyright: ignore[reportArgumentType]
+        self._producer = DirectProducer(config, clock=clock)
         self._clock = clock
         self._faces: dict[asyncio.AbstractEventLoop, LoopFace] = {}
         #: Of the loop that sent last.

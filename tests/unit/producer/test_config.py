@@ -508,3 +508,15 @@ def test_a_pickle_is_read_by_a_process_that_never_resolved_one() -> None:
 def test_a_key_that_resembles_none_is_told_where_all_are() -> None:
     with pytest.raises(KafkaConfigurationError, match=r"docs/configuration\.md lists the keys"):
         ProducerConfig.resolve(bootstrap_servers="h:1", qqqqq=1)
+
+
+def test_the_asynchronous_producer_does_not_linger_unless_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    servers = {"bootstrap.servers": "localhost:9092"}
+    config = ProducerConfig.resolve_async(servers)
+    assert (config.linger_ms, config.is_explicit("linger.ms")) == (0, False)
+    assert "linger.ms = 0  (default of AsyncKafkaProducer)" in config.describe()
+    assert ProducerConfig.resolve_async({**servers, "linger.ms": 7}).linger_ms == 7
+    monkeypatch.setenv("HEADRACE_LINGER_MS", "8")
+    assert ProducerConfig.resolve_async(**servers).linger_ms == 8
+    with pytest.raises(KafkaConfigurationError, match=r"is a str, not a dict"):
+        ProducerConfig.resolve_async("localhost:9092")  # type: ignore[arg-type]
