@@ -43,9 +43,10 @@ def plain(column: Any, name: str) -> Any:
         return column.cast(pa.large_binary())
     if is_string(kind) or is_binary(kind) or is_of(kind, "null"):
         return column
+    what = f"the column {name!r}" if name else "a value of all columns"
     raise SerializationError(
-        f"the column {name!r} is of type {kind}; a record takes binary or strings: cast it, or encode it (as Spark's "
-        f"sink does with value_format='json' or 'msgpack')"
+        f"{what} is of type {kind}; a record takes binary or strings: cast it, or give the producer a serializer, such "
+        f"as value_serializer=JsonSerializer() (Spark's sink has value_format='json' and 'msgpack')"
     )
 
 
