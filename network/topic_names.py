@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .protocol.errors import InvalidTopicError
 
@@ -11,14 +12,26 @@ _LEGAL = re.compile(rf"[a-zA-Z0-9._-]{{1,{_MAX_LENGTH}}}")
 _RULE = f"a name is a str of 1 to {_MAX_LENGTH} ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
 
 
-def validate_topic_name(name: object) -> None:
-    """Raise InvalidTopicError for a name that no topic can have. Any thread. Source: Kafka's ``Topic.validate``.
+def plain_name(name: Any) -> Any:
+    """The text of a subclass of str, such as a `StrEnum` or numpy's, which compiled code would not take; else `name`.
 
-    A subclass of str is rejected as well: compiled code takes str only.
+    Not ``str(name)``: that is ``Topic.ORDERS`` for a member of a class that derives from str and Enum.
     """
-    if type(name) is str and _LEGAL.fullmatch(name) is not None and name not in (".", ".."):
-        return
-    what = f"{type(name).__name__} {name!r:.100}" if type(name) is not str else f"{name!r:.100}"
-    if type(name) is str and len(name) > _MAX_LENGTH:
-        what += f" ({len(name)} characters)"
+    return str.__str__(name) if isinstance(name, str) else name
+
+
+def validate_topic_name(name: object) -> str:
+    """Return a topic's name as a plain str. Any thread. Source: Kafka's ``Topic.validate``.
+
+    Raises InvalidTopicError for a name that no topic can have.
+    """
+    text = plain_name(name)
+    if isinstance(text, str):
+        if _LEGAL.fullmatch(text) is not None and text not in (".", ".."):
+            return text
+        what = f"{text!r:.100}"
+        if len(text) > _MAX_LENGTH:
+            what += f" ({len(text)} characters)"
+    else:
+        what = f"{type(name).__name__} {name!r:.100}"
     raise InvalidTopicError(f"{what} can't be the name of a topic: {_RULE}")

@@ -87,8 +87,7 @@ def _partition(key: Any) -> TopicPartition:
         topic, partition = getattr(key, "topic", None), getattr(key, "partition", None)
     if not isinstance(topic, str) or not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
         raise IllegalArgumentError(f"{key!r} is not a partition: expected a TopicPartition, or (topic, partition)")
-    validate_topic_name(topic)
-    return TopicPartition(topic, partition)
+    return TopicPartition(validate_topic_name(topic), partition)
 
 
 def _offset(key: Any, value: Any) -> Offset:

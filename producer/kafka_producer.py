@@ -34,7 +34,7 @@ from .config import DEFAULT_CONFIG, ProducerConfig
 from .engine import Engine
 from .metrics_calls import MetricsCalls
 from .plugins.configured import Plugins
-from .record import ProducerRecord, checked_partition, checked_timestamp
+from .record import ProducerRecord, addressed, checked_partition, checked_timestamp
 from .record_errors import invalid_headers, not_bytes, record_too_large
 from .threads import check_may_wait
 from .transactions import TransactionCalls
@@ -348,8 +348,8 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self, engine: Engine, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False
     ) -> RecordFuture:
         """Append a record to a batch: metadata, serializers unless they have run, partitioner, checks, accumulator."""
+        record = addressed(record)
         topic = record.topic
-        validate_topic_name(topic)
         _check_callback(callback)
         # the producer's own threads must not wait for memory: the batch whose callback sends may be holding it
         budget_ms = 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
@@ -487,7 +487,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         Raises what `send` raises for the topic. Any thread.
         """
         engine = self._usable_engine()
-        validate_topic_name(topic)
+        topic = validate_topic_name(topic)
         queues = engine.topics.await_partitions(
             topic, 0, 0.0 if engine.is_own_thread else float(self.config.max_block_ms)
         )

@@ -10,6 +10,7 @@ from operator import index
 from typing import Any
 
 from ..network.protocol.errors import IllegalArgumentError
+from ..network.topic_names import validate_topic_name
 
 
 class ProducerRecord:  # noqa: PLW1641 - its fields may change, so it has no hash
@@ -50,6 +51,14 @@ class ProducerRecord:  # noqa: PLW1641 - its fields may change, so it has no has
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def addressed(record: ProducerRecord) -> ProducerRecord:
+    """The record, or a copy of it whose topic is a plain str. Raises InvalidTopicError."""
+    topic = validate_topic_name(record.topic)
+    if topic is record.topic:
+        return record
+    return ProducerRecord(topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms)
 
 
 def checked_partition(partition: object) -> int:

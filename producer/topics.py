@@ -56,7 +56,7 @@ class Topics:
         Requests fresh metadata if `partition` (-1: none) isn't known. Any thread that may wait. Raises what `send`
         raises for the topic, but not for the partition.
         """
-        validate_topic_name(topic)
+        topic = validate_topic_name(topic)
         queues = self._accumulator.topics.get(topic)
         if queues is None or queues.partition_count <= max(partition, 0):
             try:

@@ -399,8 +399,7 @@ class Controller(ControllerApi):
         return self._decide((partial(self._create, topic) for topic in topics), validate_only=validate_only)
 
     def _create(self, topic: NewTopic, changes: _Changes) -> TopicState:
-        name = topic.name
-        validate_topic_name(name)
+        name = validate_topic_name(topic.name)
         if changes.topic(name) is not None:
             raise TopicAlreadyExistsError(f"the topic {name!r} already exists")
         collision = changes.collision(name)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ...network import _cython as cython
 from ...network.sections import here, interrupted
+from ...network.topic_names import plain_name
 from ..record import ProducerRecord
 
 if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_cython.py
@@ -184,6 +185,9 @@ class SendPath:
         self, topic: Any, value: Any, key: Any, headers: Any, partition: Any, timestamp_ms: Any, callback: Any
     ) -> RecordFuture:
         future: RecordFuture | None = None
+        if type(topic) is not str and isinstance(topic, str):
+            # a StrEnum's member, or numpy's
+            topic = plain_name(topic)
         if self._direct:
             if cython.compiled:
                 acquire_fence()

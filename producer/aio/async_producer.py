@@ -20,7 +20,7 @@ from ...network.topic_names import validate_topic_name
 from ..accumulator.record_metadata_cy import RecordMetadata
 from ..config import ProducerConfig
 from ..engine import FORCED_CLOSE_SECONDS
-from ..record import ProducerRecord, checked_partition
+from ..record import ProducerRecord, addressed, checked_partition
 from .aiokafka_names import translated
 from .batches import BatchBuilder, first_of
 from .coroutine_functions import coroutine_function
@@ -303,7 +303,7 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         Raises what `send` raises for the topic.
         """
         face = self._face_here()
-        validate_topic_name(topic)
+        topic = validate_topic_name(topic)
         queues = face.engine.accumulator.topics.get(topic)
         if queues is None or queues.partition_count == 0:
             queues = await face.partitions(topic, -1, float(self.config.max_block_ms))
@@ -431,10 +431,11 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         self, face: LoopFace, record: ProducerRecord, callback: Callable | None, is_serialized: bool = False
     ) -> RecordFuture:
         """Append a record to a batch, as `KafkaProducer._append` does, with awaits instead of waits."""
-        topic, engine, producer = record.topic, face.engine, self._producer
+        engine, producer = face.engine, self._producer
         if engine.transaction is not None:
             engine.transaction.check_send()
-        validate_topic_name(topic)
+        record = addressed(record)
+        topic = record.topic
         started_ms, budget_ms = self._clock.now_ms(), float(self.config.max_block_ms)
         queues = engine.accumulator.topics.get(topic)
         partition = -1 if record.partition is None else checked_partition(record.partition)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ...network.protocol.errors import EncodeError, IllegalArgumentError, IllegalStateError, SerializationError
 from ...network.records.builder_cy import encode_header_lists
 from ...network.records.columns_cy import BytesColumn, Columns, ListColumn
+from ...network.topic_names import plain_name
 from ..record_errors import row_error
 from ..threads import check_may_wait
 from .arrow_buffers import bytes_column, is_string, longs, plain
@@ -48,6 +49,7 @@ def send_arrow(
     if sender.engine.is_own_thread:
         raise IllegalStateError("send_arrow can't be called in a callback: it may have to wait for the sender thread")
     batches = list(_batches(data))
+    topic = plain_name(topic)
     if value_format is not None:
         _check_format(sender, value_format)
         if not any(names.value in batch.schema.names for batch in batches):

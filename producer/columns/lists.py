@@ -43,7 +43,7 @@ def send_many(
     check_may_wait("send_many")
     if sender.engine.is_own_thread:
         raise IllegalStateError("send_many can't be called in a callback: it may have to wait for the sender thread")
-    validate_topic_name(topic)
+    topic = validate_topic_name(topic)
     rows = _items("values", values)
     lists = {"keys": keys, "headers": headers}
     if hasattr(partition, "__iter__"):

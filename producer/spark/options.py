@@ -129,7 +129,7 @@ class SinkOptions:
         topic = options.get("topic")
         if topic is not None:
             try:
-                validate_topic_name(topic)
+                topic = validate_topic_name(topic)
             except InvalidTopicError as wrong:
                 raise KafkaConfigurationError(f"the option topic: {wrong}") from wrong
         value_format = _format(options, "value_format", resolved.value_serializer)
