@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 #: Records are sent in passes over this many prepared values.
 BLOCK = 1000
+#: The records of a transaction, in the mode TRANSACTIONS.
+IN_TRANSACTION = 10
 
 
 class ShapeError(ValueError):
@@ -33,6 +35,8 @@ class Mode(enum.Enum):
     ARROW = "arrow"
     #: `send_and_wait` and its peers under `asyncio.gather`, BLOCK records at a time
     GATHER = "gather"
+    #: IN_TRANSACTION records in each transaction, one transaction after the other
+    TRANSACTIONS = "transactions"
     #: import and construction in a new interpreter
     COLD_START = "cold start"
 
@@ -149,6 +153,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape("send-many", "send_many, lists of 1,000", 1_000_000, 2.5, mode=Mode.LISTS),
     Shape("send-many-keyed", "send_many, keyed", 1_000_000, 2.5, keyed=True, mode=Mode.LISTS),
     Shape("arrow", "send_arrow, tables of 1,000 rows", 1_000_000, mode=Mode.ARROW),
+    Shape("transactions", "transactions of 10 records", 4_000, 1.0, mode=Mode.TRANSACTIONS),
     # for the clients of asyncio, which run the first shapes too
     Shape("gather", "send_and_wait, gathers of 1,000", 200_000, mode=Mode.GATHER, config={"linger.ms": 0}),
     Shape(

@@ -29,6 +29,7 @@ from ..protocol.errors import (
 from ..protocol.frames import decode_response, encode_request
 from ..protocol.message import Request, first_version_with
 from ..protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from ..protocol.messages.records.produce import ProduceRequest
 from ..protocol.messages.topics.metadata import MetadataRequest, MetadataResponse
 from ..repeats import Repeats
 from ..sockets.resolver import Resolver
@@ -56,6 +57,7 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
 
 if not cython.compiled:
     from ..clock import Clock
+    from ..protocol.produce_cy import frame_of, response_in
     from ..sockets.selector_base_cy import ClientSelector
     from .client_metrics_cy import ClientMetrics
     from .connection_states_cy import ClusterConnectionStates
@@ -66,6 +68,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.client.connection_states_cy import ClusterConnectionStates
     from cython.cimports.headrace.network.client.in_flight_cy import InFlightRequest, InFlightRequests
     from cython.cimports.headrace.network.client.request_cy import ClientRequest, KafkaClient, call_back
+    from cython.cimports.headrace.network.protocol.produce_cy import frame_of, response_in
     from cython.cimports.headrace.network.sockets.selector_base_cy import ClientSelector
     from cython.cimports.headrace.network.time_cy import Clock
 
@@ -513,9 +516,13 @@ class NetworkClient(KafkaClient):
                     version = versions.usable_version(
                         type(request.message), min_version=request.min_version, max_version=request.max_version
                     )
-            buffers = encode_request(
-                request.message, version=version, correlation_id=request.correlation_id, client_id=self._client_id
-            )
+            buffers = None
+            if type(request.message) is ProduceRequest:
+                buffers = frame_of(request.message, version, request.correlation_id, self._client_id)
+            if buffers is None:
+                buffers = encode_request(
+                    request.message, version=version, correlation_id=request.correlation_id, client_id=self._client_id
+                )
         except (UnsupportedVersionError, EncodeError) as error:
             _log.debug("Not sending %s: %s", request, error)
             return error
@@ -558,7 +565,11 @@ class NetworkClient(KafkaClient):
             raise CorrelationIdError(
                 f"a response has correlation id {correlation_id}, but the oldest request is {request}"
             )
-        _, message = decode_response(type(request.message), in_flight.version, payload)
+        message = None
+        if type(request.message) is ProduceRequest:
+            message = response_in(in_flight.version, payload)
+        if message is None:
+            _, message = decode_response(type(request.message), in_flight.version, payload)
         self._in_flight.complete_next(node_id)
         if self._metrics is not None:
             self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)

@@ -8,13 +8,11 @@ which depend on the version of the message. The newer one has a section of tagge
 import struct
 from typing import Any, Final, NamedTuple
 
-from . import produce_cy
 from .api import ApiKey, requests
 from .codec import decode, gather, write_message
 from .errors import EncodeError, MalformedMessageError, UnsupportedVersionError
 from .message import Request, Response
 from .messages.api_versions import ApiVersionsResponse
-from .messages.records.produce import ProduceRequest
 from .types import MAX_STRING_BYTES, Cursor, read_uvarint, size_of
 
 __all__ = [
@@ -57,10 +55,6 @@ def encode_request(message: Request, *, version: int, correlation_id: int, clien
     Raises `EncodeError` for a value that the version cannot represent, `UnsupportedVersionError` for an unsupported
     version.
     """
-    if message.__class__ is ProduceRequest:
-        usual = produce_cy.frame_of(message, version, correlation_id, client_id)
-        if usual is not None:
-            return usual
     out = bytearray(_request_start.pack(0, message.api_key, version, correlation_id))
     # The client id has the older form even in the newer header, so that a broker can read the header of any version.
     if client_id is None:
@@ -148,10 +142,6 @@ def decode_response(request_class: type[Request], version: int, buffer: Any) -> 
         (correlation_id,) = _correlation_id.unpack_from(view)
     except struct.error:
         raise MalformedMessageError("the bytes end within a response header") from None
-    if request_class is ProduceRequest:
-        usual = produce_cy.response_in(version, view)
-        if usual is not None:
-            return correlation_id, usual
     position = _correlation_id.size
     if _has_newer_response_header(request_class.api_key, version in request_class.flexible):
         position = _skip_tags(view, position)

@@ -31,8 +31,9 @@ if not TYPE_CHECKING and cython.compiled:  # read by Cython only: see network/_c
     import cython
 
 if cython.compiled and not TYPE_CHECKING:
-    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
+    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
     from cython.cimports.cpython.memoryview import PyMemoryView_GET_BUFFER
+    from cython.cimports.cpython.object import PyObject, PyTypeObject
 
 FIRST_VERSION = 3
 LAST_VERSION = 13
@@ -51,6 +52,17 @@ _id_bytes: dict[int, bytes] = {}
 #: What responses refer to that name no leader. Nobody changes it.
 _NO_LEADER = LeaderIdAndEpoch()
 _NO_ID = ZERO_UUID
+_NOTHING = ()
+
+
+@cython.cfunc
+@cython.inline
+def _new(kind: Any) -> Any:
+    """An instance without attributes, without the call of its constructor, which takes those of any message."""
+    if cython.compiled:
+        nothing = cython.cast(cython.pointer(PyObject), _NOTHING)  # pyright: ignore
+        return cython.cast(cython.pointer(PyTypeObject), kind).tp_new(kind, nothing, cython.NULL)  # pyright: ignore
+    return kind.__new__(kind)
 
 
 @cython.cfunc
@@ -120,7 +132,7 @@ def _put_text(
 @cython.ccall
 def partition_data(index: cython.int, records: Any) -> Any:
     """`PartitionProduceData`, without its constructor for any message."""
-    data = PartitionProduceData.__new__(PartitionProduceData)
+    data = _new(PartitionProduceData)
     data.index = index
     data.records = records
     return data
@@ -129,7 +141,7 @@ def partition_data(index: cython.int, records: Any) -> Any:
 @cython.ccall
 def topic_data(name: str, topic_id: Any, partitions: list) -> Any:
     """`TopicProduceData`, without its constructor for any message."""
-    data = TopicProduceData.__new__(TopicProduceData)
+    data = _new(TopicProduceData)
     data.name = name
     data.topic_id = _NO_ID if topic_id is None else topic_id
     data.partition_data = partitions
@@ -139,7 +151,7 @@ def topic_data(name: str, topic_id: Any, partitions: list) -> Any:
 @cython.ccall
 def produce_request(transactional_id: Any, acks: Any, timeout_ms: Any, topics: list) -> Any:
     """`ProduceRequest`, without its constructor for any message."""
-    request = ProduceRequest.__new__(ProduceRequest)
+    request = _new(ProduceRequest)
     request.transactional_id = transactional_id
     request.acks = acks
     request.timeout_ms = timeout_ms
@@ -176,7 +188,8 @@ def _bytes_of(topic_id: uuid.UUID) -> bytes:
     return known
 
 
-def frame_of(request: Any, version: int, correlation_id: int, client_id: str | None) -> list[Any] | None:
+@cython.ccall
+def frame_of(request: Any, version: cython.longlong, correlation_id: cython.longlong, client_id: Any) -> Any:
     """A ProduceRequest as a gather list that includes its length; None if the general codec has to encode it."""
     try:
         return _frame_of(request, version, correlation_id, client_id)
@@ -188,12 +201,14 @@ def frame_of(request: Any, version: int, correlation_id: int, client_id: str | N
 def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.longlong, client_id: str | None) -> Any:
     if not FIRST_VERSION <= version <= LAST_VERSION or request.transactional_id is not None:
         return None
-    if not isinstance(request.acks, int) or not isinstance(request.timeout_ms, int):
+    given_acks = request.acks
+    given_timeout_ms = request.timeout_ms
+    if not isinstance(given_acks, int) or not isinstance(given_timeout_ms, int):
         return None
     flexible: cython.bint = version >= 9
     by_id: cython.bint = version >= 13
-    acks: cython.longlong = request.acks
-    timeout_ms: cython.longlong = request.timeout_ms
+    acks: cython.longlong = given_acks
+    timeout_ms: cython.longlong = given_timeout_ms
     topics: list = request.topic_data
     partitions: list
     if not -0x8000 <= acks <= _MAX_INT16 or not _fits_int32(timeout_ms) or not _fits_int32(correlation_id):
@@ -212,12 +227,12 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
         names.append(name)
         bound += _TOPIC_BYTES + len(name) + _PARTITION_BYTES * len(partitions)
 
-    out = bytearray(bound)
-    whole = memoryview(out)
     if cython.compiled:
+        # not zeroed: every byte up to `position` is written
+        out = PyByteArray_FromStringAndSize(cython.NULL, bound)  # pyright: ignore
         view: cython.p_uchar = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out))  # pyright: ignore
     else:
-        view = out
+        view = bytearray(bound)
     position: cython.Py_ssize_t = _put_int16(view, 4, _API_KEY)
     position = _put_int16(view, position, version)
     position = _put_int32(view, position, correlation_id)
@@ -233,7 +248,8 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
     position = _put_int32(view, position, timeout_ms)
     position = _put_size(view, position, len(topics), flexible)
 
-    parts: list = []
+    parts: list = [None]  # the first part begins with the length of all
+    first_end: cython.Py_ssize_t = -1
     start: cython.Py_ssize_t = 0  # of the bytes that are not in `parts` yet
     by_reference: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
@@ -248,9 +264,10 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
         partitions = topic.partition_data
         position = _put_size(view, position, len(partitions), flexible)
         for data in partitions:
-            if not isinstance(data.index, int):
+            number = data.index
+            if not isinstance(number, int):
                 return None
-            index = data.index
+            index = number
             if not _fits_int32(index):
                 return None
             position = _put_int32(view, position, index)
@@ -261,7 +278,10 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
                 size = _size_of(records)
                 position = _put_size(view, position, size, flexible)
                 if size > 0:
-                    parts.append(whole[start:position])
+                    if first_end < 0:
+                        first_end = position
+                    else:
+                        parts.append(view[start:position])
                     start = position
                     by_reference += size
                     if isinstance(records, (list, tuple)):
@@ -277,11 +297,14 @@ def _frame_of(request: Any, version: cython.longlong, correlation_id: cython.lon
     if flexible:
         view[position] = 0
         position += 1
-    if start < position:
-        parts.append(whole[start:position])
     if position - 4 + by_reference > _MAX_FRAME_BYTES:
         return None
     _put_int32(view, 0, position - 4 + by_reference)
+    if first_end < 0:
+        first_end = position
+    elif start < position:
+        parts.append(view[start:position])
+    parts[0] = view[:first_end]
     return parts
 
 
@@ -297,7 +320,8 @@ def _fits_int32(value: cython.longlong) -> cython.bint:
 class _Reader:
     """The position in a response. `failed` once anything was found that the general codec has to decode."""
 
-    def __init__(self, payload: memoryview) -> None:
+    @cython.cfunc
+    def begin(self, payload: Any) -> object:
         self.payload = payload
         if cython.compiled:
             self.view = cython.cast(cython.p_const_uchar, PyMemoryView_GET_BUFFER(payload).buf)  # pyright: ignore
@@ -306,6 +330,7 @@ class _Reader:
         self.position = 0
         self.end = len(payload)
         self.failed = False
+        return None
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -371,20 +396,24 @@ class _Reader:
         """The next `size` bytes; none after a failure."""
         if not self.has(size):
             return b""
+        view = self.view
         start: cython.Py_ssize_t = self.position
         self.position = start + size
-        return bytes(self.payload[start : start + size])
+        return view[start : start + size] if cython.compiled else bytes(view[start : start + size])
 
 
-def response_in(version: int, payload: memoryview) -> ProduceResponse | None:
+@cython.ccall
+def response_in(version: cython.longlong, payload: Any) -> Any:
     """The ProduceResponse in a frame without its length; None if the general codec has to decode it.
 
     `payload`: a contiguous memoryview of bytes.
     """
     if not FIRST_VERSION <= version <= LAST_VERSION:
         return None
+    reader: _Reader = _Reader.__new__(_Reader)
+    reader.begin(payload)
     try:
-        return _response_in(version, _Reader(payload))
+        return _response_in(version, reader)
     except UnicodeDecodeError:
         return None
 
@@ -427,7 +456,7 @@ def _response_in(version: cython.longlong, reader: _Reader) -> Any:
         reader.no_tags()
     if reader.failed:
         return None
-    response = ProduceResponse.__new__(ProduceResponse)
+    response = _new(ProduceResponse)
     response.responses = topics
     response.throttle_time_ms = throttle_time_ms
     response.node_endpoints = []
@@ -436,7 +465,7 @@ def _response_in(version: cython.longlong, reader: _Reader) -> Any:
 
 @cython.cfunc
 def _topic_response(name: str, topic_id: Any, partitions: list) -> Any:
-    topic = TopicProduceResponse.__new__(TopicProduceResponse)
+    topic = _new(TopicProduceResponse)
     topic.name = name
     topic.topic_id = topic_id
     topic.partition_responses = partitions
@@ -445,7 +474,7 @@ def _topic_response(name: str, topic_id: Any, partitions: list) -> Any:
 
 @cython.cfunc
 def _partition_in(version: cython.longlong, reader: _Reader, flexible: cython.bint) -> Any:
-    answer = PartitionProduceResponse.__new__(PartitionProduceResponse)
+    answer = _new(PartitionProduceResponse)
     answer.index = reader.number(4)
     if reader.number(2) != 0:
         reader.failed = True

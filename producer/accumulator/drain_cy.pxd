@@ -20,6 +20,7 @@ cdef class Drain:
     cdef readonly object given_up
     cdef dict sendable
     cdef list found
+    cdef readonly bint more
     cdef double later_ms
     cdef readonly double expiry_look_ms
     cdef public double packed_share

@@ -84,6 +84,8 @@ class Drain:
         self.sendable = {}
         #: All of these, and the result for the others.
         self.found = []
+        #: Whether `drain` has left batches in queues that it took one from.
+        self.more = False
         self.later_ms = NEVER_MS
         #: When `expired` may have something to do.
         self.expiry_look_ms = LONG_AGO_MS
@@ -117,6 +119,7 @@ class Drain:
         half_ms: cython.double = self.linger_ms / 2
         looks: cython.bint = hurry or pressure
         queues: list
+        self.more = False
         if again:
             queues = self.found
         elif looks:
@@ -235,8 +238,11 @@ class Drain:
             queue.close(batch)
             batch_size = self._packed_bytes(batch)
             if drained and size + batch_size > max_bytes:
+                self.more = True
                 break
             batch = self._take(queue, batch)
+            if len(queue.batches) > 0:
+                self.more = True
             size += batch_size
             batch.drained_ms = now_ms
             batch.leader_epoch = queue.leader_epoch

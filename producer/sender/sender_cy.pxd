@@ -1,6 +1,6 @@
 # The C declarations of sender_cy.py.
 
-from headrace.network.client.request_cy cimport KafkaClient
+from headrace.network.client.request_cy cimport ClientResponse, KafkaClient
 from headrace.network.latch_cy cimport LateWakes
 from headrace.network.time_cy cimport Clock
 from headrace.producer.accumulator.accumulator_cy cimport RecordAccumulator
@@ -8,6 +8,13 @@ from headrace.producer.accumulator.batch_cy cimport ProducerBatch
 from headrace.producer.sender.answer_times_cy cimport TimesByNode
 from headrace.producer.sender.outcomes_cy cimport Outcomes
 from headrace.producer.sender.transaction_manager_cy cimport TransactionManager
+
+cdef class Sender
+
+cdef class _Sent:
+    cdef Sender sender
+    cdef dict batches
+    cdef dict names
 
 cdef class Sender:
     cdef object __weakref__
@@ -53,4 +60,5 @@ cdef class Sender:
     cdef object _seal(self, ProducerBatch batch)
     cdef bint _expire(self, double now_ms)
     cdef object _poll(self, double timeout_ms, double now_ms)
+    cdef object _on_produced(self, dict batches, dict names, ClientResponse response)
     cdef object _return_memory(self)

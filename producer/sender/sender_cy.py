@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...network import _cython as cython
@@ -74,6 +73,23 @@ _UNCOMPRESSED = Compression.NONE
 MAX_POLL_MS = 60_000.0
 #: How often a topic's metadata is renewed while records are sent to it; others leave after ``metadata.max.idle.ms``.
 TOUCH_MS = 1_000.0
+
+
+@cython.final
+@cython.cclass
+class _Sent:
+    """The batches of one produce request by topic and partition, its topics by id as int, and what gets the response.
+
+    A class, because a `functools.partial` of a method costs ten times as much per call.
+    """
+
+    def __init__(self, sender: Sender, batches: dict, names: dict) -> None:
+        self.sender = sender
+        self.batches = batches
+        self.names = names
+
+    def __call__(self, response: ClientResponse) -> None:
+        self.sender._on_produced(self.batches, self.names, response)
 
 
 @cython.final
@@ -395,10 +411,8 @@ class Sender:
         availability = accumulator.availability
         check: ReadyCheck
         times: AnswerTimes
-        sent_any: cython.bint = True
         again: cython.bint = False
-        while sent_any and not self._force_close:
-            # again after requests were sent: there may be more for the same brokers
+        while not self._force_close:
             check = accumulator.ready(now_ms, self._answer_times.busy, again)
             again = True
             delay_ms = check.next_check_ms
@@ -408,7 +422,6 @@ class Sender:
                     # the topic may have expired from the metadata while its records waited
                     self._metadata.add_topic(topic, now_ms)
                 self._metadata.request_update_for_waiting(check.leaderless_topics)
-            sent_any = False
             for node in check.nodes.values():
                 if not client.ready(node, now_ms):
                     if availability is not None:
@@ -423,7 +436,6 @@ class Sender:
                 if batches:
                     # sending, and compressing all the more, takes longer than they should wait
                     self._late_wakes.wake()
-                    sent_any = True
                     if self._compressors is None:
                         self._send_batches(node, batches, now_ms)
                     else:
@@ -433,6 +445,8 @@ class Sender:
                             return 0.0
                         # compressing may have taken long, and the request's timeout begins now
                         self._send_batches(node, batches, self._clock.now_ms())
+            if not accumulator.drainer.more:
+                break
 
         if self._expire(now_ms):
             # the batches behind it may be sendable
@@ -506,7 +520,7 @@ class Sender:
             produce_request(transactional_id, self._acks, int(self._request_timeout_ms), topics),
             now_ms,
             self._request_timeout_ms,
-            partial(self._on_produced, sent, names),
+            _Sent(self, sent, names),
             self._acks != 0,
             min_version,
             max_version,
@@ -572,7 +586,8 @@ class Sender:
 
     # --- Responses ---
 
-    def _on_produced(self, batches: dict, names: dict[int, str], response: ClientResponse) -> None:
+    @cython.cfunc
+    def _on_produced(self, batches: dict, names: dict, response: ClientResponse) -> object:
         """The response to a produce request of `batches`, by topic and partition. `names`: its topics by id, as int."""
         batch: ProducerBatch
         now_ms: cython.double = response.received_ms
@@ -587,11 +602,11 @@ class Sender:
             error = lost_response(response)
             for batch in batches.values():
                 self._outcomes.attempt_failed(batch, error, None, now_ms)
-            return
+            return None
         if response.message is None:
             for batch in batches.values():
                 self._outcomes.complete(batch, -1, -1)
-            return
+            return None
         self._metrics.answered(latency_ms, response.message.throttle_time_ms, now_ms)
         unanswered: dict = dict(batches)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
@@ -616,6 +631,7 @@ class Sender:
             # equivalent to a lost response
             error = errors.NetworkExceptionError(f"node {response.node_id} did not answer for {batch.topic_partition}")
             self._outcomes.attempt_failed(batch, error, None, now_ms)
+        return None
 
     @cython.cfunc
     def _return_memory(self) -> object:

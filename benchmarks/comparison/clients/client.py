@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from ..measurement import Measurement, measure
-from ..shapes import LATENCY_MODES, Mode, Shape
+from ..shapes import IN_TRANSACTION, LATENCY_MODES, Mode, Shape
 from ..workload import Workload
 
 #: How long a client may take until everything is acknowledged, in seconds.
@@ -86,6 +86,8 @@ class PythonClient(Client):
             self.send_tables()
         elif self.shape.mode is Mode.GATHER:
             self.send_gathered()
+        elif self.shape.mode is Mode.TRANSACTIONS:
+            self.send_transactions()
         else:
             self.send_in_threads(self.chosen_loop())
         self.flush()
@@ -109,6 +111,16 @@ class PythonClient(Client):
         with concurrent.futures.ThreadPoolExecutor(self.shape.threads) as threads:
             for done in [threads.submit(loop) for _ in range(self.shape.threads)]:
                 done.result()
+
+    def transactional(self) -> dict[str, str]:
+        """The keys of a producer with transactions, which only the mode TRANSACTIONS has."""
+        return {"transactional.id": "benchmark"} if self.shape.mode is Mode.TRANSACTIONS else {}
+
+    def transactions(self) -> Iterator[list[bytes]]:
+        """The values of each transaction."""
+        for _ in range(self.workload.passes):
+            for begin in range(0, len(self.workload.values), IN_TRANSACTION):
+                yield self.workload.values[begin : begin + IN_TRANSACTION]
 
     def check_acknowledged(self, count: int) -> None:
         """Raises RuntimeError unless `count` is the number of records."""
@@ -151,6 +163,10 @@ class PythonClient(Client):
 
     def send_gathered(self) -> None:
         """Send each pass under one `asyncio.gather`. Clients whose `modes` have GATHER implement it."""
+        raise NotImplementedError
+
+    def send_transactions(self) -> None:
+        """Send all transactions. Clients whose `modes` have TRANSACTIONS implement it."""
         raise NotImplementedError
 
     def send_tables(self) -> None:

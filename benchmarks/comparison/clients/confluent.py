@@ -38,10 +38,15 @@ class Confluent(PythonClient):
                 "partitioner": "murmur2_random",
                 **self.security,
                 **self.shape.config,
+                **self.transactional(),
             }
         )
-        self.producer.produce(self.topic, self.workload.values[0])
-        self.flush()
+        if self.shape.mode is Mode.TRANSACTIONS:
+            self.producer.init_transactions(DELIVERY_S)
+            self.send_transaction(self.workload.values[:1])
+        else:
+            self.producer.produce(self.topic, self.workload.values[0])
+            self.flush()
 
     def close(self) -> None:
         self.producer.flush(DELIVERY_S)
@@ -171,6 +176,16 @@ class Confluent(PythonClient):
         while self.producer.produce_batch(self.topic, messages) < len(messages):
             messages = [message for message in messages if message.pop("_error", None) is not None]
             self.producer.poll(ROOM_S)
+
+    def send_transactions(self) -> None:
+        for values in self.transactions():
+            self.send_transaction(values)
+
+    def send_transaction(self, values: list[bytes]) -> None:
+        self.producer.begin_transaction()
+        for value in values:
+            self.producer.produce(self.topic, value)
+        self.producer.commit_transaction(DELIVERY_S)
 
     def send_tables(self) -> None:
         produce, poll, topic = self.producer.produce, self.producer.poll, self.topic

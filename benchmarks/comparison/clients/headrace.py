@@ -24,9 +24,13 @@ class Headrace(FutureClient):
         if self.wants_compiled and not all(_build.compiled_modules().values()):
             raise Unavailable("the hot modules are not compiled; run `make compile`")
         config = {"bootstrap.servers": self.bootstrap_servers, **self.security, **self.shape.config}
-        self.producer = KafkaProducer(config)
-        self.last_future = self.producer.send(self.topic, self.workload.values[0])
-        self.last_future.get(DELIVERY_S)
+        self.producer = KafkaProducer({**config, **self.transactional()})
+        if self.shape.mode is Mode.TRANSACTIONS:
+            self.producer.init_transactions()
+            self.send_transaction(self.workload.values[:1])
+        else:
+            self.last_future = self.producer.send(self.topic, self.workload.values[0])
+            self.last_future.get(DELIVERY_S)
 
     def close(self) -> None:
         self.producer.close()
@@ -104,6 +108,16 @@ class Headrace(FutureClient):
                 futures.append(send_many(self.topic, values))
         for future in futures:
             future.get(DELIVERY_S)
+
+    def send_transactions(self) -> None:
+        for values in self.transactions():
+            self.send_transaction(values)
+
+    def send_transaction(self, values: list[bytes]) -> None:
+        self.producer.begin_transaction()
+        for value in values:
+            self.last_future = self.producer.send(self.topic, value)
+        self.producer.commit_transaction()
 
     def send_tables(self) -> None:
         futures = [self.producer.send_arrow(self.topic, self.workload.table) for _ in range(self.workload.passes)]
