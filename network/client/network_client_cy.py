@@ -73,6 +73,7 @@ elif not TYPE_CHECKING:
     from cython.cimports.headrace.network.time_cy import Clock
 
 _log = logging.getLogger(__name__)
+_READY = ConnectionState.READY
 _OF_SASL = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 
@@ -546,7 +547,8 @@ class NetworkClient(KafkaClient):
     def _handle_completed_receives(self, responses: list, now_ms: cython.double) -> object:
         for receive in self._selector.completed_receives:
             node_id = int(receive.channel_id)
-            if not self._states.state(node_id).is_connected:
+            state = self._states.state(node_id)
+            if state is not _READY and not state.is_connected:
                 continue  # an earlier receive of this poll has closed the connection
             try:
                 self._handle_receive(node_id, receive.payload, responses, now_ms)
