@@ -225,6 +225,7 @@ class SendPath:
         timestamp: cython.longlong = -1
         chosen: cython.longlong = -1
         size: cython.Py_ssize_t = 0
+        fits: cython.bint = True
         # Without the GIL, counting the references to what all threads share would cost more than everything else.
         queues: cython.p_void = self._known(topic)
         engines: cython.Py_ssize_t = self._engines
@@ -260,28 +261,26 @@ class SendPath:
             # after the serializers, which may add to them
             packed = pack_headers(headers)
             if packed is None:
-                return self._send_serialized(
-                    topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback
-                )
-            size = len(packed)
-            if size == 0:
-                packed = None
+                fits = False
+            else:
+                size = len(packed)
+                if size == 0:
+                    packed = None
         if encoded_value is not None:
             size += len(encoded_value)
         if encoded_key is not None:
             size += len(encoded_key)
-        if self._choose is not None and chosen < 0 and size <= self._max_direct_bytes:
-            # a partitioner is asked once: whatever takes the record now, it names this partition
+        if self._choose is not None and chosen < 0:
+            # asked here and only here, as the paths below no longer have the key and the value: they get the partition
             chosen = self._chosen(topic, key, encoded_key, value, encoded_value, packed)
-            if chosen >= 0:
-                partition = chosen
-            if not 0 <= chosen < count:
-                # of more partitions than were known above, or none at all
-                return self._send_serialized(
-                    topic, encoded_value, encoded_key, headers, partition, timestamp_ms, callback
-                )
+            if chosen < 0:
+                return self._send_checked(topic, value, key, headers, partition, timestamp_ms, callback)
+            partition = chosen
+            if chosen >= count:
+                # of more partitions than were known above
+                fits = False
         # serializer and partitioner may have closed the producer, or may have forked
-        if size <= self._max_direct_bytes and self._direct and self._engines == engines:
+        if fits and size <= self._max_direct_bytes and self._direct and self._engines == engines:
             if chosen >= 0:
                 queue = cython.cast(TopicQueues, queues).queues[chosen]
             elif encoded_key is not None and self._keys_choose:

@@ -207,6 +207,10 @@ def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partition
                 "serialized_value, cluster)"
             )
         return found
+    if isinstance(found, type):
+        raise KafkaConfigurationError(
+            f"{key} is the class {found.__name__}, which has no method partition; give an instance, if it can be called"
+        )
     if callable(found):
         if accepts(found, _PARAMETERS):
             return _CallablePartitioner(found)
@@ -270,8 +274,8 @@ def compile_partitioner(partitioner: Partitioner | None) -> PartitionFunction | 
             raise _bad_choice(name, topic, choice)
         try:
             number = index(choice)
-        except TypeError:
-            raise _bad_choice(name, topic, choice) from None
+        except Exception as error:
+            raise _bad_choice(name, topic, choice) from error
         if number not in numbers:
             raise PartitionerError(
                 f"the partitioner {name} chose partition {number} of topic {topic}, which has "

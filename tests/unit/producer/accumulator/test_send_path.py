@@ -120,20 +120,25 @@ def test_a_partitioner_chooses_unless_a_partition_is_named() -> None:
     assert asked == [("t", b"k", b"k", "v", b"v", "the cluster", path.bench.queues, size)]
 
 
-@pytest.mark.parametrize("size", [100, 30_000], ids=["in a full batch", "and too large for the direct path"])
-def test_a_partitioner_is_asked_once_for_a_record(size: int) -> None:
-    asked: list[str] = []
+@pytest.mark.parametrize(
+    ("size", "headers"),
+    [(100, None), (30_000, None), (100, set())],
+    ids=["in a full batch", "too large for the direct path", "headers that the direct path does not take"],
+)
+def test_a_partitioner_is_asked_once_for_a_record(size: int, headers: Any) -> None:
+    asked: list[tuple] = []
 
-    def choose(topic: str, *_record: Any) -> int:
-        asked.append(topic)
+    def choose(*record: Any) -> int:
+        asked.append(record)
         return 2
 
-    path = Path(choose=choose)
+    path = Path(lambda _topic, _headers, value: value.encode(), choose=choose)
     while not path.serialized:
-        path.send("t", bytes(size))
-    # the checked path asks if it gets no partition
-    named = [record[4] for record in path.serialized]
-    assert (len(asked), named) == ((0, [None]) if size > LIMIT else (len(path.sent()) + 1, [2]))
+        path.send("t", "v" * size, headers=headers)
+    # the paths behind have no value as the program gave it
+    assert [record[4] for record in path.serialized] == [2]
+    assert len(asked) == len(path.sent()) + 1
+    assert {type(record[3]) for record in asked} == {str}
 
 
 def test_a_partition_that_a_partitioner_knows_earlier_than_the_queues() -> None:
@@ -164,7 +169,8 @@ def test_a_topic_that_a_serializer_makes_unknown() -> None:
     path = Path(forget, choose=choose)
     path.send("t", "v")
     assert path.sent() == []
-    assert [record[:5] for record in path.serialized] == [("t", b"v", None, None, None)]
+    # which has the value for the partitioner
+    assert [record[:3] for record in path.checked] == [("t", "v", None)]
 
 
 def test_a_whole_record() -> None:
