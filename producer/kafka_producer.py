@@ -365,6 +365,9 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             budget_ms = max(0.0, budget_ms - (self._clock.now_ms() - started_ms))
             count = queues.partition_count or len(queues.queues)
         encoded = self._encoded(engine, record, queues, count, is_serialized)
+        if engine.transaction is not None:
+            # it may have ended during the wait for metadata, or in a serializer or partitioner
+            engine.transaction.check_send()
         return engine.accumulator.append(queues, *encoded, callback, budget_ms)
 
     def _encoded(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...network.clock import Clock
+from ...network.clock import SYSTEM_CLOCK, Clock
 from ...network.protocol.errors import CoordinatorLoadInProgressError, KafkaError
 from ...network.security.mechanism import Credentials
 from ..config.broker_config import BrokerConfig
@@ -148,7 +148,9 @@ class BrokerServices:
         )
         self.enrolment = EnrolmentClient(
             node_id,
-            config=config,
+            backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
+            # virtual time stands still while a client, whose time is real, waits for the answer
+            patience_ms=config.add_partitions_to_txn_retry_backoff_max_ms if clock is SYSTEM_CLOCK else 0,
             clock=clock,
             timer=self.timer,
             connector=connector,

@@ -24,7 +24,6 @@ from ...network.protocol.messages.transactions.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from ..config.broker_config import BrokerConfig
 from ..internal_topics import InternalTopic
 from ..metadata import ClusterImage, PartitionKey
 from ..replica.connection import InterBrokerConnection, InterBrokerConnector
@@ -65,18 +64,20 @@ class EnrolmentClient(PeerRequests[Enrolment]):
         self,
         broker_id: int,
         *,
-        config: BrokerConfig,
+        backoff_ms: float,
+        patience_ms: float,
         clock: Clock,
         timer: SystemTimer,
         connector: InterBrokerConnector,
         image: Callable[[], ClusterImage],
         transactions: InternalTopic,
     ) -> None:
+        """`backoff_ms`, `patience_ms`: how long to wait before asking again, and how long to go on asking."""
         super().__init__("enrolment", broker_id, connector=connector, image=image)
         self._clock = clock
         self._timer = timer
-        self._backoff_ms = config.add_partitions_to_txn_retry_backoff_ms
-        self._patience_ms = config.add_partitions_to_txn_retry_backoff_max_ms
+        self._backoff_ms = backoff_ms
+        self._patience_ms = patience_ms
         self._transactions = transactions
 
     def enrol(self, enrolment: Enrolment) -> None:

@@ -447,6 +447,9 @@ class AsyncKafkaProducer(AsyncTransactionCalls):
         if producer.async_serializers:
             record = await self._serialized(record)
         encoded = producer.encoded(engine, record, queues, is_serialized)
+        if engine.transaction is not None:
+            # it may have ended meanwhile
+            engine.transaction.check_send()
         return await face.memory.append(budget_ms, queues, *encoded, callback)
 
     async def _serialized(self, record: ProducerRecord) -> ProducerRecord:

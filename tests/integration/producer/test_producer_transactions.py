@@ -5,14 +5,19 @@ from __future__ import annotations
 import gc
 import multiprocessing
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from integration.producer.transaction_cases import *  # noqa: F403
 from integration.producer.transaction_cases import transactional, unique
 from support.confluent import PATIENCE_S, check_committed, create_topic
+from support.waiting import wait_until
 
 from headrace.broker import EmbeddedCluster
+from headrace.broker.requests.control import Fault
+from headrace.network.clock import SYSTEM_CLOCK, MockClock
+from headrace.network.protocol.api import ApiKey
 from headrace.producer import KafkaProducer
 from headrace.producer.errors import IllegalStateError
 
@@ -93,3 +98,35 @@ def test_the_coordinator_moves_to_another_broker(servers: str) -> None:
                 cluster.start_broker(node_id)
         expected = [value for node_id in cluster.node_ids for value in (b"%d" % node_id, b"%d, too" % node_id)]
         check_committed(cluster.bootstrap_servers, topic, sorted(expected))
+
+
+def test_a_send_that_waits_while_its_transaction_ends_is_not_part_of_the_next(
+    cluster: EmbeddedCluster, servers: str
+) -> None:
+    known, unknown = create_topic(servers), create_topic(servers)
+    with transactional(servers) as producer, ThreadPoolExecutor(1) as thread:
+        producer.begin_transaction()
+        producer.send(known, b"in time").get(PATIENCE_S)
+        cluster.inject(ApiKey.METADATA, Fault(delay_ms=500), times=1)
+        late = thread.submit(producer.send, unknown, b"late")
+        wait_until(late.running)
+        producer.commit_transaction()
+        with pytest.raises(IllegalStateError, match="send is not possible now"):
+            late.result(PATIENCE_S)
+    check_committed(servers, known, [b"in time"])
+    check_committed(servers, unknown, [])
+
+
+def test_transactions_one_after_the_other_in_virtual_time() -> None:
+    """The broker's time stands still, while the producer's does not: it must not wait for the broker to ask again."""
+    with (
+        EmbeddedCluster(clock=MockClock(wall_ms=SYSTEM_CLOCK.wall_ms())) as cluster,
+        transactional(
+            cluster.bootstrap_servers, delivery_timeout_ms=3_600_000, request_timeout_ms=1_800_000
+        ) as producer,
+    ):
+        for number in range(8):
+            producer.begin_transaction()
+            futures = [producer.send(f"t{topic}", b"%d" % number) for topic in range(3)]
+            producer.commit_transaction()
+            assert all(future.get(PATIENCE_S).offset >= 0 for future in futures)

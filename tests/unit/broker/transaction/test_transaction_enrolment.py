@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.broker.config.broker_config import BrokerConfig
 from headrace.broker.timer import SystemTimer
 from headrace.broker.transaction.enrolment import Enrolment, EnrolmentClient
 from headrace.network.clock import MockClock
@@ -35,13 +34,14 @@ class Coordinator:
 class Asked(EnrolmentClient):
     """Notes what would be sent to the coordinator."""
 
-    def __init__(self, **config):
+    def __init__(self, backoff_ms=20, patience_ms=100):
         self.clock = MockClock()
         self.timer = SystemTimer("test", clock=self.clock, executor=Inline())
         self.sent = []
         super().__init__(
             1,
-            config=BrokerConfig.resolve_from(config, {}, {}),
+            backoff_ms=backoff_ms,
+            patience_ms=patience_ms,
             clock=self.clock,
             timer=self.timer,
             connector=None,
@@ -84,7 +84,7 @@ def test_it_asks_again_after_the_backoff_and_reports_the_last_answer_only():
 
 
 def test_it_reports_the_error_once_its_patience_is_over():
-    client = Asked(**{"add.partitions.to.txn.retry.backoff.ms": 30, "add.partitions.to.txn.retry.backoff.max.ms": 50})
+    client = Asked(backoff_ms=30, patience_ms=50)
     outcomes = enrol(client)
     client.answer(BUSY)
     client.advance(30)
