@@ -235,13 +235,17 @@ class RecordBatchBuilder:
             buffer = self.chunks[place]
             room = min(len(buffer), self.limit_bytes - self.earlier_bytes - self.position)
             if size <= room:
+                view = view_of(buffer)
+                # interpreted, a signal's handler may raise after each call: what that has left here is removed
+                del self.used[self.place :]
                 self.used.append(self.position)
                 for _skipped in range(self.place + 1, place):
                     self.used.append(0)
+                # no call from here on
                 self.earlier_bytes += self.position
                 self.place = place
                 self.position = 0
-                self.view = view_of(buffer)
+                self.view = view
                 self.capacity = room
                 return True
             place += 1

@@ -194,3 +194,42 @@ def test_headers_that_are_none_say_what_is_wrong(module, headers: list, message:
 def test_the_maximum_timestamp_is_the_greatest_wherever_it_stands() -> None:
     batch = RecordBatch(build_batch([(5, None, None), (9, None, None), (7, None, None)]))
     assert (batch.base_timestamp, batch.max_timestamp) == (5, 9)
+
+
+class Interruption(Exception):
+    """What a signal handler raises."""
+
+
+class Raising(list):
+    """A list in whose `append` a handler raises once, after it has appended."""
+
+    left = 1
+
+    def append(self, item: object) -> None:
+        super().append(item)
+        if self.left:
+            self.left -= 1
+            raise Interruption
+
+
+@pytest.mark.parametrize("place", ["before the view of the next chunk", "after the sum of the last chunk"])
+def test_a_handler_that_raises_on_the_way_to_the_next_chunk(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreted, that is possible after each call."""
+    builder = interpreted.RecordBatchBuilder(bytearray(100), 10_000)
+    builder.attach(bytearray(1000))
+    assert builder.try_append(1, None, b"first", None)
+    if place.startswith("before"):
+        view_of = interpreted.view_of
+
+        def interrupted(buffer: bytearray) -> object:
+            monkeypatch.setattr(interpreted, "view_of", view_of)
+            raise Interruption
+
+        monkeypatch.setattr(interpreted, "view_of", interrupted)
+    else:
+        builder.used = Raising(builder.used)
+    with pytest.raises(Interruption):
+        builder.try_append(2, None, b"x" * 200, None)
+    assert builder.try_append(3, None, b"y" * 200, None)
+    data = b"".join(builder.finish(Compression.NONE, 0, -1, -1, -1, 0))
+    assert fields_of(data) == [(1, None, b"first", []), (3, None, b"y" * 200, [])]
