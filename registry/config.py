@@ -95,6 +95,11 @@ class ClientConfig:
 
 def checked_keys(conf: Mapping[str, Any] | None, keys: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """Return `keys` with the values of `conf`. Raises KafkaConfigurationError for a key that is not among them."""
+    if conf is not None and not isinstance(conf, Mapping):
+        raise KafkaConfigurationError(
+            f"the configuration of the {owner} is a {type(conf).__name__}, not a dict of keys such as "
+            f"{{{next(iter(keys))!r}: ...}}"
+        )
     values = dict(keys)
     for key, value in (conf or {}).items():
         if key not in keys:

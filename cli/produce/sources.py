@@ -9,8 +9,8 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
@@ -50,11 +50,12 @@ class Source(NamedTuple):
         try:
             with sys.stdin.buffer if self.name == STANDARD_INPUT else open(self.name, "rb") as file:
                 position = file.tell if self.name != STANDARD_INPUT else lambda: 0
-                yield self._checked(FORMATS[self.format](_decompressed(self.name, file))), position
+                with closing(self._checked(FORMATS[self.format](_decompressed(self.name, file)))) as rows:
+                    yield rows, position
         except OSError as failed:
             raise KafkaConfigurationError(f"{self.name}: {failed.strerror or failed}") from failed
 
-    def _checked(self, rows: Iterator[FoundRow]) -> Iterator[FoundRow]:
+    def _checked(self, rows: Iterator[FoundRow]) -> Generator[FoundRow, None, None]:
         """The rows, with the errors of the libraries that read them as errors of ours."""
         try:
             yield from rows

@@ -6,7 +6,7 @@ The lists are checked as a whole. Then they become columns, slice by slice, whic
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -109,6 +109,9 @@ def _with_context(headers: Any, context: list[Any]) -> Any:
 
 def _items(name: str, items: Any) -> tuple[Any, ...]:
     """A copy, which nobody changes between the check and the use."""
+    if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
+        # iterable, but as characters, numbers or keys
+        raise IllegalArgumentError(f"send_many takes a list of {name}; not a single {type(items).__name__}: give [it]")
     try:
         iterator = iter(items)
     except TypeError:

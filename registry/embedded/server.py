@@ -10,6 +10,7 @@ from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from ...network.protocol.errors import IllegalStateError
 from .api import Api
 from .store import SchemaStore
 
@@ -42,7 +43,9 @@ class EmbeddedRegistry:
 
     @property
     def url(self) -> str:
-        """The address, as in "http://127.0.0.1:8081"; known after the start."""
+        """The address, as in "http://127.0.0.1:8081". Raises IllegalStateError before the start without a port."""
+        if self._port == 0:
+            raise IllegalStateError("the registry has no port yet; use it in a with statement, or call start first")
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._port}"
 

@@ -75,7 +75,7 @@ def test_any_iterables() -> None:
     def numbers() -> Iterator[bytes]:
         yield from (b"1", b"2")
 
-    assert sent(numbers(), {b"a": 1, b"b": 2}, map(list, ["", ""]), range(2), timestamp=(5, 6)) == [
+    assert sent(numbers(), {b"a": 1, b"b": 2}.keys(), map(list, ["", ""]), range(2), timestamp=(5, 6)) == [
         (0, 5, b"a", b"1", ()),
         (1, 6, b"b", b"2", ()),
     ]
@@ -143,7 +143,11 @@ def test_a_column_over_items_ends_where_it_is_told() -> None:
         ({"headers": []}, IllegalArgumentError, None, "3 values and 0 headers"),
         ({"partition": [1, 2]}, IllegalArgumentError, None, "3 values and 2 partition"),
         ({"timestamp": range(4)}, IllegalArgumentError, None, "3 values and 4 timestamp_ms"),
-        ({"values": "abc"}, SerializationError, 0, "the value of a record for topic 't' is str, not bytes"),
+        ({"values": ["a", "b", "c"]}, SerializationError, 0, "the value of a record for topic 't' is str, not bytes"),
+        ({"values": "abc"}, IllegalArgumentError, None, r"takes a list of values; not a single str: give \[it\]"),
+        ({"values": b"abc"}, IllegalArgumentError, None, "not a single bytes"),
+        ({"values": {"a": 1, "b": 2, "c": 3}}, IllegalArgumentError, None, "not a single dict"),
+        ({"keys": b"abc"}, IllegalArgumentError, None, "takes a list of keys; not a single bytes"),
         ({"values": [b"", b"", 5]}, SerializationError, 2, "is int, not bytes"),
         ({"keys": [None, "a", 5]}, SerializationError, 1, "the key of a record for topic 't' is str"),
         ({"headers": [None, {"a": b""}, 5]}, SerializationError, 1, "for a dict, give its items"),
