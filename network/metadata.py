@@ -557,7 +557,7 @@ class Metadata:
                 errors[name] = type(error)
                 # warn once, however often the topic is requested again until the error disappears
                 level = logging.DEBUG if self._topic_errors.get(name) is type(error) else logging.WARNING
-                _log.log(level, "Metadata of topic %s: %r", name, error)
+                _log.log(level, "Metadata of topic %r: %s: %s", name, type(error).__name__, error)
                 if isinstance(error, InvalidMetadataError):
                     self._unsettled_topics.add(name)
         self._topic_errors = errors

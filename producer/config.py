@@ -514,7 +514,7 @@ class ProducerConfig(
     @classmethod
     def resolve_async(cls, mapping: Mapping[str, Any] | None = None, /, **keywords: Any) -> ProducerConfig:
         """`resolve`, with the defaults of `AsyncKafkaProducer`. Raises what `resolve` raises."""
-        return cls._resolve_over(_ASYNC_DEFAULTS, f"{DEFAULT} of AsyncKafkaProducer", mapping, keywords, os.environ)
+        return cls._resolve_over(_ASYNC_DEFAULTS, DEFAULT, mapping, keywords, os.environ)
 
     @classmethod
     def _resolve_over(

@@ -118,19 +118,27 @@ def first_rejected(
 
 
 def delivery_timeout(
-    batch: ProducerBatch, attempts: int, age_ms: float, timeout_ms: float, connection_error: KafkaError | None
+    batch: ProducerBatch,
+    attempts: int,
+    age_ms: float,
+    timeout_ms: float,
+    connection_error: KafkaError | None,
+    *,
+    leaderless: bool = False,
 ) -> DeliveryTimeoutError:
     """The error for a batch past ``delivery.timeout.ms``, whether queued, in flight or just rejected.
 
     `__cause__` is the error of the last attempt, or else `connection_error`, the last one of any connection.
+    `leaderless`: whether the partition has no leader now.
     """
     cause, what = batch.last_error, "Last error"
     if cause is None:
         cause, what = connection_error, "Last connection error"
     error = DeliveryTimeoutError(
-        f"{batch.count} records for {batch.topic_partition} were not delivered within delivery.timeout.ms "
-        f"({timeout_ms:.0f} ms; {age_ms:.0f} ms have passed)"
-        + (f" after {attempts} attempts" if attempts else "; they were never sent")
+        f"{'1 record' if batch.count == 1 else f'{batch.count} records'} for {batch.topic_partition} not delivered "
+        f"within delivery.timeout.ms ({timeout_ms:.0f} ms; {age_ms:.0f} ms have passed)"
+        + (f" after {attempts} attempt{'s' * (attempts > 1)}" if attempts else ", and never sent")
+        + ("; the partition has no leader" if leaderless else "")
         + (f". {what}: {cause}" if cause is not None else "")
     )
     error.__cause__ = cause

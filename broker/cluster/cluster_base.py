@@ -78,6 +78,7 @@ class ClusterBase(ABC):
         self._racks = check_racks(racks, self.node_ids)
         self._features = check_features(features)
         self._listeners = check_address(host, port, self.config, len(self.node_ids), protocol)
+        self._security.protocol = self.config.protocol_of(self._listeners[0].name)
         self._given_directories = check_directories(data_dir, self.config)
         self._directories: ClusterDirectories | None = None
         #: The ports that each broker got at its first start and keeps, by listener.
@@ -341,6 +342,13 @@ class ClusterBase(ABC):
         if state is None:
             raise IllegalStateError(f"there is no partition {topic}-{partition}")
         return state.leader
+
+    def _leading(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition. Raises IllegalStateError if there is none."""
+        leader = self.leader_of(topic, partition)
+        if leader < 0:
+            raise IllegalStateError(f"the partition {topic}-{partition} has no leader: its replicas are not running")
+        return leader
 
     def move_leader(self, topic: str, partition: int, node_id: int) -> None:
         """Make an in-sync replica the leader."""

@@ -324,7 +324,7 @@ class EmbeddedCluster(ClusterBase):
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
         """The state of idempotent producers in a partition's log on its leader, by producer id."""
-        return inspection.producer_state(self.broker(self.leader_of(topic, partition)), topic, partition)
+        return inspection.producer_state(self.broker(self._leading(topic, partition)), topic, partition)
 
     def group(self, group_id: str) -> Group | None:
         """A consumer group in its coordinator's state, None if there is none. Hold its `lock` to read its fields."""
@@ -350,7 +350,7 @@ class EmbeddedCluster(ClusterBase):
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Record]:
         """All records of a partition from its leader's log (or another broker's), decoded."""
-        broker = self.broker(self.leader_of(topic, partition) if node_id is None else node_id)
+        broker = self.broker(self._leading(topic, partition) if node_id is None else node_id)
         return inspection.records(broker, topic, partition)
 
     # --- For the console: see `ConsoleCluster` ---
@@ -367,9 +367,9 @@ class EmbeddedCluster(ClusterBase):
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
         with self._lock:
-            return observation.read_records(self.broker(self.leader_of(query.topic, query.partition)), query)
+            return observation.read_records(self.broker(self._leading(query.topic, query.partition)), query)
 
     def append_record(self, record: NewRecord) -> int:
         from ..services import observation  # noqa: PLC0415 - for clusters with a console
 
-        return observation.append_record(self.broker(self.leader_of(record.topic, record.partition)), record)
+        return observation.append_record(self.broker(self._leading(record.topic, record.partition)), record)

@@ -419,7 +419,7 @@ class ProcessCluster(ClusterBase):
 
     def producer_state(self, topic: str, partition: int) -> dict[int, ProducerStateEntry]:
         """The state of idempotent producers in a partition's log on its leader, by producer id."""
-        return self._link(self.leader_of(topic, partition)).ask("producer_state", topic, partition)
+        return self._link(self._leading(topic, partition)).ask("producer_state", topic, partition)
 
     def group(self, group_id: str) -> Group | None:
         """A copy of a consumer group's current state on its coordinator, None if there is no such group."""
@@ -444,7 +444,7 @@ class ProcessCluster(ClusterBase):
 
     def records(self, topic: str, partition: int, node_id: int | None = None) -> list[Record]:
         """All records of a partition from its leader's log (or another broker's), decoded."""
-        return self._link(self.leader_of(topic, partition) if node_id is None else node_id).ask(
+        return self._link(self._leading(topic, partition) if node_id is None else node_id).ask(
             "records", topic, partition
         )
 
@@ -454,10 +454,10 @@ class ProcessCluster(ClusterBase):
         return self._link(node_id).ask("overview", after, timeout_s=_OVERVIEW_TIMEOUT_S)
 
     def read_records(self, query: RecordQuery) -> RecordsRead:
-        return self._link(self.leader_of(query.topic, query.partition)).ask("read_records", query)
+        return self._link(self._leading(query.topic, query.partition)).ask("read_records", query)
 
     def append_record(self, record: NewRecord) -> int:
-        return self._link(self.leader_of(record.topic, record.partition)).ask("append_record", record)
+        return self._link(self._leading(record.topic, record.partition)).ask("append_record", record)
 
     # --- Not possible with brokers in other processes ---
 

@@ -149,7 +149,7 @@ class BrokerServices:
         self.enrolment = EnrolmentClient(
             node_id,
             backoff_ms=config.add_partitions_to_txn_retry_backoff_ms,
-            # virtual time stands still while a client, whose time is real, waits for the answer
+            # virtual time stands still while a client, which has real time, waits for the answer
             patience_ms=config.add_partitions_to_txn_retry_backoff_max_ms if clock is SYSTEM_CLOCK else 0,
             clock=clock,
             timer=self.timer,

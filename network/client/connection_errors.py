@@ -21,17 +21,28 @@ _DURING_SASL = (
 )
 
 
-def explained(reason: KafkaError, address: str, state: ConnectionState) -> KafkaError:
-    """The selector's error `reason`, which becomes the cause, for a connection in `state`."""
+#: A hint for a node that answers ApiVersions and disconnects on the first request after it.
+_MAYBE_SASL = "before it answered a request: if its listener expects SASL, set security.protocol and sasl.mechanism"
+
+
+def explained(reason: KafkaError, address: str, state: ConnectionState, *, maybe_sasl: bool = False) -> KafkaError:
+    """The selector's error `reason`, which becomes the cause, for a connection in `state`.
+
+    `maybe_sasl`: whether the client has no credentials and the node has answered nothing since it was ready.
+    """
+    text = str(reason)
+    where = "" if text.startswith(f"{address} ") else f"{address}: "
     never_ready = not state.was_ready
     if isinstance(reason, NotKafkaError) or (never_ready and isinstance(reason, ProtocolError)):
         error: KafkaError = NotKafkaError(f"{address} answered with something that is not Kafka: {reason}")
     elif state is ConnectionState.CHECKING_API_VERSIONS and isinstance(reason, DisconnectedError):
-        error = DisconnectedError(f"{address}: {reason} ({MAYBE_TOO_OLD})")
+        error = DisconnectedError(f"{where}{text} ({MAYBE_TOO_OLD})")
     elif state is ConnectionState.AUTHENTICATING and isinstance(reason, DisconnectedError):
-        error = DisconnectedError(f"{address}: {reason} ({_DURING_SASL})")
+        error = DisconnectedError(f"{where}{text} ({_DURING_SASL})")
+    elif maybe_sasl and isinstance(reason, DisconnectedError):
+        error = DisconnectedError(f"{where}{text} {_MAYBE_SASL}")
     else:
-        error = type(reason)(f"{address}: {reason}")
+        error = type(reason)(f"{where}{text}")
     error.__cause__ = reason
     return error
 

@@ -26,6 +26,7 @@ cdef class NetworkClient(KafkaClient):
     cdef dict _connection_errors
     cdef list _aborted
     cdef public long long _next_correlation_id
+    cdef set _unproven
     cdef dict _handshakes
     cdef bint _closed
     cdef object _credentials

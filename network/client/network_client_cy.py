@@ -172,6 +172,8 @@ class NetworkClient(KafkaClient):
         self._connection_errors = {}
         self._aborted = []
         self._next_correlation_id = 0
+        #: The nodes that have answered nothing since they were ready.
+        self._unproven = set()
         self._handshakes = {}  # version of the ApiVersions request still to be sent, by node
         self._closed = False
         self._credentials = credentials
@@ -411,9 +413,8 @@ class NetworkClient(KafkaClient):
         self._connection_errors.pop(node_id, None)
         self._states.ready(node_id)
         if is_new:
+            self._unproven.add(node_id)
             _log.debug("Node %d (%s) is ready", node_id, self._states.address(node_id))
-            if self._repeats.over((node_id, logging.WARNING)):
-                _log.info("Node %d (%s) answers again", node_id, self._states.address(node_id))
 
     # --- For the metadata updater ---
 
@@ -573,6 +574,10 @@ class NetworkClient(KafkaClient):
         if message is None:
             _, message = decode_response(type(request.message), in_flight.version, payload)
         self._in_flight.complete_next(node_id)
+        if self._unproven and node_id in self._unproven:
+            self._unproven.discard(node_id)
+            if self._repeats.over((node_id, logging.WARNING)):
+                _log.info("Node %d (%s) answers again", node_id, self._states.address(node_id))
         if self._metrics is not None:
             self._metrics.answered(node_id, len(payload) + 4, now_ms - request.created_ms, now_ms)
         throttle_ms = getattr(message, "throttle_time_ms", 0)
@@ -635,12 +640,13 @@ class NetworkClient(KafkaClient):
             node_id = int(channel_id)
             # If it is disconnected already, its channel was closed earlier in this poll, with a more specific error.
             if not self._states.state(node_id).is_disconnected:
-                self._process_disconnection(
-                    node_id,
-                    explained(reason, self._states.address(node_id), self._states.state(node_id)),
-                    now_ms,
-                    responses,
+                error = explained(
+                    reason,
+                    self._states.address(node_id),
+                    self._states.state(node_id),
+                    maybe_sasl=self._credentials is None and node_id in self._unproven,
                 )
+                self._process_disconnection(node_id, error, now_ms, responses)
 
     def _handle_connections(self, responses: list[ClientResponse], now_ms: float) -> None:
         for channel_id in self._selector.connected:
@@ -719,6 +725,8 @@ class NetworkClient(KafkaClient):
         level = logging.WARNING
         if state.was_ready and not isinstance(error, AuthenticationError):
             level = logging.ERROR if isinstance(error, ProtocolError) else logging.INFO
+            if node_id in self._unproven:
+                level = max(level, logging.WARNING)
         if level > logging.INFO:
             # a broker that is down for minutes is retried every second
             level = self._repeats.level((node_id, level), level, now_ms)
@@ -728,6 +736,7 @@ class NetworkClient(KafkaClient):
         else:
             self._states.disconnected(node_id, now_ms, name_is_slow=state is ConnectionState.RESOLVING)
         self._api_versions.pop(node_id, None)
+        self._unproven.discard(node_id)
         if self._authentications is not None:
             self._authentications.forget(node_id)
         self._connection_errors[node_id] = error

@@ -233,7 +233,14 @@ class Outcomes:
         # the error of the batch's own broker, which others may hide by answering
         known = self._metadata.cluster.partition(batch.topic_partition)
         error = None if known is None or known.leader is None else self._client.connection_error(known.leader.id)
-        return delivery_timeout(batch, attempts, age_ms, self._delivery_timeout_ms, error or self._metadata.last_error)
+        return delivery_timeout(
+            batch,
+            attempts,
+            age_ms,
+            self._delivery_timeout_ms,
+            error or self._metadata.last_error,
+            leaderless=known is not None and known.leader is None,
+        )
 
     def fail_expired(self, batch: ProducerBatch, now_ms: float) -> None:
         """Fail a batch whose ``delivery.timeout.ms`` is over."""

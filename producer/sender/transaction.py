@@ -295,6 +295,8 @@ class Transaction:
         """The error for a call that the state does not allow."""
         cause = self.error
         if cause is None:
+            if call == "init_transactions" and self.state is State.READY:
+                return IllegalStateError("init_transactions was called before; a producer needs it once")
             return IllegalStateError(f"{call} is not possible now: the producer {self.state.value}")
         error: KafkaError
         if self.state is State.FATAL_ERROR:

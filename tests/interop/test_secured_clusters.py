@@ -82,6 +82,13 @@ def test_a_client_certificate_is_the_principal() -> None:
         assert len(cluster.records("t", 0)) == 2
 
 
+def test_users_alone_give_a_listener_with_sasl() -> None:
+    with EmbeddedCluster(users={"alice": "secret"}) as cluster:
+        assert cluster.client_config()["security.protocol"] == "SASL_PLAINTEXT"
+        with_headrace(cluster.client_config(user="alice"))
+        with_confluent_kafka(cluster.client_config("confluent-kafka"))
+
+
 def test_each_user_has_its_own_configuration() -> None:
     with EmbeddedCluster(security="SASL_SSL", users={"alice": "secret", "bob": "hush"}) as cluster:
         assert cluster.client_config()["sasl.username"] == "alice"

@@ -17,7 +17,13 @@ from headrace.broker.controller.controller_api import MorePartitions
 from headrace.broker.requests.control import Fault
 from headrace.network.cluster import Cluster
 from headrace.network.protocol.api import ApiKey
-from headrace.network.protocol.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
+from headrace.network.protocol.errors import (
+    DeliveryTimeoutError,
+    IllegalStateError,
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.network.protocol.messages.topics.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -96,6 +102,22 @@ def test_metadata_without_a_leader_are_asked_for_until_there_is_one(cluster: Emb
     cluster.inject(ApiKey.METADATA, Fault(response=wrong), times=5)
     with producer_of(cluster) as producer:
         assert producer.send(topic, b"x").get(PATIENCE_S).offset == 0
+
+
+def test_a_partition_that_has_lost_its_leader_is_named() -> None:
+    with (
+        EmbeddedCluster(brokers=2) as cluster,
+        producer_of(cluster, delivery_timeout_ms=1500, request_timeout_ms=1000) as producer,
+    ):
+        producer.send("t", b"0").get(PATIENCE_S)
+        cluster.kill_broker(cluster.leader_of("t", 0))
+        wait_until(lambda: cluster.leader_of("t", 0) < 0)
+        with pytest.raises(
+            DeliveryTimeoutError, match=r"1 record for t-0 not delivered .*; the partition has no leader"
+        ):
+            producer.send("t", b"1").get(PATIENCE_S)
+        with pytest.raises(IllegalStateError, match="the partition t-0 has no leader"):
+            cluster.records("t", 0)
 
 
 def test_metadata_that_name_another_broker_than_the_leader(cluster: EmbeddedCluster) -> None:

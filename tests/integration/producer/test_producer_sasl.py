@@ -138,12 +138,15 @@ def test_a_listener_without_sasl_is_named():
         producer.send("t", value=b"v")
 
 
-def test_a_client_without_sasl_gets_an_error_with_its_cause(cluster):
+def test_a_client_without_sasl_is_told_what_to_set(cluster, caplog):
+    what = "closed the connection before it answered a request: if its listener expects SASL, set security.protocol"
     with (
         KafkaProducer(bootstrap_servers=cluster.bootstrap_servers, max_block_ms=1500) as producer,
-        pytest.raises(KafkaTimeoutError, match="closed the connection"),
+        pytest.raises(KafkaTimeoutError, match=what),
     ):
         producer.send("t", value=b"v")
+    # at once, and not again at each attempt
+    assert [what in entry.getMessage() for entry in caplog.records if entry.levelno == logging.WARNING] == [True]
     assert count(cluster, ApiKey.API_VERSIONS) < 30
 
 

@@ -142,7 +142,7 @@ def test_a_serializer_and_a_record_that_it_rejects(
     documents: list[Any] = [{"n": number} for number in range(5)]
     with producer_of(cluster, value_serializer="json", key_serializer="string") as producer:
         with caplog.at_level(logging.WARNING):
-            future = producer.send_many(topic, documents, "abcde", [[("h", b"1")]] * 5, 1, range(5))
+            future = producer.send_many(topic, documents, list("abcde"), [[("h", b"1")]] * 5, 1, range(5))
         assert "rows one by one, because of a serializer" in caplog.text
         assert future.get(PATIENCE_S).offsets == {TopicPartition(topic, 1): OffsetRange(0, 4, 5)}
         broken = producer.send_many(topic, [*documents[:2], {"n": object()}, *documents], partition=2)

@@ -207,7 +207,7 @@ def test_calls_out_of_order_say_what_to_do(servers: str, topic: str) -> None:
             producer.send_arrow(topic, pa.record_batch({"value": [b"v"]}))
         with pytest.raises(IllegalStateError, match="call begin_transaction first"):
             producer.commit_transaction()
-        with pytest.raises(IllegalStateError, match="has no open transaction"):
+        with pytest.raises(IllegalStateError, match="was called before"):
             producer.init_transactions()
         producer.begin_transaction()
         with pytest.raises(IllegalStateError, match="commit or abort it first"):

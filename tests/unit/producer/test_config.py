@@ -514,7 +514,7 @@ def test_the_asynchronous_producer_does_not_linger_unless_told_to(monkeypatch: p
     servers = {"bootstrap.servers": "localhost:9092"}
     config = ProducerConfig.resolve_async(servers)
     assert (config.linger_ms, config.is_explicit("linger.ms")) == (0, False)
-    assert "linger.ms = 0  (default of AsyncKafkaProducer)" in config.describe()
+    assert "linger.ms = 0  (default)" in config.describe()
     assert ProducerConfig.resolve_async({**servers, "linger.ms": 7}).linger_ms == 7
     monkeypatch.setenv("HEADRACE_LINGER_MS", "8")
     assert ProducerConfig.resolve_async(**servers).linger_ms == 8

@@ -602,7 +602,7 @@ def test_a_batch_in_flight_expires_but_its_memory_is_not_used_again_before_the_r
     h.step(1000)
     failure = future.exception(0)
     assert isinstance(failure, errors.DeliveryTimeoutError)
-    assert "after 1 attempts" in str(failure)
+    assert "after 1 attempt" in str(failure)
     assert h.free_bytes < MEMORY
     assert values_of(request) == [b"a"]
     h.answer(request, base_offset=3)
@@ -633,7 +633,7 @@ def test_a_batch_that_backs_off_expires_and_tells_how_often_it_was_tried() -> No
     h.step(1000)
     error = future.exception(0)
     assert isinstance(error, errors.DeliveryTimeoutError)
-    assert "after 1 attempts" in str(error)
+    assert "after 1 attempt" in str(error)
     assert isinstance(error.__cause__, errors.NotLeaderOrFollowerError)
     assert h.free_bytes == MEMORY
 
@@ -660,7 +660,7 @@ def test_an_error_after_the_delivery_timeout_is_not_retried() -> None:
     h.client.poll(0, h.clock.now_ms())
     error = future.exception(0)
     assert isinstance(error, errors.DeliveryTimeoutError)
-    assert "after 1 attempts" in str(error)
+    assert "after 1 attempt" in str(error)
     assert isinstance(error.__cause__, errors.NotLeaderOrFollowerError)
     assert h.retry() == []
     assert h.free_bytes == MEMORY
