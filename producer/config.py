@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..network.addresses import Address
-from ..network.config import DEFAULT, INT32_MAX, Key, key
+from ..network.config import DEFAULT, INT32_MAX, Key, dotted, key
 from ..network.protocol.errors import KafkaConfigurationError
 from ..network.records.compression import Compression
 from ..network.records.compression_config import configured_level, level_key, level_key_names
@@ -31,7 +31,7 @@ from .config_rules import (
     show_acks,
     show_addresses,
 )
-from .peer_keys import LIBRDKAFKA_NAMES
+from .peer_keys import LIBRDKAFKA_DROPPED, LIBRDKAFKA_NAMES
 
 # --- Keys of other clients ---
 
@@ -59,7 +59,7 @@ LEFT_OUT = {
     "sock.chunk.buffer.count": _INTERNAL,
     "proxy.url": _PROXY,
     "socks5.proxy": _PROXY,
-    "queue.buffering.max.messages": "buffer.memory limits the bytes of queued records; their number has no limit",
+    **{dotted(name): reason for name, reason in LIBRDKAFKA_DROPPED.items()},
     **{name: renamed.reason for name, renamed in LIBRDKAFKA_NAMES.items()},
     "compression.level": f"that is librdkafka's name; Kafka's are {level_key_names()}",
 }

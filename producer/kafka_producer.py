@@ -511,6 +511,13 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is KeyboardInterrupt and not self._closed and self._engine.accumulator.has_incomplete:
+            _log.warning(
+                "producer %s is interrupted, and delivers its last records first, for at most delivery.timeout.ms "
+                "(%d ms); interrupt it again to give them up",
+                self.client_id,
+                self.config.delivery_timeout_ms,
+            )
         self.close()
 
     def __del__(self) -> None:

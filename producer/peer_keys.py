@@ -18,7 +18,7 @@ OTHER_HASH_NOTE = (
     "librdkafka's default places keys by another hash than Java and this producer (murmur2): records with the same key "
     "go to another partition than before"
 )
-_OTHER_HASHES = ("consistent", "consistent_random", "fnv1a", "fnv1a_random")
+OTHER_HASHES = ("consistent", "consistent_random", "fnv1a", "fnv1a_random")
 
 
 def _kibibytes(value: str) -> str:
@@ -66,7 +66,7 @@ _LIBRDKAFKA_VALUES: Mapping[str, Callable[[str], str]] = {
 }
 
 #: librdkafka's keys that configure something that does not exist here, with the reason why nothing is lost.
-_LIBRDKAFKA_DROPPED: Mapping[str, str] = {
+LIBRDKAFKA_DROPPED: Mapping[str, str] = {
     "queue.buffering.max.messages": "buffer.memory limits the bytes of queued records; their number has no limit",
     "queue.buffering.backpressure.threshold": "batches grow while requests are in flight, up to batch.max.size",
     "batch.num.messages": "the number of records in a batch has no limit",
@@ -81,6 +81,11 @@ _LIBRDKAFKA_DROPPED: Mapping[str, str] = {
     "log_level": "the loggers headrace.* decide what is logged",
     "debug": "the loggers headrace.* decide what is logged",
     "statistics.interval.ms": "metrics() has the current values at any time",
+    "stats_cb": "metrics() has the current values at any time",
+    "throttle_cb": "metrics() has the throttle times",
+    "error_cb": "futures and callbacks report errors, and the loggers headrace.* what happens to connections",
+    "logger": "the loggers headrace.* decide what is logged",
+    "on_delivery": "pass callback to send, which calls it with (metadata, exception)",
 }
 
 #: Defaults of other clients that differ from those here, with Kafka's name: what keeps their behavior.
@@ -99,7 +104,7 @@ DIFFERING_DEFAULTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 
-_MURMUR2 = ("murmur2", "murmur2_random")
+MURMUR2 = ("murmur2", "murmur2_random")
 
 
 class Converted:
@@ -135,8 +140,8 @@ def convert(items: Iterable[Item], client: str, table: type[Config]) -> list[Con
 
 def _from_librdkafka(item: Item, codec: str, table: type[Config]) -> Converted:
     name, value = item.name, _text(item.value)
-    if name in _LIBRDKAFKA_DROPPED:
-        return Converted(item, "", "", f"not needed: {_LIBRDKAFKA_DROPPED[name]}")
+    if name in LIBRDKAFKA_DROPPED:
+        return Converted(item, "", "", f"not needed: {LIBRDKAFKA_DROPPED[name]}")
     if name == "partitioner":
         return _partitioner(item, value)
     if name == "compression.level":
@@ -152,9 +157,9 @@ def _from_librdkafka(item: Item, codec: str, table: type[Config]) -> Converted:
 
 
 def _partitioner(item: Item, value: str) -> Converted:
-    if value in _OTHER_HASHES:
+    if value in OTHER_HASHES:
         return Converted(item, "", "", OTHER_HASH_NOTE.replace("librdkafka's default", value), is_lost=True)
-    if value in _MURMUR2:
+    if value in MURMUR2:
         return Converted(item, "", "", "not needed: murmur2 is the default")
     if value == "random":
         return Converted(item, "partitioner.ignore.keys", "true")

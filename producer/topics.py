@@ -88,7 +88,7 @@ class Topics:
             try:
                 metadata.await_update(version, max(deadline_ms - started_ms, 0.0))
             except KafkaTimeoutError as timeout:
-                raise self.no_metadata(topic, budget_ms, timeout) from (timeout.__cause__ or timeout)
+                raise self.no_metadata(topic, budget_ms, timeout)  # noqa: B904 - it has its cause
             finally:
                 self._metrics.waited_for_metadata(clock.now_ms() - started_ms)
 
@@ -122,7 +122,14 @@ class Topics:
                 raise error
 
     def no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
-        """The error of a wait for a topic's metadata that has ended with `timeout` after `budget_ms`."""
+        """The error, with its cause, of a wait for a topic's metadata that has ended with `timeout` after `budget_ms`."""
+        error = self._no_metadata(topic, budget_ms, timeout)
+        told = self._metadata.topic_error(topic)
+        # what the brokers said of the topic, if they said anything
+        error.__cause__ = told or timeout.__cause__ or timeout
+        return error
+
+    def _no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
         if self._is_own_thread():
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "

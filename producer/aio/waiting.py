@@ -207,9 +207,7 @@ class TopicLine(_Line):
     def _timeout(self, waiting: _Waiting) -> KafkaTimeoutError:
         budget_ms = waiting.deadline_ms - waiting.started_ms
         timeout = self._engine.metadata.timeout_error(budget_ms)
-        error = self._engine.topics.no_metadata(self._topic, budget_ms, timeout)
-        error.__cause__ = timeout.__cause__ or timeout
-        return error
+        return self._engine.topics.no_metadata(self._topic, budget_ms, timeout)
 
     def _expired(self, count: int) -> None:
         pass

@@ -15,6 +15,7 @@ from typing import Any
 from ...network.cluster import Cluster, PartitionInfo
 from ...network.protocol.errors import KafkaConfigurationError, PartitionerError
 from ..accumulator.queues_cy import TopicQueues
+from ..peer_keys import MURMUR2, OTHER_HASH_NOTE, OTHER_HASHES
 from .loading import accepts, name_of, resolve_plugin
 
 PartitionFunction = Callable[[str, Any, "bytes | None", Any, "bytes | None", Cluster, TopicQueues, int], int]
@@ -190,12 +191,15 @@ _JAVA_NAMES = {
 def resolve_partitioner(value: Any, key: str = "partitioner.class") -> Partitioner | None:
     """Return the partitioner that the configured `value` stands for; None for the default partitioning.
 
-    `value` may also be a callable with the parameters of `Partitioner.partition`, or with three: (serialized key, all
-    partitions, available partitions). The result has `partition`; it has `close` and `on_new_batch(topic, cluster,
-    prev_partition)` only if the user's class has them. Raises KafkaConfigurationError.
+    librdkafka's names of the murmur2 hash stand for the default partitioning, which has it. `value` may also be a
+    callable with the parameters of `Partitioner.partition`, or with three: (serialized key, all partitions, available
+    partitions). The result has `partition`; it has `close` and `on_new_batch(topic, cluster, prev_partition)` only if
+    the user's class has them. Raises KafkaConfigurationError.
     """
-    if value is None or value == "default":
+    if value is None or value == "default" or value in MURMUR2:
         return None
+    if value in OTHER_HASHES:
+        raise KafkaConfigurationError(f"{key}={value!r} is not supported: {OTHER_HASH_NOTE}. Leave it out")
     found = resolve_plugin(
         _JAVA_NAMES.get(value, value) if isinstance(value, str) else value, key, _BUILT_IN, ("partition",)
     )

@@ -245,6 +245,26 @@ def test_leaving_a_with_block_by_an_exception_does_not_lose_what_was_sent(cluste
     assert values_in(cluster, topic) == [b"sent before"]
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_an_interrupted_program_is_told_why_it_goes_on(
+    cluster: EmbeddedCluster, topic: str, pending: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    futures = []
+
+    def program() -> None:
+        with producer_of(cluster, linger_ms=50_000) as producer:
+            futures.append(producer.send(topic, b"last"))
+            if not pending:
+                producer.flush()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        program()
+    assert futures[0].get(0).offset == 0
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["interrupt it again" in each for each in told] == [True] * pending
+
+
 def test_close_ends_a_send_that_waits_for_metadata() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         producer = KafkaProducer(bootstrap_servers=f"127.0.0.1:{listener.getsockname()[1]}", max_block_ms=600_000)

@@ -368,3 +368,14 @@ def test_who_does_not_care_for_batches_is_asked_once() -> None:
     partitioner = Recording()
     assert choose(partitioner, snapshot=cluster(True, False, True)) == 2
     assert len(partitioner.seen) == 1
+
+
+@pytest.mark.parametrize("name", ["murmur2", "murmur2_random"])
+def test_librdkafkas_names_of_the_default_partitioning(name: str) -> None:
+    assert resolve_partitioner(name) is None
+
+
+@pytest.mark.parametrize("name", ["consistent", "consistent_random", "fnv1a", "fnv1a_random"])
+def test_librdkafkas_other_hashes_are_rejected_with_the_reason(name: str) -> None:
+    with pytest.raises(KafkaConfigurationError, match=r"is not supported: .* go to another partition than before"):
+        resolve_partitioner(name)
