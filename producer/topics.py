@@ -122,7 +122,7 @@ class Topics:
                 raise error
 
     def no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
-        """The error, with its cause, of a wait for a topic's metadata that has ended with `timeout` after `budget_ms`."""
+        """The error, with its cause, of a wait for metadata of a topic that ended with `timeout` after `budget_ms`."""
         error = self._no_metadata(topic, budget_ms, timeout)
         told = self._metadata.topic_error(topic)
         # what the brokers said of the topic, if they said anything
