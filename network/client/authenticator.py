@@ -145,8 +145,8 @@ class SaslClientAuthenticator:
             )
         if isinstance(error, IllegalSaslStateError):
             raise IllegalSaslStateError(
-                f"{self._address} does not expect SASL there: {str(error).rstrip('.')}. Check security.protocol against "
-                f"the listener's"
+                f"{self._address} does not expect SASL there: {str(error).rstrip('.')}. Check security.protocol "
+                "against the listener's"
             )
         raise _authentication_error(error, f"{self._address} answered SaslHandshake with: {error}")
 
