@@ -116,12 +116,6 @@ class PythonClient(Client):
         """The keys of a producer with transactions, which only the mode TRANSACTIONS has."""
         return {"transactional.id": "benchmark"} if self.shape.mode is Mode.TRANSACTIONS else {}
 
-    def transactions(self) -> Iterator[list[bytes]]:
-        """The values of each transaction."""
-        for _ in range(self.workload.passes):
-            for begin in range(0, len(self.workload.values), IN_TRANSACTION):
-                yield self.workload.values[begin : begin + IN_TRANSACTION]
-
     def check_acknowledged(self, count: int) -> None:
         """Raises RuntimeError unless `count` is the number of records."""
         if count != self.workload.records:
@@ -166,7 +160,13 @@ class PythonClient(Client):
         raise NotImplementedError
 
     def send_transactions(self) -> None:
-        """Send all transactions. Clients whose `modes` have TRANSACTIONS implement it."""
+        """Send all transactions, one after the other."""
+        for _ in range(self.workload.passes):
+            for begin in range(0, len(self.workload.values), IN_TRANSACTION):
+                self.send_transaction(self.workload.values[begin : begin + IN_TRANSACTION])
+
+    def send_transaction(self, values: list[bytes]) -> None:
+        """Send `values` in a transaction. Clients whose `modes` have TRANSACTIONS implement it."""
         raise NotImplementedError
 
     def send_tables(self) -> None:

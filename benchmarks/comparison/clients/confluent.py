@@ -177,10 +177,6 @@ class Confluent(PythonClient):
             messages = [message for message in messages if message.pop("_error", None) is not None]
             self.producer.poll(ROOM_S)
 
-    def send_transactions(self) -> None:
-        for values in self.transactions():
-            self.send_transaction(values)
-
     def send_transaction(self, values: list[bytes]) -> None:
         self.producer.begin_transaction()
         for value in values:

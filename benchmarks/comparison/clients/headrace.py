@@ -109,10 +109,6 @@ class Headrace(FutureClient):
         for future in futures:
             future.get(DELIVERY_S)
 
-    def send_transactions(self) -> None:
-        for values in self.transactions():
-            self.send_transaction(values)
-
     def send_transaction(self, values: list[bytes]) -> None:
         self.producer.begin_transaction()
         for value in values:
