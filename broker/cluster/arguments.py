@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...network.config import INT32_MAX
+from ...network.config import INT32_MAX, dotted
 from ...network.protocol.api import ApiKey, requests
 from ...network.protocol.errors import IllegalArgumentError, KafkaConfigurationError
 from ..api.registry import apis
@@ -200,3 +200,11 @@ def check_schema_registry(url: object, console_port: int | None) -> str | None:
 def whole_number(value: object) -> int:
     """An int unchanged; -1 for anything else, including True and False."""
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
+
+
+def topic_keys(configs: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A topic's keys as clients send them: dotted names and text, from either spelling, numbers and booleans."""
+    return {
+        dotted(name): str(value).lower() if isinstance(value, (bool, int, float)) else value
+        for name, value in (configs or {}).items()
+    }

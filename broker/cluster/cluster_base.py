@@ -29,6 +29,7 @@ from .arguments import (
     check_racks,
     check_schema_registry,
     resolve_node_ids,
+    topic_keys,
 )
 from .data_dirs import ClusterDirectories, make_controller
 from .secured import ClusterSecurity, check_security
@@ -213,11 +214,11 @@ class ClusterBase(ABC):
         name: str,
         num_partitions: int = -1,
         replication_factor: int = -1,
-        configs: Mapping[str, str] | None = None,
+        configs: Mapping[str, str | int | bool] | None = None,
     ) -> None:
-        """Create a topic. Raises the errors of `Controller.create_topic`."""
+        """Create a topic. `configs`: its keys, in either spelling. Raises the errors of `Controller.create_topic`."""
         self.controller.create_topic(
-            name, num_partitions=num_partitions, replication_factor=replication_factor, configs=configs
+            name, num_partitions=num_partitions, replication_factor=replication_factor, configs=topic_keys(configs)
         )
 
     # --- ACLs ---

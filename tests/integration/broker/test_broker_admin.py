@@ -89,6 +89,14 @@ def test_configurations_are_told_with_their_source(admin, topic):
         admin.describe_configs([unknown])[unknown].result(10)
 
 
+def test_a_test_may_give_a_topics_keys_as_python_has_them(admin, cluster):
+    cluster.create_topic("own", configs={"min_insync_replicas": 2, "retention.ms": 5000, "preallocate": False})
+    resource = ConfigResource(ResourceType.TOPIC, "own")
+    configs = admin.describe_configs([resource])[resource].result(10)
+    assert (configs["min.insync.replicas"].value, configs["retention.ms"].value) == ("2", "5000")
+    assert configs["retention.ms"].source == 1
+
+
 def test_configurations_are_told_by_their_names(topic, cluster):
     keys = ["retention.ms", "cleanup.policy", "compression.type"]
     resource = DescribeConfigsResource(resource_type=2, resource_name=topic, configuration_keys=keys)
