@@ -19,6 +19,7 @@ from ..network.protocol.errors import (
     EncodeError,
     IllegalArgumentError,
     IllegalStateError,
+    KafkaConfigurationError,
     KafkaTimeoutError,
     ProducerClosedError,
 )
@@ -121,12 +122,25 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self._closed = False
         self._life = threading.Lock()
         try:
+            if any(self._serializers):
+                self._check_serializers()
             self._reporters = self._plugins.load_reporters()
             self._start()
         except BaseException:
             self._plugins.close()
             raise
         _live.add(self)
+
+    def _check_serializers(self) -> None:
+        """Raise KafkaConfigurationError for serializers that `send` can't await."""
+        from .plugins.serializers import is_async  # noqa: PLC0415 - imported with the serializers
+
+        for part, serializer in zip(("key", "value"), self._serializers, strict=True):
+            if serializer is not None and is_async(serializer):
+                raise KafkaConfigurationError(
+                    f"{part}.serializer is an async function, which KafkaProducer can't await: use AsyncKafkaProducer, "
+                    f"or a plain function"
+                )
 
     def _start(self) -> None:
         """Create the engine, at construction and again in a forked child."""

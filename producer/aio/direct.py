@@ -50,14 +50,6 @@ class AsyncSerializer:
         return self._checked(record.topic, record.headers, output)
 
 
-def _is_async(serializer: Any) -> bool:
-    if serializer is None:
-        return False
-    function = getattr(serializer, "function", serializer.serialize)
-    # an instance of a class with an async __call__ is no coroutine function itself
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
 class DirectProducer(KafkaProducer):
     """Sends what needs no wait. `send` raises NotDirect or NotAppended for the rest."""
 
@@ -67,14 +59,23 @@ class DirectProducer(KafkaProducer):
     #: The serializers that are awaited, by "key" and "value".
     async_serializers: dict[str, AsyncSerializer]
 
+    def _check_serializers(self) -> None:
+        """Any may be asynchronous."""
+
     def _start(self) -> None:
         self.async_serializers = {}
+        if any(self._serializers):
+            self._find_async_serializers()
+        super()._start()
+
+    def _find_async_serializers(self) -> None:
+        from ..plugins.serializers import is_async  # noqa: PLC0415 - imported with the serializers
+
         for part, serializer in zip(("key", "value"), self._serializers, strict=True):
-            if _is_async(serializer):
+            if serializer is not None and is_async(serializer):
                 self.async_serializers[part] = AsyncSerializer(part, serializer)
                 # `send` and `_encoded` get the bytes
                 setattr(self, f"_{part}_serializer", None)
-        super()._start()
 
     @property
     def is_direct(self) -> bool:

@@ -286,6 +286,15 @@ def column_form(serializer: Serializer | None) -> Any:
     return None
 
 
+def is_async(serializer: Serializer) -> bool:
+    """Whether a resolved serializer has to be awaited."""
+    import inspect  # noqa: PLC0415 - only programs with serializers need it
+
+    function = getattr(serializer, "function", serializer.serialize)
+    # an instance of a class with an async __call__ is no coroutine function itself
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
 def may_add_headers(serializer: Serializer | None) -> bool:
     """Whether a serializer receives a list of the record's headers to which it may append."""
     return isinstance(serializer, _ContextSerializer)

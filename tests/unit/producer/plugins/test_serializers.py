@@ -322,3 +322,13 @@ def test_a_serializer_that_can_not_be_called_so_is_refused_before_anything_is_se
     for value, says in ((Odd(), r"Odd\.serialize has to take \(topic, headers, data\)"), (lambda: b"", "has to take")):
         with pytest.raises(KafkaConfigurationError, match=says):
             resolve_serializer(value, "key.serializer")
+
+
+def test_an_async_serializer_needs_a_producer_that_awaits() -> None:
+    async def encrypt(value: str) -> bytes:
+        return value.encode()
+
+    with pytest.raises(
+        KafkaConfigurationError, match=r"^value\.serializer is an async function, .* AsyncKafkaProducer"
+    ):
+        KafkaProducer(bootstrap_servers="localhost:9092", value_serializer=encrypt)
