@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from headrace.network.protocol.errors import KafkaConfigurationError, SerializationError
+from headrace.producer import KafkaProducer
 from headrace.producer.plugins.serializers import (
     BytesSerializer,
     JsonSerializer,
@@ -328,7 +329,5 @@ def test_an_async_serializer_needs_a_producer_that_awaits() -> None:
     async def encrypt(value: str) -> bytes:
         return value.encode()
 
-    with pytest.raises(
-        KafkaConfigurationError, match=r"^value\.serializer is an async function, .* AsyncKafkaProducer"
-    ):
+    with pytest.raises(KafkaConfigurationError, match=r"^value\.serializer is an async function"):
         KafkaProducer(bootstrap_servers="localhost:9092", value_serializer=encrypt)
