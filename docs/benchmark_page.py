@@ -36,7 +36,11 @@ class Row(NamedTuple):
 def medians(shape: Shape, stored: Mapping[str, Any]) -> str:
     """Ours and theirs, in the unit of the shape."""
     ours, theirs = stored["medians"]
-    return f"{ours:.2f} / {theirs:.2f} ms" if shape.is_latency else f"{ours / 1e6:.2f} / {theirs / 1e6:.2f} M/s"
+    if shape.is_latency:
+        return f"{ours:.2f} / {theirs:.2f} ms"
+    if ours < 1e5:
+        return f"{ours / 1e3:.1f} / {theirs / 1e3:.1f} k/s"
+    return f"{ours / 1e6:.2f} / {theirs / 1e6:.2f} M/s"
 
 
 def rows() -> list[Row]:
@@ -67,9 +71,9 @@ rounds.
 | shape | Headrace / confluent-kafka | ratio | of the rounds | CPU, µs per record | measured |
 |---|---|---|---|---|---|
 {table}
-M/s are million records per second, acknowledged. A ratio divides ours by theirs; where a row is about milliseconds, it
-divides theirs by ours, so more is better everywhere. CPU is that of the client's process, all threads included. The
-time begins after one acknowledged record and ends when all are acknowledged.
+M/s and k/s are million and thousand records per second, acknowledged. A ratio divides ours by theirs; where a row is
+about milliseconds, it divides theirs by ours, so more is better everywhere. CPU is that of the client's process, all
+threads included. The time begins after one acknowledged record and ends when all are acknowledged.
 
 The ratio says more than the rates, which vary by a third on a shared machine. Where the broker is the limit, as with
 records of 10 KB, the CPU says more than either.
