@@ -19,7 +19,6 @@ from ..network.protocol.errors import (
     EncodeError,
     IllegalArgumentError,
     IllegalStateError,
-    KafkaConfigurationError,
     KafkaTimeoutError,
     ProducerClosedError,
 )
@@ -122,8 +121,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
         self._closed = False
         self._life = threading.Lock()
         try:
-            if any(self._serializers):
-                self._check_serializers()
+            self._check_serializers()
             self._reporters = self._plugins.load_reporters()
             self._start()
         except BaseException:
@@ -133,14 +131,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
 
     def _check_serializers(self) -> None:
         """Raise KafkaConfigurationError for serializers that `send` can't await."""
-        from .plugins.serializers import is_async  # noqa: PLC0415 - imported with the serializers
-
-        for part, serializer in zip(("key", "value"), self._serializers, strict=True):
-            if serializer is not None and is_async(serializer):
-                raise KafkaConfigurationError(
-                    f"{part}.serializer is an async function, which KafkaProducer can't await: use AsyncKafkaProducer, "
-                    f"or a plain function"
-                )
+        self._plugins.reject_async()
 
     def _start(self) -> None:
         """Create the engine, at construction and again in a forked child."""
@@ -380,8 +371,7 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
             count = queues.partition_count or len(queues.queues)
         encoded = self._encoded(engine, record, queues, count, is_serialized)
         if engine.transaction is not None:
-            # it may have ended during the wait for metadata, or in a serializer or partitioner
-            engine.transaction.check_send()
+            engine.transaction.check_send()  # it may have ended meanwhile
         return engine.accumulator.append(queues, *encoded, callback, budget_ms)
 
     def _encoded(
@@ -527,10 +517,9 @@ class KafkaProducer(SendPath, TransactionCalls, MetricsCalls):
     ) -> None:
         if kind is KeyboardInterrupt and not self._closed and self._engine.accumulator.has_incomplete:
             _log.warning(
-                "producer %s is interrupted, and delivers its last records first, for at most delivery.timeout.ms "
-                "(%d ms); interrupt it again to give them up",
-                self.client_id,
-                self.config.delivery_timeout_ms,
+                "producer %s is interrupted, and delivers its last records first, within delivery.timeout.ms (%d ms); "
+                "interrupt it again to give them up",
+                *(self.client_id, self.config.delivery_timeout_ms),
             )
         self.close()
 

@@ -50,6 +50,13 @@ class Plugins:
         self.serialize_value = compile_serializer(value, "value")
         self.adds_headers = may_add_headers(key) or may_add_headers(value)
 
+    def reject_async(self) -> None:
+        """Raise KafkaConfigurationError if a serializer has to be awaited."""
+        if any(self.serializers):
+            from .serializers import reject_async  # noqa: PLC0415
+
+            reject_async(*self.serializers)
+
     def _load_partitioner(self) -> None:
         from .partitioners import compile_partitioner, resolve_partitioner  # noqa: PLC0415
 

@@ -295,6 +295,16 @@ def is_async(serializer: Serializer) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
+def reject_async(*serializers: Serializer | None) -> None:
+    """Raise KafkaConfigurationError if the serializer of keys or values has to be awaited."""
+    for part, serializer in zip(("key", "value"), serializers, strict=True):
+        if serializer is not None and is_async(serializer):
+            raise KafkaConfigurationError(
+                f"{part}.serializer is an async function, which KafkaProducer can't await: use AsyncKafkaProducer, or "
+                f"a plain function"
+            )
+
+
 def may_add_headers(serializer: Serializer | None) -> bool:
     """Whether a serializer receives a list of the record's headers to which it may append."""
     return isinstance(serializer, _ContextSerializer)
