@@ -29,7 +29,7 @@ from ...network.protocol.other_errors import (
 )
 from ..config.broker_config import BrokerConfig
 from ..purgatory import DelayedOperation, DelayedOperationPurgatory
-from ..timer import SystemTimer, TimerTask
+from ..timer import SystemTimer, TimedCall, TimerTask
 from .group import Group, GroupState, JoinResult, Member, SyncResult
 from .offsets import OffsetStore
 
@@ -50,19 +50,6 @@ class JoinParams(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-
-
-class SessionTimeout(TimerTask):
-    """Removes a member when its session expires. Adding it to the timer again restarts the session timeout."""
-
-    __slots__ = ("_expire",)
-
-    def __init__(self, delay_ms: float, expire: Callable[[], None]) -> None:
-        super().__init__(delay_ms)
-        self._expire = expire
-
-    def run(self) -> None:
-        self._expire()
 
 
 class DelayedJoin(DelayedOperation):
@@ -189,7 +176,7 @@ class GroupCoordinator:
                 self._return_static(group, group.members[old_id], member_id, params, respond)
                 return
         elif params.requires_member_id:
-            timeout = SessionTimeout(params.session_timeout_ms, lambda: self._expire_pending(group, member_id))
+            timeout = TimedCall(params.session_timeout_ms, lambda: self._expire_pending(group, member_id))
             group.pending_members[member_id] = timeout
             self._timer.add(timeout)
             respond(JoinResult(member_id, MemberIdRequiredError.code))
@@ -435,9 +422,7 @@ class GroupCoordinator:
         if session is None or session.delay_ms != member.session_timeout_ms:
             if session is not None:
                 session.cancel()
-            session = member.session = SessionTimeout(
-                member.session_timeout_ms, lambda: self._expire_member(group, member)
-            )
+            session = member.session = TimedCall(member.session_timeout_ms, lambda: self._expire_member(group, member))
         self._timer.add(session)
 
     def _expire_member(self, group: Group, member: Member) -> None:
