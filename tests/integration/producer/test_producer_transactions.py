@@ -100,6 +100,10 @@ def test_the_coordinator_moves_to_another_broker(servers: str) -> None:
         check_committed(cluster.bootstrap_servers, topic, sorted(expected))
 
 
+def metadata_requests(cluster: EmbeddedCluster) -> int:
+    return sum(each.api_key is ApiKey.METADATA for each in cluster.requests)
+
+
 def test_a_send_that_waits_while_its_transaction_ends_is_not_part_of_the_next(
     cluster: EmbeddedCluster, servers: str
 ) -> None:
@@ -108,8 +112,10 @@ def test_a_send_that_waits_while_its_transaction_ends_is_not_part_of_the_next(
         producer.begin_transaction()
         producer.send(known, b"in time").get(PATIENCE_S)
         cluster.inject(ApiKey.METADATA, Fault(delay_ms=500), times=1)
+        asked = metadata_requests(cluster)
         late = thread.submit(producer.send, unknown, b"late")
-        wait_until(late.running)
+        # the send waits for the answer
+        wait_until(lambda: metadata_requests(cluster) > asked)
         producer.commit_transaction()
         with pytest.raises(IllegalStateError, match="send is not possible now"):
             late.result(PATIENCE_S)
