@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 from ..network.clock import Clock
 from ..network.metadata import Metadata
-from ..network.protocol.errors import KafkaTimeoutError, RetriableError, UnknownTopicOrPartitionError
+from ..network.protocol.errors import KafkaError, KafkaTimeoutError, RetriableError, UnknownTopicOrPartitionError
 from ..network.topic_names import validate_topic_name
 from .accumulator.accumulator_cy import RecordAccumulator
 from .accumulator.queues_cy import TopicQueues
@@ -123,19 +123,20 @@ class Topics:
 
     def no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
         """The error, with its cause, of a wait for metadata of a topic that ended with `timeout` after `budget_ms`."""
-        error = self._no_metadata(topic, budget_ms, timeout)
-        told = self._metadata.topic_error(topic)
         # what the brokers said of the topic, if they said anything
+        told = self._metadata.topic_error(topic)
+        error = self._no_metadata(topic, budget_ms, timeout, told)
         error.__cause__ = told or timeout.__cause__ or timeout
         return error
 
-    def _no_metadata(self, topic: str, budget_ms: float, timeout: KafkaTimeoutError) -> KafkaTimeoutError:
+    def _no_metadata(
+        self, topic: str, budget_ms: float, timeout: KafkaTimeoutError, told: KafkaError | None
+    ) -> KafkaTimeoutError:
         if self._is_own_thread():
             return KafkaTimeoutError(
                 f"the metadata of topic {topic!r} isn't known yet, and a callback can't wait for it: send from another "
                 f"thread, or send to the topic elsewhere first"
             )
-        told = self._metadata.topic_error(topic)
         if isinstance(told, UnknownTopicOrPartitionError):
             return KafkaTimeoutError(
                 f"topic {topic!r} did not appear within max.block.ms ({budget_ms:.0f} ms): the brokers don't have it "

@@ -64,7 +64,7 @@ class DirectProducer(KafkaProducer):
 
     def _start(self) -> None:
         self.async_serializers = {}
-        if any(self._serializers):
+        if any(each is not None for each in self._serializers):
             self._find_async_serializers()
         super()._start()
 

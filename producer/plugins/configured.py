@@ -52,7 +52,7 @@ class Plugins:
 
     def reject_async(self) -> None:
         """Raise KafkaConfigurationError if a serializer has to be awaited."""
-        if any(self.serializers):
+        if any(each is not None for each in self.serializers):
             from .serializers import reject_async  # noqa: PLC0415
 
             reject_async(*self.serializers)
